@@ -54,7 +54,7 @@ def code_lines(text: str) -> int:
 def lines_by_part(folder: Path, *, modules: bool = False) -> Counter[str]:
     """Return the code lines of each package of a folder (its own modules under its own name), or of each module."""
     counted: Counter[str] = Counter()
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted((*folder.rglob("*.py"), *folder.rglob("*.pyi"))):
         inside = path.relative_to(folder).parts
         part = inside if modules else inside[:1] if len(inside) > 1 else ()
         counted["/".join([folder.name, *part])] += code_lines(path.read_text(encoding="utf-8"))

@@ -50,5 +50,9 @@ def _target_of(path: str | Path) -> Path:
 
 
 def _cannot_be_written(path: str | Path, error: Exception) -> ArgumentError:
-    allowed = f"must be a path that can be written ({getattr(error, 'strerror', None) or error})"
+    folder = Path(path).parent
+    reason = getattr(error, "strerror", None) or error
+    if isinstance(error, FileNotFoundError) and not folder.expanduser().is_dir():
+        reason = f"the folder {folder} does not exist"
+    allowed = f"must be a path that can be written: {reason}"
     return ArgumentError(argument="path", given=str(path), allowed=allowed)

@@ -31,15 +31,24 @@ def short_repr(value: object) -> str:
     return shown if len(shown) <= MOST_SHOWN else f"{shown[: MOST_SHOWN - 3]}..."
 
 
+SHORTEST_BEGINNING = 3
+"""Characters from which on the beginning of a name suggests it. [1]"""
+
+
 def nearest_match(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest in spelling to ``name``, or None if none is close.
+    """Return the known name closest in spelling to ``name``, else one that begins with it; None if there is neither.
 
     Examples
     --------
     >>> nearest_match("gtx1080", ["gtx_980", "gtx_1080"])
     'gtx_1080'
+    >>> nearest_match("ring", ["in_network", "ring_all_reduce"])
+    'ring_all_reduce'
     """
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    names = list(known)
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if not matches and len(name) >= SHORTEST_BEGINNING:
+        matches = sorted((known_name for known_name in names if known_name.startswith(name)), key=len)
     return matches[0] if matches else None
 
 
@@ -110,20 +119,22 @@ class UnknownNameError(PerfmodelError, KeyError):
         The name given. [-]
     known : iterable of str
         The names that exist. [-]
+    remedy : str
+        What else helps, as a sentence. [-]
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, remedy: str = "") -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
         self.nearest = nearest_match(str(name), self.known)
         hint = f" Did you mean {self.nearest!r}?" if self.nearest else ""
-        self.message = f"unknown {kind} {name!r}.{hint} Known: {', '.join(self.known) or 'none'}."
+        self.message = f"unknown {kind} {name!r}.{hint} Known: {', '.join(self.known) or 'none'}. {remedy}".rstrip()
         super().__init__(self.message)
 
     def __str__(self) -> str:
         return self.message  # KeyError would print the repr of the message
 
 
-def check_known(kind: str, name: Any, known: Collection[Any]) -> None:
+def check_known(kind: str, name: Any, known: Collection[Any], *, remedy: str = "") -> None:
     """Raise UnknownNameError unless a name is known.
 
     Parameters
@@ -134,9 +145,11 @@ def check_known(kind: str, name: Any, known: Collection[Any]) -> None:
         The name given. [-]
     known : collection of str
         The names that exist. [-]
+    remedy : str
+        What else helps, as a sentence. [-]
     """
     if name not in known:
-        raise UnknownNameError(kind, name, known)
+        raise UnknownNameError(kind, name, known, remedy=remedy)
 
 
 class ShapeError(PerfmodelError, ValueError):

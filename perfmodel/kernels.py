@@ -3,8 +3,8 @@
 A framework profile lowers an operation to one or more :class:`Alternative`, each a tuple of kernels; the fastest
 alternative whose workspace fits is chosen later, when times are known. Two kernel classes are enough: a
 :class:`Matmul` does arithmetic tile by tile (GEMM, implicit-GEMM convolution, the products inside Winograd and FFT
-convolution), a :class:`Stream` moves memory (everything element-wise, transforms, copies). A 1x1 and a 3x3 convolution,
-or a reduction and an addition, differ in the name of the efficiency that they look up.
+convolution), a :class:`Stream` moves memory (everything element-wise, transforms, copies). Kernels of one
+class differ only in which efficiency they use, e.g. a 1x1 and a 3x3 convolution, or a reduction and an addition.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Matmul:
     launches : int, ndarray or sympy.Expr
         Serial launches of this kernel for one operation. [1]
     library_launches : int, ndarray or sympy.Expr
-        Launches among these that a library issues itself during one call, without the framework. [1]
+        How many of ``launches`` the library issues by itself inside one call, with no framework dispatch. [1]
     """
 
     kernel_class: ClassVar[str] = "matmul"
@@ -69,7 +69,7 @@ class Stream:
     launches : int, ndarray or sympy.Expr
         Serial launches of this kernel for one operation. [1]
     library_launches : int, ndarray or sympy.Expr
-        Launches among these that a library issues itself during one call, without the framework. [1]
+        How many of ``launches`` the library issues by itself inside one call, with no framework dispatch. [1]
     """
 
     kernel_class: ClassVar[str] = "stream"
@@ -86,7 +86,7 @@ Kernel = Matmul | Stream
 
 
 def in_one_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Return the kernels that one call of a library issues one after the other.
+    """Mark kernels as one library call: the framework dispatches only the first launch.
 
     Parameters
     ----------

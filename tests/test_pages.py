@@ -1,6 +1,9 @@
 """Pages that hold computed figures, and code in pages, are true."""
 
+import ast
 import importlib
+import json
+import math
 import re
 import shlex
 import shutil
@@ -77,10 +80,17 @@ def test_the_commands_of_the_pages_on_calibration_run(tmp_path, monkeypatch, cap
 
 def test_the_readme_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    namespace = {}
-    for code in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL):
-        exec(compile(code.replace("print(", "str("), "README.md", "exec"), namespace)
+    text, namespace = (ROOT / "README.md").read_text(), {}
+    own, fed = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(own, "README.md", "exec"), namespace)
+    shown_s, interval_s, *rest = ast.literal_eval(re.search(r"```text\n(\(.*\))\n```", text)[1])
+    p = namespace["p"]
+    assert (shown_s, interval_s) == (round(p.step_s, 4), tuple(round(end, 4) for end in p.interval_s))
+    assert rest == [p.bottleneck, p.memory.fits]
+    exec(compile(fed.replace("print(", "str("), "README.md", "exec"), namespace)
     assert namespace["p"].bottleneck == "decode"
+    (said,) = re.findall(r'# "(With .*?)"', fed)
+    assert said in " ".join(namespace["p"].explain().split())
 
 
 def test_the_tour_runs(tmp_path, monkeypatch):
@@ -97,7 +107,11 @@ def test_the_readme_is_short_and_shows_what_its_first_command_prints(capsys):
     (command,) = re.findall(r"&& \.venv/bin/perfmodel (predict .*)", text)
     shown = re.search(r"```text\n(.*?)\n\.\.\.\n```", text, re.DOTALL)[1]
     assert run(shlex.split(command)) == 0
-    assert capsys.readouterr().out.startswith(shown)
+    printed = capsys.readouterr().out
+    assert printed.startswith(shown)
+    of_the_run = printed.split("really executed")[1]
+    predicted, measured = (re.search(rf"{word} +(\d+\.\d+) ms", of_the_run)[1] for word in ("predicted", "measured"))
+    assert f"{predicted} ms, measured {measured}." in " ".join(text.split())
 
 
 def test_scores_of_the_readme_are_those_of_the_pages():
@@ -110,6 +124,61 @@ def test_scores_of_the_readme_are_those_of_the_pages():
     numbers = re.findall(r"(?<![\w.])\d+\.\d+", said)
     assert len(numbers) >= 8
     assert not [number for number in numbers if not re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", pages)]
+
+
+def _score(table, subset, protocol, model):
+    scores = json.loads((ROOT / "docs" / "scoreboard.json").read_text(encoding="utf-8"))["scores"]
+    key = (table, subset, protocol, model, "all")
+    (mape,) = [
+        s["mape"] for s in scores if tuple(s[k] for k in ("table", "subset", "protocol", "model", "part")) == key
+    ]
+    return mape
+
+
+def test_scores_of_the_readme_are_those_of_the_scoreboard():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.split(r"\n- ", readme.split("## How good is it?")[1].split("\n\n## Tests")[0])
+    lines = {" ".join(line.split())[:12]: re.findall(r"\d+\.\d+", line) for line in lines}
+    unseen = "leave_one_device_out"
+    sister = "sqrt(FLOP/s x bandwidth) scaling"
+    expected = {
+        "63 GPU cells": [
+            ("shi2016", "gpu", "nothing_fitted", "perfmodel"),
+            ("shi2016", "gpu", unseen, "perfmodel"),
+            ("shi2016", "gpu", unseen, sister),
+        ],
+        "167 CPU cell": [
+            ("shi2016", "cpu", "nothing_fitted", "perfmodel"),
+            ("shi2016", "cpu", unseen, "perfmodel"),
+            ("shi2016", "cpu", unseen, "same time as the other CPU"),
+            ("shi2016", "cpu", unseen, "same time as the other CPU, same threads"),
+        ],
+        "Speed-up of ": [
+            ("tensorflow_2017_k80_speedups", "tesla_k80_gk210", "nothing_fitted", "perfmodel"),
+            ("tensorflow_2017_k80_speedups", "tesla_k80_gk210", "nothing_fitted", "linear scaling"),
+        ],
+    }
+    for line, keys in expected.items():
+        assert lines[line] == [f"{_score(*key):.1f}" for key in keys], line
+    shown = re.search(r"```text\n(cells of .*?)```", readme, re.DOTALL)[1]
+    for model in ("perfmodel", sister):
+        (row,) = [line for line in shown.splitlines() if f"  {model}  " in line]
+        assert row.split()[-2] == f"{_score('shi2016', 'gpu', unseen, model):.1f}"
+    on_a100 = [
+        _score("korthikanti2022", "a100_80_sxm", "nothing_fitted", "perfmodel"),
+        _score("mpt_fsdp_a100", "steps", "nothing_fitted", "perfmodel"),
+    ]
+    low, high = map(int, re.search(r"on A100s: (\d) to (\d)\.", readme).groups())
+    assert (low, high) == (math.floor(min(on_a100)), math.ceil(max(on_a100)))
+
+
+def test_ranges_of_the_live_check_are_the_same_on_every_page():
+    page = (ROOT / "docs" / "live_check.md").read_text(encoding="utf-8")
+    step, forward = (re.search(rf"\| {name} \| (\d+ to \d+) \|", page)[1] for name in ("training step", "inference"))
+    for name in ("README.md", "docs/tour.md"):
+        text = " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        said = re.search(r"torch networks [^.]*?(\d+ to \d+)[^.]*?(\d+ to \d+)", text)
+        assert said.groups() == (step, forward), name
 
 
 def test_the_list_of_pages_is_whole():

@@ -81,7 +81,7 @@ def _folder_of(kind: str) -> str:
     folders = {noun: folder for folder, noun in NOUN_BY_FOLDER.items()}
     if kind in NOUN_BY_FOLDER:
         return kind
-    check_known("kind", kind, folders)
+    check_known("kind", kind, folders, remedy="GPUs and CPUs are of the kind device.")
     return folders[kind]
 
 
@@ -277,13 +277,16 @@ OptionOption: TypeAlias = Annotated[
 
 def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
     """Load a graph: a network of the zoo, a graph file, an ONNX file, a configuration, or a Python file."""
-    from perfmodel.errors import FreeSizeError
+    from perfmodel.errors import ArgumentError, FreeSizeError
     from perfmodel.importers.huggingface import load_network
 
     if is_factory(name_or_path):
         from perfmodel.importers.torch.module import from_torch
 
         return from_torch(*call_factory(name_or_path, options=options))
+    if name_or_path.endswith(".py"):
+        absent = "" if Path(name_or_path).is_file() else f"; there is no file {name_or_path}"
+        raise ArgumentError("target", name_or_path, f"a function of a Python file, as in {name_or_path}:unet{absent}")
     try:
         return load_network(name_or_path, options=key_values(options, argument="--option"))
     except FreeSizeError as error:  # its message names a Python argument; name the option instead

@@ -175,7 +175,9 @@ def tiled_matmul_time(
     axes = max([getattr(quantity, "ndim", 0) for quantity in (m, n, k, count, peak_flop_per_s, unit_count, efficiency)])
     a, b, s, area_per_rate, written_parts = menu.before(axes)
     results = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count) * area_per_rate
-    if len(s) == 1 < results.ndim - axes:  # every tile offers the same splits: in each, the tile that leaves a unit least to do is best
+    if (
+        len(s) == 1 < results.ndim - axes
+    ):  # every tile offers the same splits: in each, the tile that leaves a unit least to do is best
         results, s, written_parts = minimum_along_first_axis(results), s[0], written_parts[0]
     part = k / s
     if (

@@ -26,16 +26,16 @@ LEVEL: Final = 0.8
 """Share of measured times that an interval should hold. [1]"""
 
 USUAL_SPREAD: Final = 0.1
-"""Expected spread of ln(time) for each part, within a factor of e, before any residual is seen. [1]"""
+"""Prior of each spread of ln(time): this, within a factor of e. [1]"""
 
 DAMPING: Final = 0.75
-"""Exponent of the spread in the width of an interval: 0 for equal widths, 1 for proportional widths. [1]"""
+"""Exponent of the spread in an interval's width: 0 makes all widths equal, 1 proportional to the spread. [1]"""
 
 SLOPE_SPREAD: Final = 0.7
-"""Standard deviation of the slope over the share of passes, before any residual is seen. [1]"""
+"""Prior standard deviation of ``other_slope``. [1]"""
 
 ESTIMATED: Final[dict[str, float]] = {"dtype": 0.25, "architecture": 0.2}
-"""Spread that extrapolation adds if no residual shows it: an estimate, about that of a new framework. [1]"""
+"""Extrapolation -> spread it adds if no residual shows it, estimated as about that of a new framework. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def conformal_quantile(scores: NDArray[np.float64], *, level: float = LEVEL) -> 
 
 
 def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -> FittedSpread:
-    r"""Find the parameters of a spread from residuals: most likely under a Laplace law, with weak priors.
+    r"""Fit the parameters of a spread to residuals: maximum likelihood of a Laplace law, with weak priors.
 
     .. math:: \min \sum_i \left(\ln \sigma_i + \frac{|r_i|}{\sigma_i}\right) + \text{priors}, \qquad
               q = \text{conformal quantile of } |r_i| / \sigma_i^\gamma \text{ in each regime}
@@ -103,7 +103,7 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
     Returns
     -------
     FittedSpread
-        Parameters; a way to extrapolate that no row shows keeps an estimate, or is zero.
+        Parameters; the spread of an extrapolation that no row shows is its estimate in ``ESTIMATED``, or 0.
 
     Raises
     ------

@@ -211,11 +211,17 @@ class FeedTable(spec.SpecTable):
 
 
 class ExchangeTable(spec.SpecTable):
-    """Rules and constants of a framework's exchange of gradients."""
+    """Rules and constants of a framework's exchanges among devices.
+
+    ``tensor_beside`` names products of back-propagation beside which it runs exchanges of a tensor group: beside the
+    input gradient of a layer split by outputs, the gathering of its input; beside its weight gradient, the sum of the
+    input gradient.
+    """
 
     collectives: spec.Identifier | None = None
     bucket_mib: spec.NonNegativeNumber | None = None
     pull_order: Literal["layers", "unordered"] = "layers"
+    tensor_beside: tuple[Literal["input_gradient", "weight_gradient"], ...] = ()
 
 
 class FrameworkProfile(spec.SpecFile):
@@ -238,7 +244,7 @@ class FrameworkProfile(spec.SpecFile):
     memory : MemoryTable
         What is kept. [-]
     exchange : ExchangeTable
-        How workers exchange gradients. [-]
+        How workers exchange gradients, and tensor groups what they share. [-]
     constant : dict of str to Constant
         Unit, meaning and range of each constant. [-]
     """

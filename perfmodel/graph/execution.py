@@ -69,12 +69,12 @@ def _cuts(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[_Cut]:
 
 
 def _block_starts(cuts: Sequence[_Cut]) -> list[_Cut]:
-    """Return the cuts with more than one layer up to the next cut, where branches begin."""
+    """Return the cuts where branches begin: more than one layer lies before the next cut."""
     return [cut for cut, following in pairwise(cuts) if following.place - cut.place > 1 and cut.is_kept]
 
 
 def _balanced(nodes: Sequence[Node], cuts: Sequence[_Cut], *, wanted: Mapping[str, bool]) -> list[_Cut]:
-    """Return about sqrt(cuts) of the cuts, so that similar amounts are kept between them."""
+    """Return about sqrt(n) of the n cuts, with similar bytes kept between them."""
     group_count = round(math.sqrt(len(cuts) + 1))
     allowed = [cut for cut in cuts if cut.is_kept]
     kept = kept_tensors(nodes, wanted=wanted)
@@ -162,10 +162,8 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: st
 
     Notes
     -----
-    Of the other segments, only the part whose results back-propagation reads runs again. torch's
-    ``torch.utils.checkpoint`` runs each segment whole, also its last layers, whose results are the next checkpoint or
-    are not read, and the last segment, if it is wrapped too; its steps take that much longer. In a chain of
-    dense layers with tanh, whose results alone are read, the product and tanh that end each segment are spared.
+    Only layers whose results back-propagation reads run again. ``torch.utils.checkpoint`` reruns whole segments, the
+    last one included if it is wrapped, and so takes longer.
 
     References
     ----------
@@ -358,10 +356,9 @@ def backward_steps(
 ) -> Steps:
     """Return what computes all needed gradients, in order: last layer first.
 
-    Where an output feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the
-    layer that made the output, as does the one that joins the gradients of the parts into which it was split (which
-    count as one), and the copy that brings the axes of what was joined back into order. Before the layers of a segment
-    that was not kept come their forward operations.
+    A tensor read by f layers gets f - 1 ``gradient_sum`` passes, listed under the layer that made it. The layers that
+    read the parts of a split tensor count as one reader: one pass joins their gradients, and a copy restores the order
+    of axes if need be; both are listed there too. A segment that was not kept runs its forward operations first.
     """
     into = {node.name: tuple(node.into(wanted)) for node in nodes if wanted[node.name]}
     read = [

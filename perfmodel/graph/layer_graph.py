@@ -97,7 +97,7 @@ class LayerGraph(GraphStructure):
     inputs : mapping of str to tuple of int or None
         Sample shapes by name, if ``input_shape`` is not given. [1]
     fixed_batch_size : int or None
-        The only batch size it holds for: a shape or an option depends on it. [samples]
+        The one batch size this graph is valid for, because a shape or option depends on it; None for any. [samples]
     image_layout : str or None
         Order of images in memory, ``channels_first`` or ``channels_last``; None for the framework's usual one. [-]
 
@@ -129,8 +129,8 @@ class LayerGraph(GraphStructure):
         input_gradient : bool
             Whether the gradient of the network's own input is computed too. [-]
         recompute : str or None
-            ``full``: activations inside blocks run a second time, in the backward phase; ``sqrt``: in about sqrt(n)
-            segments; None: those of regions that the graph marks. See ``perfmodel.graph.execution``. [-]
+            ``full``: recompute activations inside every block; ``sqrt``: inside about sqrt(n) segments; None: only in
+            regions the graph marks. See ``perfmodel.graph.execution``. [-]
 
         Returns
         -------
@@ -161,7 +161,7 @@ class LayerGraph(GraphStructure):
         input_gradient: bool = False,
         recompute: str | None = None,
     ) -> LayerOperations:
-        """Return the operations at any ``batch_size`` [samples], which probes the counts; see ``operations``."""
+        """Return the operations without checking ``batch_size`` [samples], to sample counts at any size."""
         parts = _checked_phase(phase).parts
         steps = self._steps(parts, input_gradient=input_gradient, recompute=recompute)
         pairs = [(step.name, operation) for step in steps for operation in step.at(batch_size)]
@@ -238,8 +238,9 @@ class LayerGraph(GraphStructure):
         ShapeError
             If a layer does not fit at these sizes.
         """
+        remedy = "" if self.free_sizes else f"Graph {self.name!r} has no free sizes."
         for size in sizes:
-            check_known(f"free size of graph {self.name!r}:", size, self.free_sizes)
+            check_known(f"free size of graph {self.name!r}:", size, self.free_sizes, remedy=remedy)
         return self._rebuilt(*with_sizes(self._input_shapes, [node.layer for node in self.layers], sizes))
 
     def at_inference(self) -> Self:
@@ -314,14 +315,14 @@ class LayerGraph(GraphStructure):
     def liveness(
         self, *, phase: Phase | str = "step", rules: MemoryRules | None = None, input_gradient: bool = False
     ) -> Liveness:
-        """Return the bytes in memory at every moment of a phase, besides weights, optimizer state and inputs.
+        """Return the bytes in memory at every moment of a phase, excluding weights, optimizer state and inputs.
 
         Parameters
         ----------
         phase : str
             ``step``, ``forward_backward`` or ``forward``. [-]
         rules : MemoryRules
-            Element sizes, in-place habits and checkpoints; by default fp32, nothing in place and no checkpoints. [-]
+            Element sizes, which layers work in place, checkpoints; by default fp32, none in place, no checkpoints. [-]
         input_gradient : bool
             Whether the gradient of the network's own input is computed too. [-]
 

@@ -25,8 +25,8 @@ FORMATS: dict[str, str] = {
     **dict.fromkeys(("binary", "idx", "npy", "tfrecord", "lmdb", "hdf5", "csv", "text"), "plain"),
     **dict.fromkeys(("jpeg", "png", "webp", "tiff", "dicom", "flac", "mp3", "mp4", "npz", "gzip"), "compressed"),
 }
-"""Formats of a stored example: the exact bytes that the network takes; plain, with labels, frames or digits around the
-numbers; or compressed, with a decoding rate that the data set must state. A new format is an entry here."""
+"""Format of a stored example -> its class: ``raw`` holds the exact bytes that the network takes, plain formats add
+labels, frames or digits to them, compressed ones must be decoded at a rate that the data set states."""
 
 
 class DatasetFile(SpecFile):
@@ -37,8 +37,7 @@ class DatasetFile(SpecFile):
     format : str
         How an example is stored: a key of ``FORMATS``. [-]
     stored_in : str
-        ``files``: each example in one of its own, read at random; ``shards``: many in one that is read from end to
-        end. [-]
+        ``files``: one file per example, read at random; ``shards``: many examples per file, read sequentially. [-]
     example_count : int
         Examples that one epoch reads. [samples]
     encoded_bytes_per_example : float
@@ -48,7 +47,7 @@ class DatasetFile(SpecFile):
     decoded_dtype : str
         Type of its elements in host memory. [-]
     decode_rate_per_core : float or None
-        Examples that one core decodes, crops and mirrors; None if they are stored as they are used. [samples/s]
+        Examples that one core decodes, crops and mirrors; None if they need no decoding. [samples/s]
     """
 
     format: Identifier
@@ -99,12 +98,11 @@ class Dataset:
     decoded_dtype : str
         Type of its elements in host memory. [-]
     format : str
-        How an example is stored: ``raw`` byte for byte as it is used, or another key of ``FORMATS``. [-]
+        How an example is stored: ``raw`` for the exact bytes the network takes, or another key of ``FORMATS``. [-]
     stored_in : str
-        ``files``: each example in one of its own, read at random; ``shards``: many in one that is read from end to
-        end. [-]
+        ``files``: one file per example, read at random; ``shards``: many examples per file, read sequentially. [-]
     decode_rate_per_core : float or None
-        Examples that one core decodes; None if they are stored as they are used. [samples/s]
+        Examples that one core decodes; None if they need no decoding. [samples/s]
     file : DatasetFile or None
         The file it comes from, with its sources; None for one made in Python. [-]
 

@@ -21,7 +21,7 @@ MOST_OF_TDP: Final = 1.5
 """Highest power limit, over the thermal design power; above it is a typing error. [1]"""
 
 STORAGE_TYPES: Final = ("fp16", "bf16", "fp8")
-"""Data types narrower than fp32, from which values can be widened for arithmetic at no cost."""
+"""Types narrower than fp32 that kernels can store and widen at no cost."""
 
 
 FASTEST_LANES: Final = 2.05
@@ -43,7 +43,7 @@ class GpuPeak(spec.SpecTable):
 
 
 class Power(spec.SpecTable):
-    """Energy of a GPU's work, with all that feeds it, in large products at the boost clock."""
+    """Energy per FLOP and per byte in large products at the boost clock, moving the operands included."""
 
     lanes_pj: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 1_000, "pJ/FLOP"))]
     tensor_cores_pj: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 1_000, "pJ/FLOP"))] | None = None
@@ -128,9 +128,9 @@ class Gpu(Device):
     launch : KernelLaunch
         Cost of a launch. [-]
     power : Power or None
-        Energy of its work; None if unknown: it then keeps its highest clock. [-]
+        Energy per operation; None if unknown, then power never lowers the clock. [-]
     power_limit_w : float or None
-        Limit set below or above the thermal design power; None for that. [W]
+        Power limit; None for the thermal design power. [W]
     context_mib : float
         Device memory that a context takes before any tensor. [MiB]
     board : Board or None
@@ -175,7 +175,7 @@ class Gpu(Device):
 
     @property
     def identity(self) -> str:
-        """Chip, memory and power, which distinguish boards and do not change while other dies of the board work."""
+        """Facts that tell boards apart and stay the same while other dies are busy: chip, memory, power limit."""
         memory = f"{self.memory.capacity_gib:g} GiB at {self.memory.bandwidth_gb_per_s:g} GB/s"
         power = f"{self.power_limit_w or self.tdp_w:g} W"
         return f"{self.architecture}, {self.unit_count} x {self.lanes_per_unit} lanes, {memory}, {power}"
@@ -211,7 +211,7 @@ class Gpu(Device):
 
     @property
     def highest_clock_ratio(self) -> float:
-        """Clock that the board keeps under load while power allows, over its boost clock. [1]"""
+        """Highest clock under load divided by the boost clock. [1]"""
         return 1.0 if self.clock_max_mhz is None else self.clock_max_mhz / self.clock_boost_mhz
 
     def power_constants(self) -> dict[str, float]:
@@ -232,7 +232,7 @@ class Gpu(Device):
 
     @property
     def powered_types(self) -> dict[str, str]:
-        """Data type to which each energy of ``[power]`` belongs: fp32 on lanes, 16 bit on tensor cores."""
+        """Data type for which each energy in ``[power]`` is stated: fp32 on lanes, 16 bit on tensor cores."""
         power, peaks = self.power, self.peak_tflop_per_s
         types = {} if power is None else {"lanes": "fp32"}
         if power is not None and power.tensor_cores_pj is not None:
@@ -258,7 +258,8 @@ class Gpu(Device):
         least_w = known["idle_w"] + self.memory_w_in_products
         if not is_number(power_limit_w) or not least_w < power_limit_w <= MOST_OF_TDP * self.tdp_w:
             allowed = f"a number above {least_w:.0f} W, what {self.name} draws without arithmetic"
-            raise ArgumentError("power_limit_w", power_limit_w, f"{allowed}, and at most {MOST_OF_TDP:g} times its TDP")
+            most = f"{MOST_OF_TDP * self.tdp_w:g} W, {MOST_OF_TDP:g} times its TDP"
+            raise ArgumentError("power_limit_w", power_limit_w, f"{allowed}, and at most {most}")
         return self.model_copy(update={"power_limit_w": float(power_limit_w)})
 
     def beside_working_dies(self) -> Self:

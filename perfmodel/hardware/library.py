@@ -41,7 +41,7 @@ class ConstantsTable(spec.SpecTable):
 
 
 class ArchitectureProfile(ConstantsTable):
-    """Constants and abilities of the library on one architecture; every key that is not listed is a constant.
+    """Constants and abilities of the library on one architecture; every other key is a constant.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class ArchitectureProfile(ConstantsTable):
 
 
 class TensorCoreProfile(ConstantsTable):
-    """Constants of an architecture's tensor cores; every key that is not listed is a constant.
+    """Constants of an architecture's tensor cores; every other key is a constant.
 
     Attributes
     ----------
@@ -136,7 +136,9 @@ class LibraryProfile(spec.SpecFile):
         if constants is None or architectures is None:
             return profiles
         used = {constant for profile in (*architectures.values(), *profiles.values()) for constant in profile.constants}
-        faults = [f"constant.{name}: no architecture uses it" for name in sorted(set(constants) - used)]
+        faults = [
+            f"constant.{name}: must be used by an architecture, or deleted" for name in sorted(set(constants) - used)
+        ]
         for name, profile in profiles.items():
             faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
         if faults:
@@ -246,7 +248,7 @@ def _inheritance_faults(profiles: dict[str, ArchitectureProfile]) -> Iterator[st
                 yield f"{name}.inherits: value {ancestor!r}: must name an architecture of this file{hint}"
                 break
             if ancestor in path:
-                yield f"{name}.inherits: value {profile.inherits!r}: must not close a circle"
+                yield f"{name}.inherits: value {profile.inherits!r}: must not lead back to itself"
                 break
             path.append(ancestor)
             ancestor = profiles[ancestor].inherits
@@ -257,14 +259,22 @@ NEEDED: Final = ("launch_us", "hop_factor", "bandwidth_efficiency")
 
 
 class CollectiveOperation(spec.SpecTable):
-    """A library's algorithms and constants for one operation."""
+    """A library's algorithms for one operation.
+
+    Attributes
+    ----------
+    algorithms : tuple of str
+        Algorithms it chooses among. [-]
+    at_once : bool
+        Whether all messages of a pairwise exchange are sent at once, not round by round. [-]
+    """
 
     algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
     at_once: StrictBool = False
 
 
 class ProtocolTable(ConstantsTable):
-    """Constants of a protocol; ``algorithms`` use it, None means all without a protocol of their own."""
+    """Constants of a protocol; ``algorithms`` use it, None: every algorithm that no other protocol lists."""
 
     algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)] | None = None
 

@@ -1,7 +1,7 @@
 """Prices: of a cloud instance for an hour, and of storage for a month; each with region and date.
 
-Each kind is a class; the registry is ``KINDS``. A published table from which a price was read is kept as printed;
-its errors are listed as corrections.
+Each kind is a class; the registry is ``KINDS``. A row quoted from a published table stays as
+printed; misprints are listed under ``[[correction]]``.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class InstancePrice(Price):
     @model_validator(mode="after")
     def _a_spot_price_has_a_day(self) -> Self:
         if (self.spot_usd_per_hour is None) != (self.spot_valid_from is None):
-            allowed = "spot_usd_per_hour and spot_valid_from are given together: a price needs its date"
+            allowed = "must be set together with spot_usd_per_hour: a price needs its date"
             raise spec.fault_at(("spot_valid_from",), self.spot_valid_from, allowed)
         return self
 

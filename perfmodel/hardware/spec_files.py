@@ -296,6 +296,10 @@ def from_folder(folder: Path, name_or_path: str) -> str | Path:
     return folder / name_or_path if is_path(name_or_path) else name_or_path
 
 
+OR_A_PATH: Final = {"calibrations": "Or pass the path of a file that pm.fit or perfmodel calibrate wrote."}
+"""Folder of a kind -> which files of the user's own serve as well."""
+
+
 def find(kind_folder: str, name_or_path: str | Path) -> Path:
     """Return the path of a spec file given by name or by path."""
     if is_path(name_or_path):
@@ -314,7 +318,7 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
     if named is None:
         if other := _kind_that_has(name_or_path):
             raise ArgumentError(noun, name_or_path, f"the name of a {noun}; this one is a {other}")
-        raise UnknownNameError(noun, name_or_path, names(kind_folder))
+        raise UnknownNameError(noun, name_or_path, names(kind_folder), remedy=OR_A_PATH.get(kind_folder, ""))
     return named
 
 

@@ -87,7 +87,8 @@ def from_huggingface_config(
     if not fields.has("model_type"):
         raise SpecError(fields.where, [f"model_type is missing: must be one of {families}"])
     family = fields.text("model_type")
-    check_known(f"model_type in {fields.where}:", family, FAMILIES)
+    remedy = "For others use pm.from_torch with the module."
+    check_known(f"model_type in {fields.where}:", family, FAMILIES, remedy=remedy)
     check_choice("attention", attention, ATTENTIONS)
     if sequence_length is not None:
         check_count("sequence_length", sequence_length)

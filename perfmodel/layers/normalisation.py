@@ -81,8 +81,8 @@ class BatchNorm(LayerByInput):
     -----
     Forward reads x twice and writes y: per element 3 FLOP for the sums of x and x^2, 2 to normalise, 2 for
     gamma and beta. Backward, one pass yields all gradients: x and dy are read for the sums of dy and dy xhat
-    (5 FLOP) and again for dx (6 FLOP); its role is INPUT_GRADIENT. If the input needs no gradient, only the first
-    half remains, as WEIGHT_GRADIENT. Ignores: the few operations per channel, running averages (buffers, not
+    (5 FLOP) and again for dx (6 FLOP); its role is INPUT_GRADIENT. If the input needs no gradient, only the sums
+    remain, as WEIGHT_GRADIENT. Ignores: the few operations per channel, running averages (buffers, not
     parameters).
 
     References
@@ -161,7 +161,7 @@ class BatchNorm(LayerByInput):
         )
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return one pass, without its second half if dx is not needed; nothing if no gradient is."""
+        """Return one pass, which ends after the sums if dx is not needed; no pass if no gradient is needed."""
         elements = batch_size * math.prod(input_shapes[0])
         channels = self._channels(input_shapes[0])
         for_input = int(any(wanted))
@@ -239,9 +239,9 @@ class Scale(LayerByInput):
 
 
 FORWARD_FLOP = 4
-"""Per element, besides one for each neighbour [FLOP]."""
+"""Forward FLOP per element, without the one for each neighbour. [FLOP]"""
 BACKWARD_FLOP = 6
-"""Per element, besides one for each neighbour [FLOP]."""
+"""Backward FLOP per element, without the one for each neighbour. [FLOP]"""
 
 
 @layer_kind
@@ -251,8 +251,8 @@ class LocalResponseNorm(OnePassLayer):
     Parameters
     ----------
     size : int
-        Channels in a neighbourhood, which is clipped at the first and last channel and may thus exceed the number
-        of channels; if either is symbolic, the size is taken to be smaller. [1]
+        Channels in a neighbourhood, clipped at the first and last channel, so it may exceed the number of channels;
+        if either is symbolic, the size is assumed to be the smaller. [1]
 
     Notes
     -----
@@ -278,7 +278,7 @@ class LocalResponseNorm(OnePassLayer):
         return input_shapes[0]
 
     def _neighbours(self, shape: Shape) -> Any:
-        """Return the total neighbours of a sample's elements, each counting itself [1]."""
+        """Return the neighbours summed over the elements of a sample; each element is its own neighbour too [1]."""
         channels, *map_size = shape
         reaches = [self.size // 2, self.size - 1 - self.size // 2]
         if not is_open_size(channels) and not is_open_size(self.size):
@@ -312,7 +312,7 @@ class SampleNorm(Layer):
 
     Notes
     -----
-    x^ is the normalised x; c is 1 if the mean is subtracted, a with gamma, b with beta, and each is otherwise 0.
+    x^ is the normalised x. c, a and b are 1 if the mean is subtracted, gamma is applied, beta is added; else 0.
     Forward reads x r times and writes y, where r is 1 if groups are rows short enough to stay on chip, else 2: per
     element 2 + c FLOP for the sums of x^2 and x, 1 + c to normalise, a + b.
     Backward to the input reads x and dy for the sums of dy gamma x^ and dy gamma, with r = 2 again for dx: 1 + c for
@@ -419,7 +419,7 @@ class LastAxesNorm(SampleNorm):
 
 
 def _over_last(call: OperatorCall, kind: type[LastAxesNorm]) -> Translation | None:
-    """Return a norm as torch or ONNX calls it; None over the batch, and for beta without gamma."""
+    """Translate a norm of torch or ONNX; None if it normalises over the batch or has beta without gamma."""
     operand, scale, shift = norm_operands(call)
     axis = -len(call["normalized_shape"]) if "." in call.operator else call.get("axis", -1)
     axis_count = -axis if axis < 0 else len(operand.axes) - axis
@@ -464,7 +464,7 @@ class LayerNorm(LastAxesNorm):
 
 
 def _in_groups(call: OperatorCall) -> Translation | None:
-    """Return a norm of groups of channels; each is its own group if the call gives no number of groups."""
+    """Translate a norm over groups of channels; without a number of groups each channel is a group."""
     operand, scale, shift = norm_operands(call)
     by_given_statistics = not call.get("use_input_stats", True)
     if by_given_statistics or operand.axes[:2] != (None, 0) or (scale is None) != (shift is None):

@@ -139,7 +139,10 @@ class ParallelRow:
     sizes: Mapping[str, Any]
     global_batch_size: int
     sync: str
-    links: Mapping[str, str]
+    links: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Link of each group of devices, which runs the algorithms by their names."""
+    system: str | None = None
+    """Machines instead of links, on which the framework's library runs."""
     measured_s: float | None = None
     measured_speedup: float | None = None
     published_speedup: float | None = None
@@ -234,7 +237,7 @@ def _language_model(line: Line, *, run: Mapping[str, Any]) -> ParallelRow:
         },
         global_batch_size=batch,
         sync="ring_all_reduce",
-        links=run["links"],
+        system=run["system"],
         measured_s=line.seconds("iteration_s"),
     )
 

@@ -5,21 +5,35 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
-from perfmodel.records import Phase
+from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
 
 ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send"]
 Group = Literal["data", "tensor", "pipeline"]
 
 
+class Beside(NamedTuple):
+    """Products of some layers, by what they make, that neither wait for an exchange nor make what it sends."""
+
+    role: Role
+    layers: tuple[str, ...]
+
+
+ALL_SHARED: Final = 3
+"""``shard_stage`` (of ZeRO) at which workers share parameters too, and so gather them in every phase. [1]"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One exchange of a device with others in a step."""
+    """One exchange of a device with others in a step.
+
+    ``beside`` are products that software may run meanwhile, if it starts the exchange without waiting for its end.
+    """
 
     kind: ExchangeKind
     group: Group
@@ -28,6 +42,7 @@ class Exchange:
     bytes_per_sample: int = 0
     fixed_bytes: int = 0
     hidden: bool = False
+    beside: Beside | None = None
 
     def size_bytes(self, batch_size: Quantity) -> Quantity:
         """Bytes of the tensor at a batch size [samples]. [B]"""

@@ -12,8 +12,9 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
 from perfmodel.graph.node import Node
-from perfmodel.parallelism.base import Exchange, ExchangeKind, StageGraph, in_order
+from perfmodel.parallelism.base import Beside, Exchange, ExchangeKind, StageGraph, in_order
 from perfmodel.records import Phase
+from perfmodel.records import Role as Product
 
 Role = Literal["column", "row", "between", "heads", "table", "scores", "loss"]
 POINTWISE: Final = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Dropout)
@@ -270,6 +271,8 @@ def replicated_count(node: Node, role: Role | None) -> int:
     return sum(math.prod(sizes[name]) for name in names if name in sizes)
 
 
+READS_WHOLE: Final = frozenset({"column", "heads", "scores"})
+"""Roles of products that need all of their input on every device and make a part of its gradient's sum there."""
 BY_POSITION: Final = (*POINTWISE, nn.Add, nn.Binary, nn.Dense, nn.LayerNorm, nn.RMSNorm, nn.PositionalEmbedding)
 """Layers that treat every position of a sequence alike."""
 LOSS_SUMS: Final = 3
@@ -290,6 +293,7 @@ class _Split:
     sequence_parallel: bool
     wanted: dict[str, bool]
     roles: dict[str, Role]
+    readers: Mapping[str, list[Node]]
     names: dict[str, str] = field(default_factory=dict)
     """Tensor of the whole network -> its name in the shard, as produced by its layer."""
     scattered: set[str] = field(default_factory=set)
@@ -302,12 +306,25 @@ class _Split:
     region: dict[str, Any] = field(default_factory=dict)
     """The checkpointed region of the layer being added."""
 
-    def exchange(self, kind: ExchangeKind, phase: Phase, layer: str, tensor: str, *, hidden: bool = False) -> None:
-        """Add an exchange of a tensor of the whole network."""
-        size = self.element_bytes * math.prod(self.whole.shape(tensor))
+    def exchange(
+        self, kind: ExchangeKind, phase: Phase, layer: str, tensor: str, *, beside: Product | None = None
+    ) -> None:
+        """Add an exchange of a tensor of the whole network, beside which its readers' products of a kind may run."""
         self.exchanges.append(
-            Exchange(kind=kind, group="tensor", phase=phase, after_layer=layer, bytes_per_sample=size, hidden=hidden)
+            Exchange(
+                kind=kind,
+                group="tensor",
+                phase=phase,
+                after_layer=layer,
+                bytes_per_sample=self.element_bytes * math.prod(self.whole.shape(tensor)),
+                hidden=beside is Product.INPUT_GRADIENT,
+                beside=None if beside is None else Beside(beside, self._products_reading(tensor)),
+            )
         )
+
+    def _products_reading(self, tensor: str) -> tuple[str, ...]:
+        """Shared products that read a tensor; software runs them as one, so that their gradients are summed once."""
+        return tuple(node.name for node in self.readers.get(tensor, ()) if self.roles.get(node.name) in READS_WHOLE)
 
     def has_part(self, node: Node) -> bool:
         """Whether a layer reads a tensor of which this device holds only some positions."""
@@ -324,7 +341,7 @@ class _Split:
             self.exchange("all_gather", Phase.FORWARD, view, tensor)
         if summed and self.wanted[tensor] and view not in self.summed:
             self.summed.add(view)
-            self.exchange("reduce_scatter", Phase.BACKWARD, view, tensor)
+            self.exchange("reduce_scatter", Phase.BACKWARD, view, tensor, beside=Product.WEIGHT_GRADIENT)
         return view
 
     def part(self, tensor: str, *, after_sum: bool = False) -> str:
@@ -379,7 +396,8 @@ def tensor_split(
     After a product split by outputs, each device has a partial sum of the input gradient; after one split by inputs, of
     the output. Both are summed over the group. With ``sequence_parallel`` each sum becomes a reduce-scatter, with an
     all-gather in the other phase, of the same bytes on the wire. A gathered input is not kept but gathered again for
-    the weight gradient, hidden behind the product of the input gradient.
+    the weight gradient. Software may gather it while it makes the input gradient, and sum the input gradient while it
+    makes the weight gradient; of the other exchanges the next layer needs the result at once.
 
     References
     ----------
@@ -387,7 +405,7 @@ def tensor_split(
     .. [2] Korthikanti et al., arXiv:2205.05198, section 4.2.
     """
     roles = roles_of(graph, tensor_size=tensor_size)
-    if not set(roles.values()) & {"column", "heads", "scores"}:
+    if not set(roles.values()) & READS_WHOLE:
         allowed = f"1 for {graph.name}, which has no attention, pair of products or class scores to split"
         raise ArgumentError("tensor_size", tensor_size, allowed)
     shard = LayerGraph(graph.name, inputs=graph.input_shapes, fixed_batch_size=graph.fixed_batch_size)
@@ -399,6 +417,7 @@ def tensor_split(
         sequence_parallel=sequence_parallel,
         wanted=wants_gradient(graph.input_shapes, graph.layers, input_gradient=False),
         roles=roles,
+        readers=_readers(graph),
     )
     for node in graph.layers:
         _add(split, node)
@@ -435,7 +454,7 @@ def _add(split: _Split, node: Node) -> None:
     usage = node.usage
     split.region = {"recomputed_in": usage.recomputed_in, "reruns_all": usage.reruns_all}
     layer = shard_of(node, role, tensor_size=split.tensor_size)
-    shared_input = role in ("column", "heads", "scores")
+    shared_input = role in READS_WHOLE
     if role is None and isinstance(node.layer, BY_POSITION) and split.has_part(node):
         reads = [split.part(name) for name in node.input_names]
         split.scattered.add(name)
@@ -467,9 +486,9 @@ def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
         return
     split.read.add(tensor)
     if read != split.names.get(tensor, tensor):
-        split.exchange("all_gather", Phase.BACKWARD, name, tensor, hidden=True)
+        split.exchange("all_gather", Phase.BACKWARD, name, tensor, beside=Product.INPUT_GRADIENT)
     elif split.wanted[tensor] or tensor in split.whole.input_shapes:
-        split.exchange("all_reduce", Phase.BACKWARD, name, tensor)
+        split.exchange("all_reduce", Phase.BACKWARD, name, tensor, beside=Product.WEIGHT_GRADIENT)
 
 
 def _replicated_gradients(split: _Split, replicated: dict[str, int]) -> list[Exchange]:

@@ -89,12 +89,12 @@ class Comparison(Drawn):
 
     @property
     def rows(self) -> Table[TermChange]:
-        """The ``terms``."""
+        """Same as ``terms``."""
         return self.terms
 
     @derived_property
     def terms(self) -> Table[TermChange]:
-        """Every exclusive part of the step; their changes sum to that of ``total``. [s]"""
+        """Every exclusive part of the step; their changes add up to the change of the step. [s]"""
         first, second = self.first.breakdown, self.second.breakdown
         first_divisor, second_divisor = self._divisor(self.first), self._divisor(self.second)
         # if only one prediction has a special name for a part, both use it
@@ -229,7 +229,7 @@ def compare(first: Prediction, second: Prediction, *, per: str | None = None) ->
     Returns
     -------
     Comparison
-        ``terms`` whose changes sum to that of the step, ``layers``, ``memory``, ``inputs``; prints, ``plot()``,
+        ``terms`` whose changes add up to that of the step, ``layers``, ``memory``, ``inputs``; prints, ``plot()``,
         ``to_frame()``, ``to_dict()``. [s, B]
 
     Raises
@@ -291,10 +291,10 @@ def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
     spent = [row for row in c.terms if row.first_s or row.second_s]
     where = {"meaning": f"where the time of a {c.per} goes"} | SECONDS
     changed = [row for row in c.layers if row.change_s]
-    longest = f"{min(LAYERS_SHOWN, len(changed))} of {len(changed)} operations whose time changed, most first"
+    longest = f"the {min(LAYERS_SHOWN, len(changed))} largest of {len(changed)} changes of operations"
     kept = [row for row in c.memory if row.first_bytes or row.second_bytes]
     return [
-        (Table(texts, title="what was asked differently", row_type=InputChange), ["input", "first", "second"]),
+        (Table(texts, title="inputs that differ", row_type=InputChange), ["input", "first", "second"]),
         (Table([*spent, c.total], headings=where, one_unit=tuple(SECONDS)), ["meaning", *SECONDS]),
         (
             Table(

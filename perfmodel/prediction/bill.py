@@ -71,16 +71,17 @@ class Billed:
         idle_w: float | None = None,
         power_usage_effectiveness: float = 1.0,
     ) -> float:
-        """Energy of the devices in one step or epoch, by what works, where their file says what work costs.
+        """Energy of the devices in one step or epoch.
 
-        Of other devices, and with a utilisation, that of the thermal design power: an upper bound at full utilisation.
+        It follows from the energy of arithmetic and memory traffic if the device's file states them. For other devices,
+        and with a utilisation, it follows from the thermal design power: an upper bound at full utilisation.
 
         Parameters
         ----------
         dataset_size : int
             Samples of an epoch, to return its energy; None for the energy of a step. [samples]
         part : str, optional
-            ``"idle"``, ``"arithmetic"`` or ``"memory"``, to return that part only; they sum to the whole. [-]
+            Return only the part ``"idle"``, ``"arithmetic"`` or ``"memory"``; the parts sum to the whole. [-]
         utilisation : float, optional
             Share of the time in which a device draws its thermal design power; otherwise it is at rest. [1]
         idle_w : float

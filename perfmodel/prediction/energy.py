@@ -1,4 +1,4 @@
-"""Energy of a step by what works: devices at rest, their arithmetic, their memory."""
+"""Energy of a step: of devices at rest, of their arithmetic and of their memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PRODUCTS = {"contraction": ("gpu_blas", BUSY_IN_PRODUCTS), "recurrence": ("gpu_d
 """Kind of operation with products -> library that runs it, share of the peak that it keeps busy."""
 
 ON_CHIP_SHARE = 1.5
-"""Energy of a byte of the memory's traffic in caches, on wires and in units that wait for it, over the memory's. [1]"""
+"""Energy of a byte in caches, on wires and in waiting units, as a multiple of its energy in the memory. [1]"""
 
 CONVOLUTIONS = ("gpu_dnn", BUSY_IN_CONVOLUTIONS)
 
 
 class StepEnergy(NamedTuple):
-    """Energy of one device in a step, by what works: parts that sum to the total. [J]"""
+    """Energy of one device in a step, in parts that sum to the total. [J]"""
 
     idle: float
     arithmetic: float

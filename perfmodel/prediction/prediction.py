@@ -199,7 +199,7 @@ class Prediction(StepTimes, Facts, Billed, Drawn):
     @derived_property
     def visits(self) -> AsynchronousTimes | None:
         """Times, knee and utilisation of visits to a parameter server; None if workers wait for one another."""
-        return None if self.agreement is None else self.agreement.visits(self.basis.timed.own)
+        return None if self.agreement is None else self.agreement.visits(self.basis.timed.alone)
 
     def epoch_s(self, *, dataset_size: int) -> float:
         """Time of one pass over a data set.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.parallelism.base import Exchange, Layout
-    from perfmodel.prediction.device.step_time import GroupTimes
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
     from perfmodel.prediction.job.stage import Stage, TimedStage
 
@@ -60,29 +59,50 @@ class LayerRow(NamedTuple):
     bound_by: str
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Consecutive layers on one device, with the cost of each operation."""
+    """Consecutive layers on one device, operation by operation, with all micro-batches together."""
 
-    table: KernelTable
-    groups: GroupTimes
-    batch_size: int
-    launch_gap_s: float
-    repeats: Mapping[Phase, float] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
+    prepared: Prepared
+    timed: TimedStage
+
+    @property
+    def table(self) -> KernelTable:
+        """The lowered layers."""
+        return self.timed.stage.lowered.table
+
+    @property
+    def repeats(self) -> Mapping[Phase, float]:
+        """Number of times a phase runs in a step; empty if each runs once. [1]"""
+        layout = self.prepared.layout
+        if self.prepared.is_whole:
+            return {}
+        return {
+            Phase.FORWARD: layout.parts,
+            Phase.BACKWARD: layout.parts,
+            Phase.UPDATE: 1 / layout.sharing_size if layout.shard_stage else 1,
+        }
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Name of a lowered layer -> its name in the network; empty if all are the same."""
+        lowered, placed = self.timed.stage.subject.graph, self.timed.stage.placed.graph
+        if lowered is placed:
+            return {}
+        return {one.name: other.name for one, other in zip(lowered.layers, placed.layers, strict=True)}
 
     def rows(self) -> list[LayerRow]:
         """Return every operation in execution order, with repetitions summed."""
-        groups, table = self.groups, self.table
-        labels = _labels(table)
-        launch_s = groups.launches * self.launch_gap_s
+        groups, table = self.timed.groups, self.table
+        labels, repeats, names_of = _labels(table), self.repeats, self.names
+        launch_s = groups.launches * self.timed.numbers.launch_s
         seconds = groups.compute_s + groups.memory_s + launch_s
         by_branch = np.array((groups.compute_s, groups.memory_s, launch_s)).argmax(axis=0)
         flop_count, moved_bytes = (totals[groups.chosen] for totals in self._totals_of_alternatives())
         numbers = np.array((groups.launches, flop_count, moved_bytes, seconds))[:, labels.groups]
-        if self.repeats:
-            numbers = numbers * np.array([self.repeats.get(phase, 1) for phase in labels.each_phase])
-        names = labels.layers if not self.names else [self.names.get(name, name) for name in labels.layers]
+        if repeats:
+            numbers = numbers * np.array([repeats.get(phase, 1) for phase in labels.each_phase])
+        names = [names_of.get(name, name) for name in labels.layers] if names_of else labels.layers
         kernels = [table.alternative_names[chosen] for chosen in groups.chosen[labels.groups].tolist()]
         branches = [_BRANCHES[branch] for branch in by_branch[labels.groups].tolist()]
         columns = (names, labels.phases, labels.roles, kernels, *numbers.tolist(), branches)
@@ -92,13 +112,14 @@ class Piece:
         """Return the class of each row: the kind of its operation, or of its kernel if it is a pass over memory."""
         kinds, kernels = self.table.operation_kinds, self.table.alternative_names
         return [
-            pass_class(kernels[self.groups.chosen[group]]) if kinds[group] == "memory_pass" else kinds[group]
+            pass_class(kernels[self.timed.groups.chosen[group]]) if kinds[group] == "memory_pass" else kinds[group]
             for group in _labels(self.table).groups.tolist()
         ]
 
     def _totals_of_alternatives(self) -> tuple[Any, Any]:
         """FLOP and bytes of every alternative, all launches together. [FLOP, B]"""
-        matmul, stream = self.table.matmul.at(self.batch_size), self.table.stream.at(self.batch_size)
+        samples = self.prepared.samples(self.timed.stage)
+        matmul, stream = self.table.matmul.at(samples), self.table.stream.at(samples)
         flop_count = np.concatenate(
             [
                 2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"] * matmul["launches"],
@@ -144,31 +165,8 @@ def _labels(table: KernelTable) -> _Labels:
 
 def pieces_of(prepared: Prepared, timed: TimedStep) -> list[Piece]:
     """List the stages of the device that works longest, in the order of the network."""
-    longest_stages = [stage for stage in timed.stages if stage.stage.placed.device == timed.composed.longest]
-    return [_piece_of(prepared, stage) for stage in longest_stages]
-
-
-def _piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
-    """Prepare a stage for listing: with the network's own layer names, and all micro-batches together."""
-    stage, layout = timed.stage, prepared.layout
-    names = {}
-    if stage.subject.graph is not stage.placed.graph:
-        pairs = zip(stage.subject.graph.layers, stage.placed.graph.layers, strict=True)
-        names = {lowered.name: original.name for lowered, original in pairs}
-    return Piece(
-        table=stage.lowered.table,
-        groups=timed.groups,
-        batch_size=prepared.samples(stage),
-        launch_gap_s=timed.numbers.launch_s,
-        repeats={}
-        if prepared.is_whole
-        else {
-            Phase.FORWARD: layout.parts,
-            Phase.BACKWARD: layout.parts,
-            Phase.UPDATE: 1 / layout.sharing_size if layout.shard_stage else 1,
-        },
-        names=names,
-    )
+    longest = timed.composed.longest
+    return [Piece(prepared, stage) for stage in timed.stages if stage.stage.placed.device == longest]
 
 
 @dataclass(frozen=True, slots=True)

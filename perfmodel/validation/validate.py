@@ -270,7 +270,7 @@ def validate(
         If the protocol does not suit the cells, the share is not between 0 and 1, or both are given; if an argument
         has no effect on the table, or a folder is missing that it needs.
     TableError
-        If a row of the table is wrong, nothing is left to score, or the folder has no such table.
+        If there is no such file, a row is wrong, nothing is left to score, or the folder has no such table.
     CalibrationError
         If a constant that was used comes from the scored table, or a fold has nothing to fit.
     MissingPackageError

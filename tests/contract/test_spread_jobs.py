@@ -93,7 +93,7 @@ def test_workers_of_several_devices_wait_for_the_slowest_of_them(alexnet):
         job(alexnet, workers=4, system="survey_fig6", **PIPELINE, **how)
         for how in ({}, {"straggler": NORMAL}, {"straggler": NORMAL, "backup_workers": 1})
     )
-    own_s = steady.basis.timed.own.step_s
+    own_s = steady.basis.timed.alone.step_s
     slowest = DISTRIBUTIONS["normal"](cv=0.1).order_statistic(rank=4, count=4)
     assert varying.straggler_s == pytest.approx((slowest - 1) * own_s)
     # rings of both stages meet in a switch, of which the closed form does not know

@@ -125,7 +125,7 @@ def test_more_workers_never_step_faster(networks, system):
 def test_the_simulator_confirms_it(networks, scheme, system, workers):
     p = pm.predict(networks["alexnet"], batch_size=16, system=system, workers=workers, sync=scheme, **OPTIONS[scheme])
     numbers = replace(
-        p.agreement.numbers, compute_s=float(p.agreement.computing_s(p.basis.timed.own)), times=Normal(0.1)
+        p.agreement.numbers, compute_s=float(p.agreement.computing_s(p.basis.timed.alone)), times=Normal(0.1)
     )
     played = play_asynchronous(SCHEMES[scheme].in_effect(numbers), step_count=4000 // workers, seed=2)
     expected = SCHEMES[scheme].times(numbers)

@@ -115,7 +115,7 @@ def test_what_else_changes_is_told(alexnet):
     assert "an update is of 64 samples, not 256" in downpour.beware
     assert "a gradient misses 3 updates, not 0" in downpour.beware
     assert "an update is of 512 samples, not 256" in by_change["batch_size 128, twice as many"].beware
-    assert "presumes" in by_change["sync in_network"].beware
+    assert "assumes" in by_change["sync in_network"].beware
     assert not by_change["sync halving_doubling"].beware
 
 
@@ -200,7 +200,7 @@ def test_devices_that_share_more_or_less_are_as_many_and_train_on_as_many_sample
         assert math.prod(asked.get(size, 1) for size in sizes) == devices
         assert changed.batch_size * changed.worker_count == samples
         spread = asked.get("stages", 1) > 1 or asked.get("tensor_size", 1) > 1
-        assert ("presumes a framework" in row.beware) == (asked.get(row.kind, 1) > 1)
+        assert ("assumes a framework" in row.beware) == (asked.get(row.kind, 1) > 1)
         assert (asked["parallelism"] == "data") != spread
 
 
@@ -208,7 +208,7 @@ def test_devices_share_nothing_where_there_is_nothing_to_share(alexnet):
     job = {"system": "survey_fig5", "batch_size": 64}
     for more, reason in (
         ({"workers": 1}, "one device"),
-        ({"workers": 4, "sync": "none"}, "a network of its own"),
+        ({"workers": 4, "sync": "none"}, "its own copy"),
         ({"workers": 2, "parallelism": "hybrid"}, "shares the network in another way"),
     ):
         advice = pm.advise(alexnet, kinds=["stages", "tensor_size"], **job | more)
@@ -340,7 +340,7 @@ def test_faster_links_join_the_gpus_of_a_machine(alexnet, system, names):
             assert new.peer or new == old
         # messages of a B200's links take three times as long to arrive, which short ones feel
         assert row.gain_samples_per_s > 0 or ("nvlink_5" in row.change and row.speedup > 0.99)
-        assert "presumes cards and switches" in row.beware
+        assert "assumes cards and switches" in row.beware
     none = pm.advise(alexnet, kinds="peer_link", **FIG5)
     assert "no file says that NVIDIA GeForce GTX 1080 takes a bridge" in none.rejected[0].reason
 
@@ -422,7 +422,7 @@ def test_inference_exchanges_nothing(alexnet):
     advice = pm.advise(alexnet, kinds=["sync", "recompute", "dtype", "accumulation_steps"], phase="forward", **FIG5)
     assert {row.kind for row in advice.rows} <= {"dtype"}
     assert {entry.kind: entry.reason for entry in advice.rejected} | {
-        "sync": "nothing is learnt in this phase",
+        "sync": "this phase does not train",
         "recompute": "no backward phase needs activations",
         "accumulation_steps": "this phase has no update to accumulate gradients for",
     } == {entry.kind: entry.reason for entry in advice.rejected}

@@ -170,7 +170,7 @@ def test_asynchronous_steps_are_those_of_the_scheme_within_the_error_of_the_draw
     ends = step_ends(p.play(1300, seed=3))
     in_batches = np.diff(ends[:, 50::62]).mean(axis=0) / 62
     error_s = in_batches.std(ddof=1) / math.sqrt(len(in_batches))
-    computing_s = float(p.agreement.computing_s(p.basis.timed.own))
+    computing_s = float(p.agreement.computing_s(p.basis.timed.alone))
     numbers = SCHEMES[sync].in_effect(replace(p.agreement.numbers, compute_s=computing_s))
     alone = play_asynchronous(numbers, step_count=600, seed=4)
     both_s = math.hypot(error_s, alone.step_s_error)

@@ -65,6 +65,42 @@ def test_a_formula_of_a_layout_is_what_numbers_give(layout, sync):
             assert found == pytest.approx(getattr(expected, part), rel=1e-9, abs=1e-12 * expected.step_s)
 
 
+SCHEDULES = {
+    "1f1b": {"stages": 2},
+    "1f1b of 4": {"stages": 4},
+    "gpipe": {"stages": 2, "schedule": "gpipe"},
+    "gpipe of 4": {"stages": 4, "schedule": "gpipe"},
+    "interleaved": {"stages": 2, "schedule": "interleaved", "interleave": 2},
+    "interleaved of 4": {"stages": 4, "schedule": "interleaved", "interleave": 2},
+}
+ADDING = [("alexnet", "pytorch_2", 4, 1), ("vgg16", "pytorch_2", 8, 2)]
+"""Networks, frameworks, micro-batches and workers of pipelines in which adding gradients can change the slowest."""
+
+
+@pytest.mark.parametrize(("network", "framework", "micro_batches", "workers"), ADDING)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_adding_gradients_leaves_the_device_that_works_longest(schedule, network, framework, micro_batches, workers):
+    graph = getattr(pm.zoo, network)()
+    how = {
+        "batch_size": 32, "system": "dgx_a100", "framework": framework, "parallelism": "pipeline", "workers": workers,
+        "micro_batches": micro_batches, **SCHEDULES[schedule],
+    }  # fmt: skip
+    f = pm.formula(graph=graph, free=FREE[:-1], **how)
+    stated = pm.predict(graph, **how)
+    assert f() == pytest.approx(stated.step_s, rel=1e-9)
+    assert f.of("bubble_s")() == pytest.approx(stated.bubble_s, rel=1e-9)
+    prepared = f.prediction.basis.prepared
+    for batches, ratio in ((1, 0.3), (4, 3.0)):
+        at = {name: ratio * value for name, value in f.stated.items()} | {"batch_size": 32 * batches}
+        point = f.point(at)
+        factors = {name: point.value(factor) for name, factor in f.opened.factors.items()}
+        expected = replace(prepared, batch_size=at["batch_size"]).step(factors).parts
+        assert f(**at) == pytest.approx(expected.step_s, rel=1e-9)
+        for part in PARTS:
+            found = point.value(f.named_parts[part])
+            assert found == pytest.approx(getattr(expected, part), rel=1e-9, abs=1e-12 * expected.step_s)
+
+
 OF_FOUR = {
     "accumulated": {"workers": 4, "accumulation_steps": 2},
     "pipelines": {"parallelism": "pipeline", "stages": 2, "micro_batches": 4, "workers": 2},

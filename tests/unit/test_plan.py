@@ -368,10 +368,10 @@ def test_a_note_says_where_one_device_of_several_works(resnet, tmp_path):
     path.write_text(re.sub(r"^system = .*\n", "", text, flags=re.MULTILINE))
     report = pm.plan(resnet, candidates=[path], **JOB)
     assert report.rows[0].workers == 1
-    (note,) = (note for note in report.notes if "works and all are paid" in note)
-    assert note.startswith("one of the 8 devices of mine works")
+    (note,) = (note for note in report.notes if "is used although all are paid" in note)
+    assert note.startswith("only one of mine's 8 devices is used")
     report = pm.plan(resnet, candidates=["p3.2xlarge", "aws_p4d_24xlarge_2020"], **JOB)
-    assert not any("works and all are paid" in note for note in report.notes)
+    assert not any("is used although all are paid" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("name", [name for name in spec_files.names("prices") if "ssd" not in name])
@@ -432,17 +432,17 @@ def test_the_hours_of_the_best_are_as_sure_as_its_step(resnet):
     steps = job_s(p) / p.step_s
     assert sure.best_hours == pytest.approx([steps * end / 3600 for end in p.interval_s])
     assert sure.best_hours[0] < sure.best.hours < sure.best_hours[1]
-    assert "keep a reserve" not in " ".join(str(sure).split())
+    assert "leave a margin" not in " ".join(str(sure).split())
     tight = pm.plan(resnet, candidates=["p3.2xlarge"], deadline_hours=1.01 * sure.best.hours, **JOB)
-    assert "the deadline lies within: keep a reserve" in " ".join(str(tight).split())
+    assert "the deadline lies inside this interval: leave a margin" in " ".join(str(tight).split())
     # nor is its money surer than its hours
     assert sure.best_usd == pytest.approx([3.06 * hours for hours in sure.best_hours])
     assert f"{sure.best_usd[0]:,.2f} to {sure.best_usd[1]:,.2f} USD" in " ".join(str(sure).split())
     dear = pm.plan(resnet, candidates=["p3.2xlarge"], budget_usd=1.01 * sure.best.usd, **JOB)
-    assert "the budget lies within: keep" in " ".join(str(dear).split())
+    assert "the budget lies inside this interval: leave" in " ".join(str(dear).split())
     both = {"deadline_hours": 1.01 * sure.best.hours, "budget_usd": 1.01 * sure.best.usd}
     both = pm.plan(resnet, candidates=["p3.2xlarge"], **both, **JOB)
-    assert "the deadline and the budget lie within: keep" in " ".join(str(both).split())
+    assert "the deadline and the budget lie inside this interval: leave" in " ".join(str(both).split())
     assert both.to_dict()["best_usd"] == list(both.best_usd)
 
 
@@ -712,7 +712,7 @@ def test_a_price_without_a_date_is_refused(resnet, tmp_path):
 def test_the_report_prints_renders_draws_and_becomes_a_frame(many, tmp_path):
     said = " ".join(str(many).split())
     assert "best: " in said
-    assert "binding: nothing" in said
+    assert "binding: none" in said
     assert "times an hour, as given" in said
     assert "<table>" in many._repr_html_()
     assert list(many.to_frame()["usd"].dropna()) == [row.usd for row in many.rows if row.usd is not None]

@@ -139,7 +139,7 @@ class Situation:
 
     def needs_training(self) -> None:
         """Reject the change unless the job trains."""
-        self.needs(Phase.BACKWARD in self.phases, "nothing is learnt in this phase")
+        self.needs(Phase.BACKWARD in self.phases, "this phase does not train")
 
     def needs_training_together(self) -> None:
         """Reject the change unless several workers combine gradients."""
@@ -221,7 +221,7 @@ def schedule(now: Situation) -> Iterator[Change]:
 def sequence_parallel(now: Situation) -> Iterator[Change]:
     """Yield sequence parallelism: a tensor group also splits the other layers, by positions."""
     now.needs(now["tensor_size"] > 1, "no devices share a layer")
-    yield Change(what="positions shared between shared layers", changes={"sequence_parallel": True})
+    yield Change(what="sequence parallelism: the other layers split by position", changes={"sequence_parallel": True})
 
 
 def shard_stage(now: Situation) -> Iterator[Change]:
@@ -235,16 +235,18 @@ MICRO_BATCHES: Final = (1, 4)
 """Micro-batches per stage of a proposed pipeline: enough to keep all stages busy, or for short bubbles. [1]"""
 SPREAD: Final = ("data", "pipeline", "tensor")
 """Parallelisms that differ only in stages and group size."""
-PIPELINE: Final = "presumes a framework that runs pipelines; statistics of a batch are of a micro-batch"
+PIPELINE: Final = "assumes a framework with pipelines; batch norm then uses each micro-batch's statistics"
 """Assumption of a pipeline that a prediction does not check."""
-GROUPS: Final = "presumes a framework that shares layers"
+GROUPS: Final = "assumes a framework with tensor parallelism"
 """Assumption of tensor groups that a prediction does not check."""
 
 
 def _needs_devices(now: Situation) -> None:
     """Raise unless several devices share the network in a way that can be changed."""
-    now.needs(now.system_part is not None and len(now.system_part.names) > 1, "one device works, which shares nothing")
-    now.needs(Phase.BACKWARD not in now.phases or now["sync"] != "none", "each worker trains a network of its own")
+    now.needs(now.system_part is not None and len(now.system_part.names) > 1, "only one device is used")
+    now.needs(
+        Phase.BACKWARD not in now.phases or now["sync"] != "none", "without an exchange each worker trains its own copy"
+    )
     now.needs(now["parallelism"] in SPREAD, f"parallelism {now['parallelism']} shares the network in another way")
 
 
@@ -321,12 +323,12 @@ NEEDED: Final[dict[str, Callable[[Situation], dict[str, Any]]]] = {
     "bounded_staleness": lambda now: {"staleness_bound": 1},
 }
 """Strategy -> options without a useful default; a group is the workers of a host."""
-PRESUMES: Final = {"in_network": "presumes switches that add up"}
+PRESUMES: Final = {"in_network": "assumes switches that add gradients"}
 """Strategy -> its assumption that a prediction does not check."""
 
 
 def sync(now: Situation) -> Iterator[Change]:
-    """Yield every other way to agree, with those of the job's options that it takes."""
+    """Yield every other ``sync``, with those of the job's options that it takes."""
     now.needs_training_together()
     for name in sync_names():
         if name in (NO_SYNC, now["sync"]):
@@ -363,7 +365,7 @@ def _needs_one_of(now: Situation, syncs: tuple[str, ...]) -> None:
     now.needs_training()
     if now["sync"] not in WITH_SERVER:  # a single worker also uses the server
         now.needs_training_together()
-    now.needs(now["sync"] in syncs, f"sync {now['sync']} does not take it")
+    now.needs(now["sync"] in syncs, f"sync {now['sync']} has no such option")
 
 
 def periods(now: Situation) -> Iterator[Change]:
@@ -394,7 +396,7 @@ def dtype(now: Situation) -> Iterator[Change]:
 
 def framework(now: Situation) -> Iterator[Change]:
     """Yield every other framework."""
-    now.needs(now.target.lowered_for != "measured", "a measured machine has its own framework")
+    now.needs(now.target.lowered_for != "measured", "a measured machine is timed with its own framework")
     for name in spec_files.names("frameworks"):
         if name not in (*NO_SOFTWARE, now.prepared.profile.stem):
             yield Change(what=f"framework {name}", changes={"framework": name})

@@ -51,7 +51,7 @@ def device(now: Situation) -> Iterator[Change]:
             place: dict[str, Any] = {"device": name} | {key: None for key in ("system", "threads") if now[key]}
             yield Change(what=name, changes=place)
         elif name != now.gpu.stem:
-            presumes = "presumes that such a card fits the slots"
+            presumes = "assumes that such a card fits the slots"
             yield now.rewired(f"{name} in every slot", with_gpu, device=name, named=f"with {name}", presumes=presumes)
 
 
@@ -65,7 +65,7 @@ def workers(now: Situation) -> Iterator[Change]:
         more = rewired(system, with_one_more_gpu, what="with one more GPU", folder=now.folder)
         what = f"one more GPU in {'each' if system.node_count > 1 else 'the'} machine"
         changes = {"system": more, "workers": count + system.node_count}
-        yield Change(what=what, changes=changes, presumes="presumes a slot for it")
+        yield Change(what=what, changes=changes, presumes="assumes a slot for it")
     else:
         yield Change(what=f"{count + 1} workers", changes={"workers": count + 1})
     if 2 * count * spread_over <= devices and count > 1:
@@ -79,7 +79,7 @@ def threads(now: Situation) -> Iterator[Change]:
     assert isinstance(target, CpuTarget)
     most = (target.system or target.cpu).thread_count
     for count, what in ((target.core_count, "each physical core"), (most, "each hardware thread")):
-        if count != target.thread_count:
+        if count != target.threads:
             yield Change(what=f"{count} threads, one for {what}", changes={"threads": count})
 
 
@@ -103,12 +103,12 @@ def host_link(now: Situation) -> Iterator[Change]:
         newer = with_fields(gpu.host_link, {"generation": gpu.host_link.generation + 1})
         changed = gpu.model_copy(update={"host_link": newer, "name": f"{gpu.name} with {name}"})
         what, presumes = f"{name} to the host, card and slot", f"{gpu.name} has {gpu.host_link.link_name}"
-        yield Change(what=what, changes={"device": changed}, presumes=f"presumes such a card: {presumes}")
+        yield Change(what=what, changes={"device": changed}, presumes=f"assumes such a card: {presumes}")
         return
     name = _next_generation(_settled(now.system))
     what, presumes = f"{name} to the host, cards, slots and roots", f"{gpu.name} has {gpu.host_link.link_name}"
     named = f"with {name}"
-    yield now.rewired(what, with_host_links, link=name, named=named, presumes=f"presumes such cards: {presumes}")
+    yield now.rewired(what, with_host_links, link=name, named=named, presumes=f"assumes such cards: {presumes}")
 
 
 def _peer_names(system: Wired) -> set[str]:
@@ -143,7 +143,7 @@ def peer_link(now: Situation) -> Iterator[Change]:
             faster[name] = load_link(name).bandwidth_bytes_per_s
     now.needs(faster, f"no file describes a faster link of its kind than {slowest.name}")
     for name in sorted(faster, key=faster.__getitem__):
-        what, presumes = f"{name} between GPUs", f"presumes cards and switches with {name}"
+        what, presumes = f"{name} between GPUs", f"assumes cards and switches with {name}"
         yield now.rewired(what, with_peer_links, link=name, named=f"with {name}", presumes=presumes)
 
 
@@ -154,7 +154,7 @@ def _bridged(now: Situation) -> Change:
     now.needs(gpu.bridge, f"{without} no file says that {gpu.name} takes a bridge; system= names a machine with links")
     assert gpu.bridge is not None
     link = gpu.bridge.link
-    what, presumes = f"{link} bridges between GPUs, two by two", "presumes slots that a bridge spans"
+    what, presumes = f"{link} bridges between GPUs, two by two", "assumes slots that a bridge spans"
     change = now.rewired(what, with_bridges, link=link, named=f"with {link}", presumes=presumes)
     bridged = change.changes["system"].topology.wires
     now.needs(any(wire.peer for wire in bridged), f"{without} a bridge needs two of them")
@@ -166,7 +166,7 @@ def own_lanes(now: Situation) -> Iterator[Change]:
     files = _files(now.system)
     now.needs(any(with_own_lanes(file).device != file.device for file in files), "no GPUs share a root or switch")
     what, named = "lanes to the socket for each GPU, no shared root", "each GPU on lanes of its own"
-    yield now.rewired(what, with_own_lanes, named=named, presumes="presumes a socket with as many lanes")
+    yield now.rewired(what, with_own_lanes, named=named, presumes="assumes a socket with as many lanes")
 
 
 def network(now: Situation) -> Iterator[Change]:
@@ -182,7 +182,7 @@ def network(now: Situation) -> Iterator[Change]:
             rates[other.name] = other.bandwidth_bytes_per_s
     now.needs(rates, f"no file describes a faster network than {link.name}")
     for name in sorted(rates, key=rates.__getitem__):
-        what, presumes = f"{name} between machines", "presumes the same latency of the fabric"
+        what, presumes = f"{name} between machines", "assumes the same latency of the fabric"
         faster = {"network": name, "instead_of": link.name}
         yield now.rewired(what, with_network, presumes=presumes, named=f"with {name}", **faster)
 
@@ -238,5 +238,5 @@ def raid(now: Situation) -> Iterator[Change]:
     now.needs(now["input_from"] is None, "the data set is not read from the system's drives")
     for times in TIMES_DRIVES:
         what = f"{times} times the drives as RAID 0"
-        presumes = f"presumes an array that reaches {RAID_EFFICIENCY:g} of the drives' summed rate"
+        presumes = f"assumes an array that reaches {RAID_EFFICIENCY:g} of the drives' summed rate"
         yield now.rewired(what, with_striped_drives, presumes=presumes, times=times, raid_efficiency=RAID_EFFICIENCY)

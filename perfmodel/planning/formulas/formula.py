@@ -78,7 +78,7 @@ class Elasticities(Result, Mapping[str, Elasticity]):
 
 
 def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
-    """Return the share by which the quantity falls with 10 % more of a number; NaN if more is impossible. [1]"""
+    """Return the relative fall of the quantity when one symbol rises by 10 %; NaN if it cannot. [1]"""
     more = {other: point.at[symbol] for other, symbol in formula.symbols.items()}
     more[name] *= 1 + MORE
     limits = formula.opened.ranges.get(name)
@@ -90,9 +90,9 @@ def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
 def _sentence(formula: Formula, name: str, gain: float, shares: Mapping[str, float]) -> str:
     quantity = formula.quantity
     if math.isnan(gain):
-        if name in FREE and FREE[name].whole:
-            return f"there are no more {words_of(name)}"
         allowed = formula.opened.ranges[name].allowed
+        if name in FREE and FREE[name].whole:
+            return f"{name} cannot rise: {allowed}"
         return f"{MORE:.0%} more {words_of(name)} would run other kernels: it must be {allowed}"
     what = "" if quantity == "step_s" else f" of {quantity}"
     # a rate should rise, a time fall
@@ -203,8 +203,8 @@ class Formula(Result):
         Returns
         -------
         callable
-            Takes numbers or arrays that broadcast [unit of each symbol]; a symbol that is not given has its
-            stated value. Workers and samples are whole numbers. Gives the quantity [``unit``], of the broadcast shape.
+            Call it with numbers or arrays that broadcast [unit of each symbol]; symbols left out take their stated
+            values. Workers and samples must be whole. Gives the quantity [``unit``], of the broadcast shape.
         """
         return self.__call__
 
@@ -246,7 +246,8 @@ class Formula(Result):
         Returns
         -------
         sympy.Expr
-            A sum of products of free symbols and ceilings, e.g. c N/B for passes over memory. [``unit``]
+            A sum of products of free symbols and ceilings, e.g. c N/B for passes over memory, with N the
+            batch size and B the memory bandwidth. [``unit``]
         """
         return on_branch(self.point(at), self.named_parts[self.quantity])
 
@@ -415,9 +416,8 @@ def formula(
 ) -> Formula:
     """Return a quantity of a step in closed form, with some numbers of the job and its hardware as symbols.
 
-    Composed like :func:`perfmodel.predict`, and equal to it for any numbers. Every
-    maximum, minimum, ceiling and choice is kept. A network in stages keeps the cut that ``predict`` makes at the
-    numbers given here, which may not be the best at others.
+    Equal to :func:`perfmodel.predict` for any values of the symbols. Maxima, minima, ceilings and choices are kept. A
+    pipeline keeps the stage boundaries of the values given here, which may not be the best elsewhere.
 
     Parameters
     ----------
@@ -432,7 +432,7 @@ def formula(
         the name of a constant of a file, in the unit of that file, e.g. ``libraries/cublas_7_5/pascal.gemm`` or just
         ``gemm``. A sympy symbol is used unchanged. [-]
     **arguments : object
-        All other arguments of ``predict``; for free ones they give the stated value. [-]
+        All other arguments of ``predict``; for a free symbol, the argument is its default value. [-]
 
     Returns
     -------

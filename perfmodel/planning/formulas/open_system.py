@@ -34,6 +34,7 @@ from perfmodel.sync.registry import LibraryCollective
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.parallelism.base import Exchange, StageGraph
     from perfmodel.planning.formulas.named_expressions import Definitions
     from perfmodel.prediction.job.agreement import Reduction
@@ -382,7 +383,8 @@ class OpenSystem:
             agreement=agreement,
         )
 
-    def _in_workers(self, values: list[Any]) -> Any:
+    def in_workers(self, values: list[Any]) -> Any:
+        """Return one expression for values at every number of workers."""
         return in_workers(self.symbols[WORKERS], self.counts, values)
 
     def collective(self, placed: list[Any]) -> Any:
@@ -399,8 +401,8 @@ class OpenSystem:
         target = copy.copy(targets[-1])
         if target is None:
             return None
-        target.copy_latency_s = self._in_workers([one.copy_latency_s for one in targets])
-        target.shared_bytes_per_s = 1 / self._in_workers([1 / one.shared_bytes_per_s for one in targets])
+        target.copy_latency_s = self.in_workers([one.copy_latency_s for one in targets])
+        target.shared_bytes_per_s = 1 / self.in_workers([1 / one.shared_bytes_per_s for one in targets])
         return target
 
     def _reduction(self, place: int) -> Reduction:
@@ -414,7 +416,7 @@ class OpenSystem:
             return self.collective([None if reduction is None else getattr(reduction, name) for reduction in every])
 
         def number(name: str) -> Any:  # one worker exchanges nothing, so any number will do
-            return self._in_workers([getattr(there[0] if one is None else one, name) for one in every])
+            return self.in_workers([getattr(there[0] if one is None else one, name) for one in every])
 
         if isinstance(last, ThroughServer):
             return replace(last, push=of("push"), pull=of("pull"), server_s_per_byte=number("server_s_per_byte"))
@@ -461,6 +463,12 @@ class _OpenExchanges:
 
     system: OpenSystem
 
+    @property
+    def library(self) -> CollectiveLibrary | None:
+        """Library of collectives in use; None if algorithms are named."""
+        exchanges = self.system.by_count[-1].exchanges
+        return None if exchanges is None else exchanges.library
+
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Return the time to exchange a number of bytes [B] of a stage. [s]"""
         exchanges_by_count: list[Any] = [job.exchanges for job in self.system.by_count]
@@ -468,6 +476,12 @@ class _OpenExchanges:
         if all(one is None for one in placed):
             return 0.0
         return self.system.collective(placed).time(size_bytes)
+
+    def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
+        """Share of a device that an exchange's messages occupy. [1]"""
+        every: list[Any] = [job.exchanges for job in self.system.by_count]
+        shares = [0.0 if exchanges is None else exchanges.taken_share(exchange, stage) for exchanges in every]
+        return self.system.in_workers(shares)
 
 
 def _of_a_worker(prepared: Prepared, *, beside: Prepared) -> list[Any]:

@@ -47,7 +47,10 @@ class Turn(NamedTuple):
 
 @dataclass(kw_only=True)
 class Search:
-    """A search for the sign changes of a difference."""
+    """A search for the sign changes of a difference.
+
+    A cell is an interval of the symbol's values; a turn is a sign change.
+    """
 
     difference: Callable[[Any], tuple[Any, Any]]
     bounds: Callable[[Any, Any], Bounds]
@@ -64,7 +67,7 @@ class Search:
         return float(self.signs(np.array([place]))[0])
 
     def first_turn(self, places: Any) -> Turn | None:
-        """Return the first place at which the sign differs from that at the start."""
+        """Return the first sign change, None if there is none."""
         start, self.certain = self.sign(places[0]), True
         lows, highs, turn = self._up_to_turn(places[:-1], places[1:], start)
         bounded, rounds = 0, 0
@@ -90,7 +93,7 @@ class Search:
         return None if turn is None else Turn(*self._narrowed(*turn, start), turn, self.certain)
 
     def _up_to_turn(self, lows: Any, highs: Any, start: float) -> tuple[Any, Any, tuple[float, float] | None]:
-        """Return the cells up to the first whose upper end has another sign, including that one."""
+        """Return the cells before the first whose upper end has another sign, and that cell."""
         turned = np.flatnonzero(self.signs(highs) != start)
         if not len(turned):
             return lows, highs, None
@@ -130,7 +133,7 @@ class Search:
         return rises and not bool(bounds.jumps[0])
 
     def _split(self, lows: Any, highs: Any, count: int) -> tuple[Any, Any]:
-        """Split each cell into ``count`` pieces; fewer where it has fewer multiples of the unit."""
+        """Split each cell into ``count`` pieces, or one per multiple of the unit if there are fewer."""
         if not self.unit:
             ends = np.geomspace(lows, highs, count + 1)
             ends[0], ends[-1] = lows, highs
@@ -140,7 +143,7 @@ class Search:
         return below[above > below], above[above > below]
 
     def _narrowed(self, low: float, high: float, start: float) -> tuple[float, float]:
-        """Return neighbouring numbers around the sign change between two places."""
+        """Narrow a sign change to two neighbouring numbers."""
         while True:
             inner, outer = self._split(np.array([low]), np.array([high]), PIECES)
             keep = (outer > inner) & (inner >= low) & (outer <= high)
@@ -151,7 +154,7 @@ class Search:
 
 
 WIDEST: Final = 1000.0
-"""Default search range on either side of the stated value, as a factor. [1]"""
+"""By default search from 1/1000 to 1000 times the stated value. [1]"""
 
 GRID: Final = 400
 """Number of places tried first between the ends. [1]"""
@@ -345,13 +348,14 @@ def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError
     if question.second is not None:
         sides = (question.first, question.second)
         larger, smaller = sides if differences[0] > 0 else sides[::-1]
-        crossing = (
-            f"a range with a crossing: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} for "
+        allowed = (
+            f"a wider range: there is no crossing for {span}{unsure}, where {larger.quantity} of "
+            f"{larger.prediction.target} exceeds {smaller.quantity}"
         )
-        return ArgumentError("between", (float(places[0]), float(places[-1])), crossing + span + unsure)
+        return ArgumentError("between", (float(places[0]), float(places[-1])), allowed)
     values = differences + question.target
     reached = f"from {np.min(values):.6g} to {np.max(values):.6g} {question.first.unit}, its range for {span}"
-    return ArgumentError("target", question.target, reached + unsure)
+    return ArgumentError("target", question.target, f"{reached}{unsure}; widen between= to look further")
 
 
 def _in_words(question: _Question, met: _Met, value: float, how: str) -> str:
@@ -379,7 +383,7 @@ def _in_words(question: _Question, met: _Met, value: float, how: str) -> str:
         verb = "cross" if met.before * met.after < 0 else "are equal"
         return f"{names[0]} and {names[1]} {verb} at {at(value)} ({how})" + (f": {after}" if met.after else "")
     before = f"below, {larger(met.before)} is larger; " if met.before else ""
-    beyond = after if met.after else "which is as far as was looked"
+    beyond = after if met.after else "up to the end of the range"
     return (
         f"{names[0]} and {names[1]} are equal from {at(met.equal[0])} to {met.equal[1]:.6g}: {before}{beyond} ({how})"
     )
@@ -420,7 +424,7 @@ def _real(question: _Question, met: _Met) -> Solution:
     if met.equal is None and not _changes(question, *beside):
         expression, value = _closed(question, root, *beside)
     method = "bracketed" if expression is None else "closed"
-    how = "closed: one branch counts around it" if expression is not None else "bracketed"
+    how = "closed form: one branch is active around it" if expression is not None else "bracketed"
     before, after = (float(question.difference(end)) + question.target for end in (beside[0], value))
     if expression is None and question.second is None and abs(after - question.target) > NEAR * abs(question.target):
         # a kernel moves between parts as a whole, so values in between do not occur

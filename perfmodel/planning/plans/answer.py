@@ -104,7 +104,7 @@ class Plan(Drawn):
     def pareto(self) -> Table[PlanRow]:
         """Possible rows that no other row beats in both time and cost, the fastest first."""
         front = sorted((row for row in self.rows if row.is_on_front), key=lambda row: row.hours or 0.0)
-        return Table(front, title="the faster, the dearer", headings=HEADINGS, row_type=PlanRow)
+        return Table(front, title="Pareto front: faster costs more", headings=HEADINGS, row_type=PlanRow)
 
     @property
     def best_hours(self) -> tuple[float, float] | None:
@@ -127,15 +127,15 @@ class Plan(Drawn):
         """Return the verdict in words: the best row, the binding limits, the changes that would lift them."""
         if self.best is not None:
             why = "fastest" if self.limits.wants_speed else "cheapest"
-            kept = " that keeps all limits" if self.limits.names else ""
+            kept = " within all limits" if self.limits.names else ""
             lines = [f"best: {_with_bill(self.best)}, the {why}{kept}"]
             lines += self._doubt()
-            lines.append(f"binding: {', '.join(self.binding) or 'nothing: no limit changes the choice'}")
+            lines.append(f"binding: {', '.join(self.binding) or 'none (no limit changes the choice)'}")
         else:
             lines = [f"nothing fits; binding: {', '.join(self.binding)}"]
             if self.nearest_miss is not None:
                 lines.append(f"nearest miss: {_with_bill(self.nearest_miss)}")
-        return [*lines, *(f"would change it: {change.text}" for change in self.changes), *self._others()]
+        return [*lines, *(f"another choice with: {change.text}" for change in self.changes), *self._others()]
 
     def _doubt(self) -> list[str]:
         """Return the interval of the best row's hours and cost."""
@@ -143,7 +143,8 @@ class Plan(Drawn):
             return []
         assert self.best is not None
         within = " and the ".join(self.limits.missed(self.best_hours[1], self.best_usd[1]))  # the best misses none
-        lie_within = f"; the {within} lie{'' if ' ' in within else 's'} within: keep a reserve" if within else ""
+        verb = "lie" if " " in within else "lies"
+        lie_within = f"; the {within} {verb} inside this interval: leave a margin" if within else ""
         return [f"how sure: {_ends_text(self.best)} by the 80 % interval of the step{lie_within}"]
 
     def _others(self) -> list[str]:

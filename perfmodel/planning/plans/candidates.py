@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 ON_DEMAND: Final = "on_demand"
 PURCHASES: Final = (ON_DEMAND, SPOT)
-"""Purchases of an instance."""
+"""Ways to buy an instance."""
 
 OWN: Final = "own"
-"""Purchase of machines whose price is a number."""
+"""Purchase recorded for hardware priced with a plain number."""
 
 
 OF_BILL: Final = ("hours", "usd", "storage_usd", "energy_usd", "energy_kwh", "lost_share")
-"""Fields that a row takes from its bill, unless the job never ends."""
+"""Fields copied from the bill; None if the job never finishes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +68,7 @@ class Question:
     predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
 
     def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
-        """Return the prediction of a step on a candidate, or why there is none; equal hardware shares it."""
+        """Return the prediction on a candidate, or the error that prevents it; equal hardware shares one."""
         (kind, thing), *_ = candidate.hardware.items()
         feed = self.feed_of(candidate)
         fed = tuple((name, str(value)) for name, value in feed.items())
@@ -86,7 +86,7 @@ class Question:
         return self.predictions[key]
 
     def feed_of(self, candidate: Candidate) -> dict[str, Any]:
-        """Return the input arguments of a candidate; a device's host has as many cores as its price implies."""
+        """Return a candidate's input_from and decode_cores; if unset, decode_cores follows from the price's vCPUs."""
         feed = {name: self.options.get(name) for name in FEED} | candidate.feed
         is_decoded = (
             isinstance(self.workload.dataset, Dataset) and self.workload.dataset.decode_rate_per_core is not None
@@ -151,9 +151,8 @@ class Question:
         never_ends = math.isinf(bill.hours)
         if never_ends:  # more memory would not help
             limited_by = "interruptions"
-            reason = (
-                f"it never ends: fewer than one in {MOST_TRIES:,g} tries gets through a restart and to a checkpoint"
-            )
+            enough = "runs long enough to restart and save a checkpoint"
+            reason = f"it never ends: fewer than one try in {MOST_TRIES:,g} {enough}"
         return replace(
             row,
             instances=hired.instance_count,
@@ -175,7 +174,7 @@ def _with_remedy(error: ArgumentError) -> ArgumentError:
 
 
 def _at_fault(error: ArgumentError | UnknownNameError) -> str:
-    """Return the argument at fault in a whole plan; empty if the error concerns one row only."""
+    """Return the argument that the error is about."""
     return error.argument if isinstance(error, ArgumentError) else "dtype"
 
 
@@ -184,7 +183,7 @@ def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) ->
 
 
 def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> list[Entry]:
-    """Return a row for each candidate, number of workers, way to agree (with several workers) and purchase."""
+    """Return a row for each candidate, number of workers, ``sync`` (with several workers) and purchase."""
     entries = [
         question.entry(candidate, sync, workers, purchase)
         for candidate in question.candidates
@@ -247,8 +246,9 @@ class Candidate:
             return (f"no file says which processor {self.name} has: its times are those of the given one",)
         if "system" in self.hardware or price.device_count < 2:
             return ()
-        why = "its file names no system that says how they are joined; system= names one"
-        return (f"one of the {price.device_count} devices of {self.name} works and all are paid: {why}",)
+        why = "because its price file names no system; pass system= to use them all"
+        used = f"only one of {self.name}'s {price.device_count} devices is used although all are paid for"
+        return (f"{used}, {why}",)
 
 
 def read_candidates(stated: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
@@ -304,7 +304,7 @@ def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[s
         return _loaded({"system": price.system})
     if isinstance(price, InstancePrice) and price.accelerators is not None:
         return {"device": price.accelerators.device}
-    allowed = "a mapping with device= or system=, because no file states the hardware of this price"
+    allowed = "mappings that name device= or system= beside this price: no file states its hardware"
     raise ArgumentError("candidates", stated["price"], allowed)
 
 

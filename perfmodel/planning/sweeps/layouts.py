@@ -373,7 +373,7 @@ class _Stack:
             served=agreement is not None and agreement.serves,
         )
         parts = own_parts if agreement is None else self._applied(own_parts, between, of_unit)
-        return Composed(parts=parts, own=own_parts, longest=0, stages=(), devices=(), orders=self.orders(layout))
+        return Composed(parts=parts, alone=own_parts, longest=0, stages=(), devices=(), orders=self.orders(layout))
 
     def _exchanged(self, turns: Turned, used: Ints, order: Ints) -> tuple[tuple[Any, ...], ...]:
         """Return the exchanges at the ends of turns, unit by unit for all orders of turns at once."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
 """No exchanges: total and exposed, per step and per micro-batch. [s]"""
-DEEPEST = 3
-"""``shard_stage`` that gathers parameters for every micro-batch. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -21,7 +21,8 @@ from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.agreement import Asynchronous
-from perfmodel.prediction.job.agreement_options import LIBRARY, resolve_agreement
+from perfmodel.prediction.job.agreement_options import LIBRARY
+from perfmodel.prediction.job.agreements import agreement_of
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
@@ -477,7 +478,7 @@ class JointSteps:
         return self._once(  # type: ignore[no-any-return]
             section,
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
-            lambda: resolve_agreement(
+            lambda: agreement_of(
                 self._asked(section, job, job.agreed, AGREED_BY),
                 system_part=target.system_part,
                 subject=prepared.subject,
@@ -533,7 +534,7 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
         return StepTime._make(np.array([[float(np.ravel(part)[0]) for part in step] for step in steps]).T)
 
     return replace(
-        composed[0], parts=joined([step.parts for step in composed]), own=joined([step.own for step in composed])
+        composed[0], parts=joined([step.parts for step in composed]), alone=joined([step.alone for step in composed])
     )
 
 

@@ -120,7 +120,7 @@ DTYPES = tuple(ELEMENT_BYTES)
 def resolved_batch_size(batch_size: Any, global_batch_size: Any, *, workers: int = 1) -> int:
     """Batch size per worker, from itself or from the global batch size."""
     if batch_size is None and global_batch_size is None:
-        raise ArgumentError("batch_size", None, "a whole number >= 1 (or global_batch_size)")
+        raise ArgumentError("batch_size", None, "given as a whole number >= 1, or global_batch_size= in its place")
     if batch_size is None:
         whole = whole_number("global_batch_size", global_batch_size)
         if whole % workers:

@@ -191,7 +191,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="device", type="str | Path | Runnable | None", unit="-", group="place", check=_named,
-        loads=_loaded(load_device), excludes={"system": "None if system= is given"},
+        loads=_loaded(load_device), excludes={"system": "left out if system= is given: a job runs on one of them"},
         means=lambda job: job.target.processor_spec.name,
         help="One GPU, one CPU socket or a measured machine: a name, a path to a TOML file, or a loaded object.",
     ),

@@ -36,6 +36,7 @@ from perfmodel.prediction.device.factors import (
     framework_constants,
     library_constants,
     scaled,
+    scaled_constant,
 )
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names
 from perfmodel.prediction.device.target import Copy, Libraries, Target, staging_time
@@ -43,7 +44,6 @@ from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.table import FeedItem
 
 
@@ -96,7 +96,6 @@ class CpuNumbers(ProcessorNumbers):
 
         Packing is part of the compute time: it alternates with arithmetic on the same core.
         """
-        del efficiency
         m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
         # Independent products share the threads, whatever their size.
         work = m * n * k * count
@@ -201,67 +200,6 @@ def _gemm_efficiency(blas: Mapping[str, Quantity], constants: Mapping[str, Quant
     return capped_efficiency(efficiency=blas["gemm_efficiency"] * constants["blas_efficiency"] * of_dtype)
 
 
-def cpu_numbers(
-    cpu: Cpu,
-    profile: FrameworkProfile,
-    library: LibraryProfile,
-    *,
-    system: System | None,
-    threads: int,
-    dtype: str,
-    element_bytes: int,
-    factors: Factors = NO_FACTORS,
-) -> CpuNumbers:
-    """Join a CPU's facts, its BLAS's constants and a framework's constants into plain numbers."""
-    sockets = 1 if system is None else system.socket_count
-    cores = sockets * cpu.core_count
-    active_sockets = min(threads, sockets)
-    active_cores = min(threads / active_sockets, cpu.core_count)
-    isa = [known for known in cpu.isas if known in library.isa][-1]  # the newest instruction set that both have
-    blas = in_base_units(library_constants(library, cpu, factors=factors))
-    unneeded = POLICY if threads <= cores else ()
-    constants = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
-    memory = in_base_units(device_constants(cpu, factors=factors))
-    cycles_per_flop, cycles_per_byte = (
-        scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
-        for table in ("cycles_per_flop", "cycles_per_byte")
-    )
-    clock = scaled({"clock_base_ghz": 1.0}, place=f"devices/{cpu.stem}/", factors=factors)["clock_base_ghz"]
-    simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
-    return CpuNumbers(
-        threads=threads,
-        matmul_threads=minimum(threads, constants["blas_threads_per_core"] * cores),
-        peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
-        clock_hz=clock * _clock_hz(cpu, None, active_cores),
-        core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
-        total_bandwidth_bytes_per_s=_total_bandwidth(
-            cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets
-        ),
-        cache_bytes=active_sockets * cpu.l3_bytes,
-        gemm_efficiency=_gemm_efficiency(blas, constants, dtype=dtype),
-        packing_efficiency=blas["packing_efficiency"],
-        core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
-        core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * clock * _clock_hz(cpu, None, active_cores),
-        tile_rows=blas["register_tile_rows"],
-        tile_columns=blas["register_tile_columns"],
-        result_passes=blas["result_passes"],
-        matmul_law=_law(minimum(blas["serial_fraction"] * constants["blas_serial_factor"], 1.0), constants),
-        pass_law=_law(constants["pass_serial_fraction"], constants),
-        physical_cores=cores,
-        smallest_parallel_product=blas["smallest_parallel_product"],
-        smallest_side_per_thread=blas["smallest_side_per_thread"],
-        smallest_parallel_bytes=constants["smallest_parallel_bytes"],
-        fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
-        cycles_per_flop=cycles_per_flop,
-        cycles_per_byte=cycles_per_byte,
-        element_bytes=element_bytes,
-        pass_slowdown=constants["pass_slowdown"],
-        subnormal_assist_cycles=cpu.subnormal_assist_cycles,
-        dispatch_s=constants["dispatch_us"],
-        step_overhead_s=constants["step_overhead_us"],
-    )
-
-
 def _clock_hz(cpu: Cpu, isa: str | None, active_cores: float) -> float:
     """Clock of a socket with a given number of busy cores and an instruction set. [Hz]"""
     clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
@@ -273,16 +211,16 @@ class CpuTarget(Target):
 
     processor = "cpu"
     roles = ("cpu_blas",)
+    threads: int
 
     def __init__(self, cpu: Cpu, *, system: System | None, threads: int | None) -> None:
         self.cpu, self.system = cpu, system
-        hardware_threads = cpu.thread_count if system is None else system.thread_count
-        cores = cpu.core_count if system is None else system.core_count
-        self.core_count = cores
+        machine: Cpu | System = cpu if system is None else system
+        self.name, self.core_count = machine.name, machine.core_count
         self.socket_count = 1 if system is None else system.socket_count
-        self.name = cpu.name if system is None else system.name
-        self.thread_count = cores if threads is None else whole_number("threads", threads, maximum=hardware_threads)
-        self.threads = self.thread_count
+        self.threads = self.core_count
+        if threads is not None:
+            self.threads = whole_number("threads", threads, maximum=machine.thread_count)
         self.architecture = cpu.architecture
         self.processor_spec = cpu
         self.specs_by_place = {f"devices/{cpu.stem}": cpu}
@@ -290,33 +228,68 @@ class CpuTarget(Target):
             self.specs_by_place[f"systems/{system.file.stem}"] = system.file
         self.capacity_bytes = float("inf") if system is None else system.memory_capacity_bytes
         self.context_bytes = 0.0
-        self.bandwidth_bytes_per_s = (cpu if system is None else system).memory_bandwidth_bytes_per_s
+        self.bandwidth_bytes_per_s = machine.memory_bandwidth_bytes_per_s
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
-        """Plain numbers of cores, memory, BLAS and framework."""
-        return cpu_numbers(
-            self.cpu,
-            profile,
-            libraries["cpu_blas"],
-            system=self.system,
-            threads=self.thread_count,
-            dtype=dtype,
+        """Join the facts of cores and memory, the BLAS's constants and the framework's into plain numbers."""
+        cpu, system, library = self.cpu, self.system, libraries["cpu_blas"]
+        threads, cores = self.threads, self.core_count
+        active_sockets = min(threads, self.socket_count)
+        active_cores = min(threads / active_sockets, cpu.core_count)
+        isa = [known for known in cpu.isas if known in library.isa][-1]  # the newest instruction set that both have
+        blas = in_base_units(library_constants(library, cpu, factors=factors))
+        unneeded = POLICY if threads <= cores else ()
+        constants = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
+        memory = in_base_units(device_constants(cpu, factors=factors))
+        cycles_per_flop, cycles_per_byte = (
+            scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
+            for table in ("cycles_per_flop", "cycles_per_byte")
+        )
+        clock = scaled_constant(1.0, f"devices/{cpu.stem}/clock_base_ghz", factors=factors)
+        simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
+        return CpuNumbers(
+            threads=threads,
+            matmul_threads=minimum(threads, constants["blas_threads_per_core"] * cores),
+            peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
+            clock_hz=clock * _clock_hz(cpu, None, active_cores),
+            core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
+            total_bandwidth_bytes_per_s=_total_bandwidth(
+                cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets
+            ),
+            cache_bytes=active_sockets * cpu.l3_bytes,
+            gemm_efficiency=_gemm_efficiency(blas, constants, dtype=dtype),
+            packing_efficiency=blas["packing_efficiency"],
+            core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+            core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * clock * _clock_hz(cpu, None, active_cores),
+            tile_rows=blas["register_tile_rows"],
+            tile_columns=blas["register_tile_columns"],
+            result_passes=blas["result_passes"],
+            matmul_law=_law(minimum(blas["serial_fraction"] * constants["blas_serial_factor"], 1.0), constants),
+            pass_law=_law(constants["pass_serial_fraction"], constants),
+            physical_cores=cores,
+            smallest_parallel_product=blas["smallest_parallel_product"],
+            smallest_side_per_thread=blas["smallest_side_per_thread"],
+            smallest_parallel_bytes=constants["smallest_parallel_bytes"],
+            fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
+            cycles_per_flop=cycles_per_flop,
+            cycles_per_byte=cycles_per_byte,
             element_bytes=ELEMENT_BYTES[dtype],
-            factors=factors,
+            pass_slowdown=constants["pass_slowdown"],
+            subnormal_assist_cycles=cpu.subnormal_assist_cycles,
+            dispatch_s=constants["dispatch_us"],
+            step_overhead_s=constants["step_overhead_us"],
         )
 
     @property
     def is_oversubscribed(self) -> bool:
         """Whether there are more threads than physical cores."""
-        return self.thread_count > self.core_count
+        return self.threads > self.core_count
 
     def scheduler_threads(self, profile: FrameworkProfile) -> int:
         """Operations that compute at the same time: one per core if a scheduler runs each on one thread."""
-        own_threads = (
-            self.thread_count == 1 and profile.cpu.in_base_units_by_name.get("scheduler_threads_per_core", 0) > 0
-        )
+        own_threads = self.threads == 1 and profile.cpu.in_base_units_by_name.get("scheduler_threads_per_core", 0) > 0
         return self.core_count if own_threads else 1
 
     def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
@@ -326,9 +299,8 @@ class CpuTarget(Target):
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """SIMD peak of the cores in use. [FLOP/s]"""
-        sockets = 1 if self.system is None else self.system.socket_count
-        busy_sockets = min(self.thread_count, sockets)
-        cores_of_socket = min(self.thread_count / busy_sockets, self.cpu.core_count)
+        busy_sockets = min(self.threads, self.socket_count)
+        cores_of_socket = min(self.threads / busy_sockets, self.cpu.core_count)
         of_socket = self.cpu.peak_flop_per_s(dtype, active_cores=math.ceil(cores_of_socket))
         return busy_sockets * of_socket * cores_of_socket / math.ceil(cores_of_socket)
 
@@ -342,5 +314,4 @@ class CpuTarget(Target):
         factors: Factors = NO_FACTORS,
     ) -> Copy:
         """Staging of these arrays; they need no copy, because the host's memory is the device's."""
-        del pinned
         return Copy(host_s=staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors))

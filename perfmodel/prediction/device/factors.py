@@ -77,6 +77,11 @@ def scaled(
     return changed
 
 
+def scaled_constant(value: Quantity, name: str, *, factors: Factors) -> Quantity:
+    """Multiply a constant by the factor on its full name."""
+    return value * factors[name] if name in factors else value
+
+
 def library_constants(
     library: LibraryProfile, device: Device, *, factors: Factors, dtype: str = "fp32"
 ) -> Mapping[str, Any]:
@@ -163,57 +168,41 @@ def stated_constant(name: str, specs: Specs, *, dtype: str = "fp32") -> StatedCo
     """Look up a constant as its file states it."""
     folder, stem, place = name.split("/", 2)
     spec = specs.get(f"{folder}/{stem}")
-    return None if spec is None else _READERS[folder](name, spec, place, dtype=dtype)
+    if spec is None:
+        return None
+    value, described, field = _READERS.get(folder, _of_table)(spec, place, dtype=dtype)
+    endings = (unit for ending, unit in UNIT_OF_ENDING.items() if any(key.endswith(ending) for key in field.split(".")))
+    unit = next(endings, "1") if described is None else described.unit
+    return StatedConstant(name=name, value=value, unit=unit, described=described, source=spec.source_of(field))
 
 
-def _of_framework(name: str, profile: FrameworkProfile, place: str, **unused: str) -> StatedConstant:
-    del unused
+Read = tuple[Any, "Constant | None", str]
+"""Value of a constant, its description and its field in the file."""
+
+
+def _of_framework(profile: FrameworkProfile, place: str, *, dtype: str) -> Read:
     processor, _, constant = place.partition(".")
     table: Any = getattr(profile, processor)
     nested, _, entry = constant.partition(".")
     value = getattr(table, nested)[entry] if entry else table.constants[constant]
-    described = profile.constant[nested]
-    field = place if entry else f"{processor}.constants.{constant}"
-    source = profile.source_of(field)
-    return StatedConstant(name=name, value=value, unit=described.unit, described=described, source=source)
+    return value, profile.constant[nested], place if entry else f"{processor}.constants.{constant}"
 
 
-def _of_library(name: str, library: LibraryProfile, place: str, *, dtype: str) -> StatedConstant:
+def _of_library(library: LibraryProfile, place: str, *, dtype: str) -> Read:
     architecture, _, constant = place.partition(".")
-    described = library.constant[constant]
     dtype = library.dtype_with(constant, architecture=architecture, dtype=dtype)
-    field = library.field_of(constant, architecture=architecture, dtype=dtype)
-    return StatedConstant(
-        name=name,
-        value=library.constants_for(architecture, dtype=dtype)[constant],
-        unit=described.unit,
-        described=described,
-        source=library.source_of(field),
-    )
+    value = library.constants_for(architecture, dtype=dtype)[constant]
+    return value, library.constant[constant], library.field_of(constant, architecture=architecture, dtype=dtype)
 
 
-def _of_table(name: str, spec: SpecFile, place: str, **_: str) -> StatedConstant:
+def _of_table(spec: SpecFile, place: str, *, dtype: str) -> Read:
     """Read a constant of a device or link file by field name; the host constants of a CPU have a table of their own."""
     field = place.removeprefix("host.")
     described = None
     if isinstance(spec, Cpu):
         described = spec.memory.constant.get(field.removeprefix("memory.")) or spec.constant.get(field)
-    endings = (unit for ending, unit in UNIT_OF_ENDING.items() if any(key.endswith(ending) for key in field.split(".")))
-    return StatedConstant(
-        name=name,
-        value=reduce(getattr, field.split("."), spec),  # type: ignore[arg-type]
-        unit=next(endings, "1") if described is None else described.unit,
-        described=described,
-        source=spec.source_of(field),
-    )
+    return reduce(getattr, field.split("."), spec), described, field
 
 
-_READERS: Final[dict[str, Callable[..., StatedConstant]]] = {
-    "frameworks": _of_framework,
-    "libraries": _of_library,
-    "devices": _of_table,
-    "links": _of_table,
-    "datasets": _of_table,
-    "storage": _of_table,
-}
-"""Kind folder -> function that reads a constant of such a file."""
+_READERS: Final[dict[str, Callable[..., Read]]] = {"frameworks": _of_framework, "libraries": _of_library}
+"""Kind folder -> function that reads a constant of such a file; in files of other kinds, constants are fields."""

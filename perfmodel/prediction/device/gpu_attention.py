@@ -53,12 +53,12 @@ class AttentionLibrary(NamedTuple):
         self, columns: Mapping[str, Quantity], names: tuple[str, ...], numbers: GpuNumbers
     ) -> list[tuple[Any, Quantity, Quantity]]:
         """Compute and memory seconds of one launch of each row of fused attention. [s]"""
-        if (found := rows_named(names, _NAMES)) is None:
+        if (rows_here := rows_named(names, _NAMES)) is None:
             return []
-        picked = {name: values[found.rows] for name, values in columns.items()}
+        picked = {name: values[rows_here.rows] for name, values in columns.items()}
         axes = picked["m"].ndim
         of_rows = _stated_rows if numbers.is_plain and axes == 1 else _of_rows
-        constants = of_rows(self, found.name_of_row, axes)
+        constants = of_rows(self, rows_here.name_of_row, axes)
         if is_symbolic(picked["m"], numbers.peak_flop_per_s, *self.values):
             constants = constants | {name: constants[name].astype(object) for name in ("causal", "backward")}
         instructions_per_s = numbers.lane_peak_flop_per_s / 2
@@ -80,7 +80,7 @@ class AttentionLibrary(NamedTuple):
             bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
             efficiency=self.bandwidth_fraction,
         )
-        return [(found.rows, compute_s, memory_s)]
+        return [(rows_here.rows, compute_s, memory_s)]
 
 
 def _of_rows(library: AttentionLibrary, names: tuple[str, ...], axes: int) -> dict[str, Any]:

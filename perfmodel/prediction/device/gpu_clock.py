@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
 from perfmodel.derived import derived
 from perfmodel.hardware.gpu import STORAGE_TYPES
-from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled, scaled_constant
 from perfmodel.units import PICO
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def clock_ratios(
     device: Gpu, *, busy_share: float = BUSY_IN_PRODUCTS, factors: Factors = NO_FACTORS
 ) -> dict[str, Quantity]:
     """Return the clock that each kind of arithmetic sustains, over the boost clock. [1]"""
-    loads = _stated_loads(device) if factors is NO_FACTORS else _scaled_loads(device, factors)
+    loads = _stated_loads(device) if factors is NO_FACTORS else _loads(device, factors)
     highest = device.highest_clock_ratio
     ratios = {"lanes": highest, "tensor_cores": highest}
     for kind, limit_w, resting_w, arithmetic_w in loads:
@@ -46,48 +45,29 @@ def clock_ratios(
     return ratios
 
 
-def _scaled_loads(device: Gpu, factors: Factors) -> tuple[Load, ...]:
-    place = f"devices/{device.stem}"
-    stated, types = device.power_constants(), device.powered_types
+def _loads(device: Gpu, factors: Factors) -> list[Load]:
+    """Power of each kind of arithmetic; none for an unknown power."""
+    place, stated = f"devices/{device.stem}", device.power_constants()
     known = scaled(stated, place=f"{place}/", factors=factors)
-    peaks = scaled(_peaks_of(device, types), place=f"{place}/peak_tflop_per_s", factors=factors)
-    memory = scaled({"bandwidth_gb_per_s": 1.0}, place=f"{place}/memory", factors=factors)["bandwidth_gb_per_s"]
-    if known:
-        memory = memory * known["power.memory_pj"] / stated["power.memory_pj"]
-    return _loads(device, types, known, peaks, memory_w=memory * device.memory_w_in_products)
+    peaks = {
+        kind: scaled_constant(device.peak_flop_per_s(dtype), f"{place}/peak_tflop_per_s.{dtype}", factors=factors)
+        for kind, dtype in device.powered_types.items()
+    }
+    memory = scaled_constant(1.0, f"{place}/memory.bandwidth_gb_per_s", factors=factors)
+    if not known:
+        return []
+    memory = memory * known["power.memory_pj"] / stated["power.memory_pj"]
+    resting_w = known["idle_w"] + memory * device.memory_w_in_products
+    limit_w = known["power_limit_w"] if "power_limit_w" in known else known["tdp_w"]
+    return [
+        Load(kind, limit_w, resting_w, PICO * known[f"power.{kind}_pj"] * device.issue_limit * peak)
+        for kind, peak in peaks.items()
+    ]
 
 
 @derived
-def _stated_loads(device: Gpu) -> tuple[Load, ...]:
-    types = device.powered_types
-    return _loads(
-        device, types, device.power_constants(), _peaks_of(device, types), memory_w=device.memory_w_in_products
-    )
-
-
-def _peaks_of(device: Gpu, types: Mapping[str, str]) -> dict[str, float]:
-    return {dtype: device.peak_flop_per_s(dtype) for dtype in types.values()}
-
-
-def _loads(
-    device: Gpu,
-    types: Mapping[str, str],
-    known: Mapping[str, Quantity],
-    peaks: Mapping[str, Quantity],
-    *,
-    memory_w: Quantity,
-) -> tuple[Load, ...]:
-    """Power of each kind of arithmetic, from constants and peaks that may be scaled; none for an unknown power."""
-    if not known:
-        return ()
-    resting_w = known["idle_w"] + memory_w
-    limit_w = known["power_limit_w"] if "power_limit_w" in known else known["tdp_w"]
-    return tuple(
-        [
-            Load(kind, limit_w, resting_w, PICO * known[f"power.{kind}_pj"] * device.issue_limit * peaks[dtype])
-            for kind, dtype in types.items()
-        ]
-    )
+def _stated_loads(device: Gpu) -> list[Load]:
+    return _loads(device, NO_FACTORS)
 
 
 def sustained_clocks_mhz(device: Gpu) -> dict[str, float]:

@@ -237,18 +237,12 @@ class GpuSoftware:
     """Constants of a framework and its libraries on an architecture, without numbers of a device."""
 
     reaches: tuple[MatmulReach, MatmulReach]
-    latency_cycles: tuple[Quantity, Quantity]
-    ramp_steps: Quantity
+    blas: Mapping[str, Any]
     dnn: Mapping[str, Any]
+    framework: Mapping[str, Any]
     recurrent_menu: TileMenu | None
     stream_efficiency: StreamEfficiency
     narrow_stream_efficiency: StreamEfficiency
-    serial_row_cycles: Quantity
-    dispatch_s: Quantity
-    library_issue_s: Quantity
-    step_overhead_s: Quantity
-    overlap_exponent: float
-    issuer_dispatch_s: tuple[Quantity, ...] | None
 
 
 @lru_cache(maxsize=64)
@@ -276,28 +270,21 @@ def _software(
             # A convolution's product reaches the same bandwidth at any extents: it reads images, not columns.
             matmul_reach(dnn, _convolution_classes(tuple(dnn)), skinny_bandwidth_fraction=None),
         ),
-        latency_cycles=(blas["latency_cycles"], dnn["latency_cycles"]),
-        ramp_steps=blas["ramp_steps"],
+        blas=blas,
         dnn=dnn,
+        framework=constants,
         recurrent_menu=recurrent_menu(dnn),
         stream_efficiency=StreamEfficiency(own_passes | library_passes),
         narrow_stream_efficiency=StreamEfficiency(
             {name: share * constants.get("narrow_pass_share", 1.0) for name, share in own_passes.items()}
             | library_passes
         ),
-        serial_row_cycles=constants.get("serial_row_cycles", 0.0),
-        dispatch_s=constants["dispatch_us"],
-        library_issue_s=to_base_units("issue_us", dnn["issue_us"]),
-        step_overhead_s=constants["step_overhead_us"],
-        overlap_exponent=constants["overlap_exponent"],
-        issuer_dispatch_s=tuple([constants[name] for name in ISSUER_DISPATCH]) if profile.gpu.runs_ahead else None,
     )
 
 
 @derived
 def _kept_software(profile: FrameworkProfile, *_: Hashable) -> dict[str, Any]:
     """Cache of the constants that a framework and some libraries state."""
-    del profile
     return {}
 
 

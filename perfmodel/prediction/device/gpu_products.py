@@ -21,7 +21,7 @@ from perfmodel.cost.gpu import (
 )
 from perfmodel.derived import derived
 from perfmodel.prediction.device.gpu_libraries import MENU
-from perfmodel.prediction.device.step_time import by_row, distinct_names
+from perfmodel.prediction.device.step_time import by_row, distinct_names, run_of
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
@@ -66,28 +66,18 @@ def product_rows(names: tuple[str, ...], known: tuple[tuple[str, ...], ...]) -> 
     classes, class_of_row = distinct_names(tuple(bases[row] for row in chosen))
     users = tuple(sorted({library_of[name] for name in classes}))
     library_of_row = [library_of[bases[row]] for row in chosen]
-    across = {
-        user: [
-            place
-            for place, row in enumerate(chosen)
-            if library_of_row[place] == user and names[row].endswith(TRANSPOSED)
-        ]
-        for user in users
-    }
+    across: dict[int, list[int]] = {}
+    for place, row in enumerate(chosen):
+        if names[row].endswith(TRANSPOSED):
+            across.setdefault(library_of_row[place], []).append(place)
     return ProductRows(
-        rows=_run(chosen),
+        rows=run_of(chosen),
         users=users,
         user_of_row=np.array([users.index(library) for library in library_of_row], dtype=np.intp),
         classes=tuple((library_of[name], name) for name in classes),
         class_of_row=class_of_row,
-        transposed=tuple((user, _run(places)) for user, places in across.items() if places),
+        transposed=tuple((user, run_of(places)) for user, places in sorted(across.items())),
     )
-
-
-def _run(rows: Sequence[int]) -> slice | NDArray[np.intp]:
-    """Turn rising indices into a slice if they are consecutive."""
-    first, last = rows[0], rows[-1]
-    return slice(first, last + 1) if last - first + 1 == len(rows) else np.array(rows, dtype=np.intp)
 
 
 def product_times(

@@ -26,7 +26,7 @@ from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
 from perfmodel.numeric import first_array_length, maximum, minimum
-from perfmodel.prediction.device.factors import NO_FACTORS, Factors, host_constants, library_constants, scaled
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors, host_constants, library_constants, scaled_constant
 from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attention_library
 from perfmodel.prediction.device.gpu_clock import (
     BUSY_IN_CONVOLUTIONS,
@@ -34,6 +34,7 @@ from perfmodel.prediction.device.gpu_clock import (
     sustained_peak_flop_per_s,
 )
 from perfmodel.prediction.device.gpu_libraries import (
+    ISSUER_DISPATCH,
     REACH_VALUES,
     RECURRENT_TIMES,
     RECURRENT_VALUES,
@@ -84,7 +85,7 @@ class GpuNumbers(ProcessorNumbers):
     overlap_exponent: float
     issuer_dispatch_s: tuple[Quantity, ...] | None = None
     is_plain: ClassVar[bool] = False
-    """Whether all are as filed; not a field, so that a copy with another number is not."""
+    """Whether all numbers are as filed. Not a field: a copy with a changed number is not plain."""
 
     @property
     def queued(self) -> bool:
@@ -154,11 +155,10 @@ _OWN_VALUES = attrgetter(
 """Every number of a GPU except those of its libraries."""
 
 
-def _scaled(device: Gpu, table: str, constants: dict[str, Any], factors: Factors) -> dict[str, Any]:
-    """Constants of a table of a GPU's file, scaled."""
-    if factors is NO_FACTORS:
-        return constants
-    return scaled(constants, place=f"devices/{device.stem}/{table}", factors=factors)
+def _peak(device: Gpu, dtype: str, factors: Factors) -> Quantity:
+    """Scale the peak rate that a device's file lists. [FLOP/s]"""
+    name = f"devices/{device.stem}/peak_tflop_per_s.{dtype}"
+    return scaled_constant(device.peak_flop_per_s(dtype), name, factors=factors)
 
 
 def _boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
@@ -166,34 +166,20 @@ def _boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[s
 
     Factors apply to the peaks that the file lists; they do not affect the type in which products are computed.
     """
-    listed = {name: device.peak_flop_per_s(name) for name in dict.fromkeys((*dtypes, "fp32"))}
-    peaks = _scaled(device, "peak_tflop_per_s", listed, factors)
+    peaks = {name: _peak(device, name, factors) for name in dict.fromkeys((*dtypes, "fp32"))}
     issue_limit, lanes = device.issue_limit, peaks["fp32"]
     return {
         name: issue_limit * (maximum(peak, lanes) if name in STORAGE_TYPES else peak) for name, peak in peaks.items()
     }
 
 
-def _fed_share(device: Gpu, dtype: str, software: GpuSoftware, factors: Factors) -> Quantity:
-    """Share of the rate of convolutions that what feeds tensor cores allows; 1 where nothing states a limit."""
-    fed = software.dnn.get("fed_flop_per_clock")
+def _fed_share(device: Gpu, dtype: str, dnn: Mapping[str, Any], factors: Factors) -> Quantity:
+    """Share of the convolution rate that the feed of tensor cores allows; 1 if no limit is stated. [1]"""
+    fed = dnn.get("fed_flop_per_clock")
     if fed is None:
         return 1.0
-    (listed,) = _scaled(device, "peak_tflop_per_s", {dtype: device.peak_flop_per_s(dtype)}, factors).values()
-    of_unit = software.dnn["architecture_factor"] * listed / (device.unit_count * device.clock_hz)
+    of_unit = dnn["architecture_factor"] * _peak(device, dtype, factors) / (device.unit_count * device.clock_hz)
     return minimum(1.0, fed / of_unit)
-
-
-def _ramp_of_convolutions(
-    software: GpuSoftware, peak_flop_per_s: Quantity, bandwidth_bytes_per_s: Quantity, element_bytes: int
-) -> Quantity:
-    """Return the steps of a sum that a tile costs besides; stated where one is written while the next is summed. [1]"""
-    stated = software.dnn.get("ramp_steps")
-    if stated is not None:
-        return stated
-    return write_out_steps(
-        peak_flop_per_s=peak_flop_per_s, bandwidth_bytes_per_s=bandwidth_bytes_per_s, element_bytes=element_bytes
-    )
 
 
 WIDER: Final = {**dict.fromkeys(RECIPES, "bf16"), "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
@@ -240,95 +226,35 @@ def _attention(
     at: Quantity,
     factors: Factors,
 ) -> AttentionLibrary | None:
-    """Constants of fused attention, whose shares are of the listed peak; None without a library for it."""
+    """Constants of fused attention, as shares of the listed peak; None without a library for it."""
     if attends is None:
         return None
     role, computed_in = attends
     constants = library_constants(libraries[role], device, factors=factors, dtype=computed_in)
-    listed = {computed_in: device.peak_flop_per_s(computed_in)}
-    (peak,) = _scaled(device, "peak_tflop_per_s", listed, factors).values()
-    return attention_library(constants, device, peak_ratio=device.issue_limit * peak / at)
+    peak_ratio = device.issue_limit * _peak(device, computed_in, factors) / at
+    return attention_library(constants, device, peak_ratio=peak_ratio)
 
 
 def _narrow_products(
     device: Gpu,
     profile: FrameworkProfile,
     libraries: Mapping[str, LibraryProfile],
+    recipe: str,
     *,
-    types: tuple[str, str],
+    beside: str,
     at: Quantity,
     factors: Factors,
 ) -> tuple[MatmulLibrary, ...]:
-    """Constants of the BLAS for products of operands that a recipe has cast, if the job has one."""
+    """Constants of the BLAS for products of operands that a recipe casts, if the BLAS computes in its type."""
+    types = (product_dtype(device, profile, libraries, "gpu_blas", dtype=recipe), beside)
     if types[0] not in RECIPES:
         return ()
     software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, types, factors=factors)
     reach = replace(software.reaches[0], efficiency={NARROW_PRODUCT: software.reaches[0].efficiency["gemm"]})
     clocks = clock_ratios(device, factors=factors)
     narrow = _boost_peaks(device, types[:1], factors)[types[0]] * clocks[device.arithmetic_of(types[0])]
-    return (MatmulLibrary(reach, narrow / at, software.latency_cycles[0] / device.clock_hz, software.ramp_steps),)
-
-
-def gpu_numbers(
-    device: Gpu,
-    profile: FrameworkProfile,
-    libraries: Mapping[str, LibraryProfile],
-    *,
-    dtype: str,
-    element_bytes: int,
-    host_slowdown: Quantity = 1.0,
-    factors: Factors = NO_FACTORS,
-) -> GpuNumbers:
-    """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
-    narrow = product_dtype(device, profile, libraries, "gpu_blas", dtype=dtype) if dtype in RECIPES else dtype
-    dtype = base_dtype(dtype)
-    dtypes = tuple([product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")])
-    software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
-    launch = _scaled(device, "launch", {"latency_us": device.launch.latency_us}, factors)
-    attends = attention_role(device, profile, libraries, dtype=dtype)
-    at_boost = _boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
-    clocks = clock_ratios(device, factors=factors)
-    peaks = {name: peak * clocks[device.arithmetic_of(name)] for name, peak in at_boost.items()}
-    bandwidth = {"bandwidth_gb_per_s": device.sustained_memory_bandwidth_bytes_per_s}
-    (bandwidth_bytes_per_s,) = _scaled(device, "memory", bandwidth, factors).values()
-    clock_hz = device.clock_hz * device.highest_clock_ratio  # what waits draws little power
-    of_products = peaks[dtypes[0]] / peaks[dtype]
-    in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS, factors=factors)
-    of_convolutions = at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
-    of_convolutions = of_convolutions * _fed_share(device, dtypes[1], software, factors)
-    (blas, dnn), (blas_latency, dnn_latency) = software.reaches, software.latency_cycles
-    ramp_steps = _ramp_of_convolutions(software, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes)
-    issuers = software.issuer_dispatch_s
-    numbers = GpuNumbers(
-        peak_flop_per_s=peaks[dtype],
-        lane_peak_flop_per_s=peaks["fp32"],
-        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-        unit_count=device.unit_count,
-        l2_bytes=device.l2_bytes,
-        matmul_libraries=(
-            MatmulLibrary(blas, of_products, blas_latency / clock_hz, software.ramp_steps),
-            MatmulLibrary(dnn, of_convolutions, dnn_latency / clock_hz, ramp_steps),
-            *_narrow_products(device, profile, libraries, types=(narrow, dtypes[1]), at=peaks[dtype], factors=factors),
-        ),
-        recurrent_library=recurrent_library(
-            software.dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
-        ),
-        attention_library=_attention(device, libraries, attends, at=peaks[dtype], factors=factors),
-        stream_efficiency=software.stream_efficiency
-        if element_bytes >= SINGLE_BYTES
-        else software.narrow_stream_efficiency,
-        serial_step_s=software.serial_row_cycles / clock_hz,
-        element_bytes=element_bytes,
-        launch_s=to_base_units("latency_us", launch["latency_us"]),
-        dispatch_s=host_slowdown * software.dispatch_s,
-        library_issue_s=host_slowdown * software.library_issue_s,
-        step_overhead_s=host_slowdown * software.step_overhead_s,
-        overlap_exponent=software.overlap_exponent,
-        issuer_dispatch_s=issuers and tuple([host_slowdown * issue_s for issue_s in issuers]),
-    )
-    if factors is NO_FACTORS and type(host_slowdown) is float:
-        numbers.__dict__["is_plain"] = True
-    return numbers
+    latency_s = software.blas["latency_cycles"] / device.clock_hz
+    return (MatmulLibrary(reach, narrow / at, latency_s, software.blas["ramp_steps"]),)
 
 
 class _Files(NamedTuple):
@@ -382,11 +308,8 @@ class GpuTarget(Target):
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
-
-    @derived_property
-    def bandwidth_bytes_per_s(self) -> float:  # type: ignore[override]
-        """Peak bandwidth to the device memory. [B/s]"""
-        return self.device.memory_bandwidth_bytes_per_s
+        self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+        self.capacity_bytes, self.context_bytes = device.usable_memory_bytes, device.context_bytes
 
     @derived_property
     def link(self) -> Link:
@@ -430,16 +353,6 @@ class GpuTarget(Target):
         if system_part is not None:
             specs[f"systems/{system_part.system.file.stem}"] = system_part.system.file
         return specs
-
-    @derived_property
-    def capacity_bytes(self) -> float:  # type: ignore[override]
-        """Memory that a program can use. [B]"""
-        return self.device.usable_memory_bytes
-
-    @derived_property
-    def context_bytes(self) -> float:  # type: ignore[override]
-        """Memory that a context takes. [B]"""
-        return self.device.context_bytes
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
         """Put the GPU in its usual machine, if one is known for an equal device."""
@@ -530,18 +443,76 @@ class GpuTarget(Target):
             self._plain = kept = profile, libraries, dtype, numbers
         return kept[3]
 
-    def _numbers(
-        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors
-    ) -> ProcessorNumbers:
-        return gpu_numbers(
-            self.device,
-            profile,
-            libraries,
-            dtype=dtype,
-            element_bytes=ELEMENT_BYTES[dtype],
-            host_slowdown=1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown,
-            factors=factors,
+    def _numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors) -> GpuNumbers:
+        """Join the GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
+        device, element_bytes = self.device, ELEMENT_BYTES[dtype]
+        recipe, dtype = dtype, base_dtype(dtype)
+        dtypes = tuple(
+            [product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")]
         )
+        software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
+        (gemm, convolution), blas, dnn, framework = software.reaches, software.blas, software.dnn, software.framework
+        place = f"devices/{device.stem}"
+        launch_us = scaled_constant(device.launch.latency_us, f"{place}/launch.latency_us", factors=factors)
+        attends = attention_role(device, profile, libraries, dtype=dtype)
+        at_boost = _boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
+        clocks = clock_ratios(device, factors=factors)
+        peaks = {name: peak * clocks[device.arithmetic_of(name)] for name, peak in at_boost.items()}
+        bandwidth_bytes_per_s = scaled_constant(
+            device.sustained_memory_bandwidth_bytes_per_s, f"{place}/memory.bandwidth_gb_per_s", factors=factors
+        )
+        clock_hz = device.clock_hz * device.highest_clock_ratio  # waiting units draw little power
+        of_products = peaks[dtypes[0]] / peaks[dtype]
+        in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS, factors=factors)
+        of_convolutions = at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
+        of_convolutions = of_convolutions * _fed_share(device, dtypes[1], dnn, factors)
+        ramp_steps = dnn.get("ramp_steps")
+        if ramp_steps is None:  # stated where a tile is written while the next is summed
+            ramp_steps = write_out_steps(
+                peak_flop_per_s=peaks[dtype] * of_convolutions,
+                bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+                element_bytes=element_bytes,
+            )
+        numbers = GpuNumbers(
+            peak_flop_per_s=peaks[dtype],
+            lane_peak_flop_per_s=peaks["fp32"],
+            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+            unit_count=device.unit_count,
+            l2_bytes=device.l2_bytes,
+            matmul_libraries=(
+                MatmulLibrary(gemm, of_products, blas["latency_cycles"] / clock_hz, blas["ramp_steps"]),
+                MatmulLibrary(convolution, of_convolutions, dnn["latency_cycles"] / clock_hz, ramp_steps),
+                *_narrow_products(
+                    device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], factors=factors
+                ),
+            ),
+            recurrent_library=recurrent_library(
+                dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
+            ),
+            attention_library=_attention(device, libraries, attends, at=peaks[dtype], factors=factors),
+            stream_efficiency=software.stream_efficiency
+            if element_bytes >= SINGLE_BYTES
+            else software.narrow_stream_efficiency,
+            serial_step_s=framework.get("serial_row_cycles", 0.0) / clock_hz,
+            element_bytes=element_bytes,
+            launch_s=to_base_units("latency_us", launch_us),
+            overlap_exponent=framework["overlap_exponent"],
+            **self._host_times(profile, software, factors),
+        )
+        if factors is NO_FACTORS and type(numbers.dispatch_s) is float:
+            numbers.__dict__["is_plain"] = True
+        return numbers
+
+    def _host_times(self, profile: FrameworkProfile, software: GpuSoftware, factors: Factors) -> dict[str, Any]:
+        """Time for the host to issue operators and library calls, and for all else that it does in a step. [s]"""
+        slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
+        framework, issuers = software.framework, ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
+        return {
+            "dispatch_s": slowdown * framework["dispatch_us"],
+            "library_issue_s": slowdown * to_base_units("issue_us", software.dnn["issue_us"]),
+            "step_overhead_s": slowdown * framework["step_overhead_us"],
+            "issuer_dispatch_s": tuple([slowdown * framework[name] for name in issuers]) or None,
+        }
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Peak rate that the schedulers can issue. [FLOP/s]"""
@@ -557,14 +528,13 @@ class GpuTarget(Target):
         factors: Factors = NO_FACTORS,
     ) -> Copy:
         """Staging of these arrays on the host and their copy over the host link."""
-        stated = (
-            {"typical_efficiency": self.link.effective_bandwidth_bytes_per_s}
+        name, bandwidth = (
+            ("typical_efficiency", self.link.effective_bandwidth_bytes_per_s)
             if pinned and profile.feed.pinned
-            else {"pageable_efficiency": self.link.pageable_bandwidth_bytes_per_s}
+            else ("pageable_efficiency", self.link.pageable_bandwidth_bytes_per_s)
         )
         if factors is not NO_FACTORS:
-            stated = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors)
-        (bandwidth,) = stated.values()
+            bandwidth = scaled_constant(bandwidth, f"links/{self.link.family.stem}/{name}", factors=factors)
         staging_s = staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
         return Copy(
             host_s=self.host_slowdown(factors) * staging_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
 from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
-from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine
 from perfmodel.numeric import where
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory, step_order
@@ -41,53 +41,32 @@ CALL: Final = "call_s"
 """Name of the constant for a call: part of dispatch on a CPU, of each kernel on a GPU."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Curve:
-    """Time of one class of kernels as plain numbers."""
-
-    name: str
-    family: str
-    constants: Mapping[str, Quantity]
-    cold_s_per_byte: Quantity = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTimes:
-    """Time that a framework spends outside kernels."""
-
-    grad_forward_s: Quantity = 0.0
-    backward_s: Quantity = 0.0
-    parameter_s: Quantity = 0.0
-    step_s: Quantity = 0.0
-    dispatch_s: Quantity = 0.0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRows:
     """Kernel rows of one class, with the curve and features that time them."""
 
     name: str
-    curve: Curve
+    curve: KernelClass
     rows: Any
     features: Mapping[str, Quantity]
     cold_bytes: Quantity
 
+    def _constants(self, names: Collection[str]) -> dict[str, Quantity]:
+        """Constants of the curve that have one of these names."""
+        return {name: value for name, value in self.curve.constants.items() if name in names}
+
     @property
     def arithmetic_s(self) -> Quantity:
         """Arithmetic time. [s]"""
-        constants = {
-            name: value for name, value in self.curve.constants.items() if name in ARITHMETIC & self.features.keys()
-        }
-        return measured_kernel_time(self.features, constants)
+        return measured_kernel_time(self.features, self._constants(ARITHMETIC & self.features.keys()))
 
     @property
     def memory_s(self) -> Quantity:
         """Memory time; on a GPU with the time of the call. [s]"""
-        constants = {
-            name: value for name, value in self.curve.constants.items() if name in self.features.keys() - ARITHMETIC
-        }
+        constants = self._constants(self.features.keys() - ARITHMETIC)
+        cold_s_per_byte = self.curve.cold_s_per_byte
         return measured_kernel_time(
-            self.features, constants, cold_bytes=self.cold_bytes, cold_s_per_byte=self.curve.cold_s_per_byte
+            self.features, constants, cold_bytes=self.cold_bytes, cold_s_per_byte=cold_s_per_byte
         )
 
 
@@ -95,14 +74,9 @@ class ClassRows:
 class MeasuredNumbers(ProcessorNumbers):
     """Plain numbers of a measured machine in one data type, and of the step it runs."""
 
-    machine: str
-    curves: Mapping[str, Curve]
+    measured: MeasuredMachine
+    curves: Mapping[str, KernelClass]
     element_bytes: int
-    vector_lanes: int
-    near_cache_bytes: float
-    reuse_bytes: float
-    calls: CallTimes
-    in_line: bool
     product_cold_bytes: Quantity = 0.0
     stream_cold_bytes: Quantity = 0.0
     product_gone_bytes: Quantity = 0.0
@@ -115,11 +89,16 @@ class MeasuredNumbers(ProcessorNumbers):
     overlap_exponent: float = 1.0
 
     @property
+    def in_line(self) -> bool:
+        """Whether the host computes itself, so that its calls and kernels take turns."""
+        return self.measured.machine.processor == "cpu"
+
+    @property
     def queued(self) -> bool:
         """Whether the host queues kernels ahead of the device, so that only its total time can show."""
         return not self.in_line
 
-    def curve_of(self, name: str) -> Curve:
+    def curve_of(self, name: str) -> KernelClass:
         """Curve of a class, or of the nearest class that can replace it."""
         for candidate in (name, *pooled_classes(name)):
             curve = self.curves.get(candidate)
@@ -127,12 +106,12 @@ class MeasuredNumbers(ProcessorNumbers):
                 return curve
         tried = ", ".join((name, *pooled_classes(name)))
         allowed = f"a machine measured with kernels of class {name} or the like; this one lacks {tried}"
-        raise ArgumentError("device", self.machine, allowed)
+        raise ArgumentError("device", self.measured.name, allowed)
 
     def class_rows(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> Iterator[ClassRows]:
         """Yield kernel rows class by class."""
         names, code_of_row = distinct_names(efficiency)
-        products = "m" in columns
+        on, products = self.measured.machine, "m" in columns
         cold = self.product_cold_bytes if products else self.stream_cold_bytes
         gone = self.product_gone_bytes if products else self.stream_gone_bytes
         calls: Quantity = 1.0 if products else self.calls_of_stream
@@ -144,8 +123,8 @@ class MeasuredNumbers(ProcessorNumbers):
                     curve.family,
                     {column: values[rows] for column, values in columns.items()},
                     element_bytes=self.element_bytes,
-                    vector_lanes=self.vector_lanes,
-                    near_cache_bytes=self.near_cache_bytes,
+                    vector_lanes=on.vector_lanes,
+                    near_cache_bytes=on.near_cache_bytes,
                 )
             )
             features[FAR] = features[FAR] + (gone[rows] if np.ndim(gone) else gone)
@@ -179,7 +158,7 @@ class MeasuredNumbers(ProcessorNumbers):
         memory: Mapping[str, LayerMemory],
     ) -> MeasuredNumbers:
         """Numbers for one step, with its cold bytes and the calls around its kernels."""
-        order = step_order(table)
+        order, calls, on = step_order(table), self.measured.overheads, self.measured.machine
         products = table.matmul.row_count
         cold, gone = (
             cold_bytes(
@@ -189,22 +168,22 @@ class MeasuredNumbers(ProcessorNumbers):
                 element_bytes=self.element_bytes,
                 cache_bytes=cache_bytes,
             )
-            for cache_bytes in (self.reuse_bytes, self.near_cache_bytes)
+            for cache_bytes in (on.reuse_bytes, on.near_cache_bytes)
         )
         updates = order.phase == Phase.UPDATE.value
         tensors = np.array([float(tensor_counts.get(occurrence.layer, 1)) for occurrence in table.occurrences])
         calls_of = np.where(updates, tensors, 1.0)
-        around = np.where(updates, tensors * self.calls.parameter_s, 0.0)
-        around = around + order.begins_backward * self.calls.backward_s
+        around = np.where(updates, tensors * calls.parameter_s, 0.0)
+        around = around + order.begins_backward * calls.backward_s
         if order.trains:
-            around = around + np.where(order.phase == Phase.FORWARD.value, self.calls.grad_forward_s, 0.0)
+            around = around + np.where(order.phase == Phase.FORWARD.value, calls.grad_forward_s, 0.0)
         classes = (*table.matmul_efficiency, *table.stream_efficiency)
         if self.in_line:
             call_s = np.array([self.curve_of(name).constants.get(CALL, 0.0) for name in classes])[order.row]
             around = around + calls_of * call_s
         else:
-            around = around + calls_of * self.calls.dispatch_s
-        overhead_s = self.calls.step_s if order.trains else 0.0
+            around = around + calls_of * calls.dispatch_s
+        overhead_s = calls.step_s if order.trains else 0.0
         if self.queued:  # the loop's own time passes while the device works, like that of any call
             around, overhead_s = around + overhead_s / len(order.row), 0.0
         dispatch_s, calls_of_row = (order.mean_by_row(values, len(classes)) for values in (around, calls_of))
@@ -278,14 +257,12 @@ class MeasuredTarget(Target):
 
     def software(self, profile: FrameworkProfile) -> str:
         """Backend of the calibration and its version."""
-        del profile
         return self._versions
 
     def libraries(
         self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None, *, attends: bool = False
     ) -> Libraries:
         """No libraries: their times are in the measured kernels."""
-        del profile
         if override is not None:
             name = override.name if isinstance(override, LibraryProfile) else str(override)
             raise ArgumentError("library", name, f"None: {self.name} was measured with its own libraries")
@@ -293,34 +270,17 @@ class MeasuredTarget(Target):
 
     def sources(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[SpecFile, ...]:
         """Return only the calibration: no time comes from another file."""
-        del profile, libraries
         return self.specs
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
         """Curves of a data type as plain numbers."""
-        del profile, libraries, factors
-        classes, on = self.measured.classes(dtype), self.measured.machine
+        classes = self.measured.classes(dtype)
         if not classes:
             measured = " or ".join(self.measured.dtypes)
             raise ArgumentError("dtype", dtype, f"{measured}, in which kernels of {self.name} were measured")
-        calls = self.measured.overheads.model_dump(exclude={"page_fault_s"})
-        return MeasuredNumbers(
-            machine=self.name,
-            curves={
-                name: Curve(
-                    name=name, family=kernel.family, constants=kernel.constants, cold_s_per_byte=kernel.cold_s_per_byte
-                )
-                for name, kernel in classes.items()
-            },
-            element_bytes=ELEMENT_BYTES[dtype],
-            vector_lanes=on.vector_lanes,
-            near_cache_bytes=on.near_cache_bytes,
-            reuse_bytes=on.reuse_bytes,
-            calls=CallTimes(**calls),
-            in_line=on.processor == "cpu",
-        )
+        return MeasuredNumbers(measured=self.measured, curves=classes, element_bytes=ELEMENT_BYTES[dtype])
 
     def in_step(
         self, numbers: ProcessorNumbers, table: KernelTable, graph: LayerGraph, *, batch_size: float
@@ -347,7 +307,6 @@ class MeasuredTarget(Target):
         factors: Factors = NO_FACTORS,
     ) -> Copy:
         """Return the copies to a GPU as measured; a CPU needs none."""
-        del factors
         wanted = pinned and profile.feed.pinned
         to_device = [copy for copy in self.measured.host_copy if copy.direction == "to_device"]
         measured = next((copy for copy in to_device if copy.pinned == wanted), None)
@@ -361,7 +320,6 @@ class MeasuredTarget(Target):
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
         """Remarks on where and when the machine was measured, and on what its file lacks."""
-        del libraries, dtype
         session, on = self.measured.session, self.measured.machine
         notes = [
             f"measured kernel by kernel on {on.model} with {self._versions}, {session.measured_at:%Y-%m-%d %H:%M}; no "

@@ -79,15 +79,15 @@ def step_order(table: KernelTable) -> StepOrder:
     last_use, a_step_ago = [], []
     current: dict[str, list[tuple[Phase, int]]] = {}
     for place, occurrence in enumerate(table.occurrences):
-        seen = current.setdefault(occurrence.layer, [])
-        earlier = [where for phase, where in seen if phase is not occurrence.phase]
+        uses = current.setdefault(occurrence.layer, [])
+        earlier = [where for phase, where in uses if phase is not occurrence.phase]
         others = [where for phase, where in final[occurrence.layer].items() if phase is not occurrence.phase]
         last_use.append(earlier[-1] if earlier else max(others, default=place))
         a_step_ago.append(not earlier)
-        if seen and seen[-1][0] is occurrence.phase:
-            seen[-1] = (occurrence.phase, place)
+        if uses and uses[-1][0] is occurrence.phase:
+            uses[-1] = (occurrence.phase, place)
         else:
-            seen.append((occurrence.phase, place))
+            uses.append((occurrence.phase, place))
     before = [None, *table.occurrences]
     begins = [
         now.phase is Phase.BACKWARD and (last is None or (last.layer, last.phase) != (now.layer, now.phase))

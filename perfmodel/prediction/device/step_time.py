@@ -63,13 +63,17 @@ def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | No
     slice(1, 3, None)
     """
     wanted = frozenset(known)
-    rows = np.array([row for row, name in enumerate(names) if name in wanted], dtype=np.intp)
-    if not rows.size:
+    rows = [row for row, name in enumerate(names) if name in wanted]
+    if not rows:
         return None
-    first, last = int(rows[0]), int(rows[-1])
-    chosen = slice(first, last + 1) if last - first + 1 == rows.size else rows
     name_of_row = tuple(names[row] for row in rows)
-    return NamedRows(chosen, name_of_row, *distinct_names(name_of_row))
+    return NamedRows(run_of(rows), name_of_row, *distinct_names(name_of_row))
+
+
+def run_of(rows: Sequence[int]) -> slice | NDArray[np.intp]:
+    """Turn rising indices into a slice if they are consecutive."""
+    first, last = rows[0], rows[-1]
+    return slice(first, last + 1) if last - first + 1 == len(rows) else np.array(rows, dtype=np.intp)
 
 
 def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, axes: int) -> Any:
@@ -161,7 +165,7 @@ class StepTime(NamedTuple):
         return StepTime._make([factor * part for part in self])
 
     def copying(self, *, exposed_s: Quantity, total_s: Quantity, first_step_s: Quantity) -> StepTime:
-        """Add exposed copies and the share of the first step's set-up. [s]"""
+        """Add exposed copies, and this step's share of the first step's set-up. [s]"""
         overhead_s = self.overhead_s + first_step_s
         return self._replace(overhead_s=overhead_s, exposed_transfer_s=exposed_s, transfer_s=total_s)
 
@@ -256,7 +260,7 @@ def _issued(
     launches, inside, issuer_of_row = columns.launches, columns.library_launches, table.weights.issuer_of_row
     dispatch_s = numbers.dispatch_s
     if numbers.issuer_dispatch_s is not None:
-        # the part of the step is known only of a group: until then, launches stand in the place of exposed seconds
+        # the part of the step is known per group only; until then, the launches stand in for exposed seconds
         return launches - inside, inside * numbers.library_issue_s
     if table.weights.has_library_launches:
         issue_s = numbers.library_issue_s

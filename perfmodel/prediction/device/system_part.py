@@ -100,22 +100,18 @@ class SystemPart:
     def hosts(self) -> tuple[Host, ...]:
         """The machines of the workers' devices."""
         workers, machines = Counter(self.node_of(name) for name in self.names), self.system.hosts
+        topology = self.system.topology
         return tuple(
             Host(
                 name=node,
                 worker_count=count,
                 core_count=machine.core_count,
                 memory_bytes=machine.memory_capacity_bytes,
-                memory_bytes_per_s=self._bus_bytes_per_s(node),
+                memory_bytes_per_s=sum(bus_bytes_per_s(topology, name) for name in topology.memories_of(node)),
             )
             for node, count in workers.items()
             for machine in (machines[node],)
         )
-
-    def _bus_bytes_per_s(self, node: str) -> float:
-        """Rate of all memory buses of a machine, which bounds copies. [B/s]"""
-        topology = self.system.topology
-        return sum(bus_bytes_per_s(topology, name) for name in topology.memories_of(node))
 
     @property
     def core_count(self) -> int:
@@ -264,7 +260,7 @@ def saturated_channels(ways: Sequence[tuple[str, ...]], *, capacity: Mapping[str
 
 
 MANY_FLOWS: Final = 64
-"""Flows from which those that share no channel are solved apart, and equal sets of them once. [1]"""
+"""From this many flows on, sets that share no channel are solved separately, and equal sets only once. [1]"""
 
 
 def _rates(

@@ -138,7 +138,6 @@ class Target(ABC):
         self, numbers: ProcessorNumbers, table: KernelTable, graph: LayerGraph, *, batch_size: float
     ) -> ProcessorNumbers:
         """Numbers within one step; unchanged if kernels do not affect each other."""
-        del table, graph, batch_size
         return numbers
 
     @property
@@ -148,32 +147,26 @@ class Target(ABC):
 
     def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
         """Extra time for subnormal numbers; none on GPUs, which multiply them at full speed. [s]"""
-        del numbers, product_count
         return 0.0
 
     def scheduler_threads(self, profile: FrameworkProfile) -> int:
         """Independent operations that compute at the same time. [1]"""
-        del profile
         return 1
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
         """Put the target in its usual machine, if known; CPUs are their own host."""
-        del hosts
         return self
 
     def with_workers(self, worker_count: int) -> Target:
         """Return the same target in a job with another number of workers."""
-        del worker_count
         return self
 
     def on(self, system_part: SystemPart) -> Target:
         """Return the same target in another part of the system."""
-        del system_part
         return self
 
     def host_slowdown(self, factors: Factors) -> Any:
         """Ratio of the time of host code to that on the hosts for which framework files are written. [1]"""
-        del factors
         return 1.0
 
     def libraries(
@@ -194,12 +187,10 @@ class Target(ABC):
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
         """Remarks specific to this kind of target."""
-        del profile, libraries, dtype
         return []
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """DNN-library features for a data type; none without such a library."""
-        del profile, libraries, dtype
         return LibrarySupport()
 
     @abstractmethod

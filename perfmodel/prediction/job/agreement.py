@@ -69,28 +69,24 @@ class Agreement(ABC):
         """Whether a parameter server applies updates instead of the workers."""
         return self.server is not None
 
-    def visits(self, own: StepTime) -> AsynchronousTimes | None:
+    def visits(self, alone: StepTime) -> AsynchronousTimes | None:
         """Return the times of server visits, with knee and utilisation; None if workers wait for one another."""
-        del own
         return None
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time in which a device exchanges with other workers in a step, total and exposed. [s]"""
-        del device
         return 0.0, 0.0
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
-        del device
         return 0.0, 0.0
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:
         """Bytes that one device of a worker sends for this many bytes of gradients [B]. [B]"""
-        del size_bytes, place
         return 0.0
 
     @abstractmethod
-    def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:
+    def applied(self, alone: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:
         """Add the agreement to the parts of a step."""
 
     @abstractmethod
@@ -116,30 +112,29 @@ class Asynchronous(Agreement):
         """Return the times of the scheme for workers that compute this long. [s]"""
         return self.scheme.times(replace(self.numbers, compute_s=computing_s))
 
-    def visits(self, own: StepTime) -> AsynchronousTimes:
+    def visits(self, alone: StepTime) -> AsynchronousTimes:
         """Return the times of the scheme, given one worker's own step."""
-        return self.times(self.computing_s(own))
+        return self.times(self.computing_s(alone))
 
     @staticmethod
-    def computing_s(own: StepTime) -> Quantity:
+    def computing_s(alone: StepTime) -> Quantity:
         """Return the computing time of a worker without the update, which the server applies. [s]"""
-        return own.device_s - own.update_s
+        return alone.device_s - alone.update_s
 
-    def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102
-        del exchanged
-        times = self.visits(own)
+    def applied(self, alone: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102
+        times = self.visits(alone)
         visit_s = times.group_sync_s + times.wait_s
-        return own._replace(
+        return alone._replace(
             update_s=0.0,
             straggler_s=times.straggler_s,
-            sync_s=own.sync_s + visit_s,
-            exposed_sync_s=own.exposed_sync_s + visit_s,
+            sync_s=alone.sync_s + visit_s,
+            exposed_sync_s=alone.exposed_sync_s + visit_s,
         )
 
     def played(  # noqa: D102
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
     ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
-        numbers = self.scheme.in_effect(replace(self.numbers, compute_s=float(self.computing_s(composed.own))))
+        numbers = self.scheme.in_effect(replace(self.numbers, compute_s=float(self.computing_s(composed.alone))))
         tasks = fed_asynchronous_tasks(fed, numbers, workers=list(step.lanes), step_count=step_count, seed=seed)
         return tasks, server_resources(numbers), {}
 
@@ -243,7 +238,6 @@ class ThroughServer(Reduction):
         return total_s, exposed_s
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
-        del overlap
         return PlayedExchange(gather=self.push, pull=self.pull, server_s_per_byte=self.server_s_per_byte)
 
     def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
@@ -323,43 +317,42 @@ class Synchronous(Agreement):
         slowdown = self.slowdown if self.overlap else 0.0
         total_s: Quantity = 0.0
         exposed_s: Quantity = 0.0
-        for each in device.gathers:
-            total_s = total_s + each.seconds
-            hidden_by_s = self._slowest * each.hidden_by_s if self.overlap else 0.0
-            left_s = maximum((1 - slowdown) * each.seconds - hidden_by_s, 0.0) + slowdown * each.seconds
+        for gather in device.gathers:
+            total_s = total_s + gather.seconds
+            hidden_by_s = self._slowest * gather.hidden_by_s if self.overlap else 0.0
+            left_s = maximum((1 - slowdown) * gather.seconds - hidden_by_s, 0.0) + slowdown * gather.seconds
             exposed_s = exposed_s + left_s
         return total_s, exposed_s
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:  # noqa: D102
         return self.reductions[place].sent_bytes(size_bytes)
 
-    def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102
+    def applied(self, alone: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102
         total_s, exposed_s = exchanged
-        update_s = 0.0 if self.serves else own.update_s
+        update_s = 0.0 if self.serves else alone.update_s
         waited_s: Quantity = 0.0
         if self.straggler is not None:
-            own_s = own.device_s - own.update_s + update_s
-            waited_s = self.straggler.straggler_s(compute_s=own_s, worker_count=self.worker_count)
-        return own._replace(
+            computing_s = alone.device_s - alone.update_s + update_s
+            waited_s = self.straggler.straggler_s(compute_s=computing_s, worker_count=self.worker_count)
+        return alone._replace(
             update_s=update_s,
-            sync_s=own.sync_s + total_s,
-            exposed_sync_s=own.exposed_sync_s + exposed_s,
+            sync_s=alone.sync_s + total_s,
+            exposed_sync_s=alone.exposed_sync_s + exposed_s,
             straggler_s=waited_s,
         )
 
     def slices(self, reduction: Reduction, schedule: GradientSchedule) -> Sequence[slice]:
         """Gradients of each message."""
         if self.message_bytes == MERGED:
-            asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
-            return reduction.cheapest(Stretches.of(asked), overlap=self.overlap)
+            return reduction.cheapest(Stretches.of(_as_wanted(reduction, schedule)), overlap=self.overlap)
         return buckets(schedule.sizes_bytes, least_bytes=float(self.message_bytes))
 
     def messages(self, reduction: Reduction, schedule: GradientSchedule) -> Buckets:
         """Gradients grouped into messages."""
+        wanted = _as_wanted(reduction, schedule)
         if self.message_bytes == MERGED:
-            asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
-            return Buckets.of(asked, self.slices(reduction, schedule))
-        return _messages(_wanted_at_once(schedule) if reduction.waits_for_all else schedule, float(self.message_bytes))
+            return Buckets.of(wanted, self.slices(reduction, schedule))
+        return _messages(wanted, float(self.message_bytes))
 
     def played(  # noqa: D102
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
@@ -400,9 +393,9 @@ class Synchronous(Agreement):
         sizes = device.schedule.sizes_bytes
         return {
             "exchange": reduction.played(overlap=self.overlap),
-            "sizes_bytes": [float(sizes[each].sum()) for each in slices],
-            "ready": [ready[each.stop - 1] for each in slices],
-            "wanted": [min(wanted[each]) for each in slices],
+            "sizes_bytes": [float(sizes[message].sum()) for message in slices],
+            "ready": [ready[message.stop - 1] for message in slices],
+            "wanted": [min(wanted[message]) for message in slices],
         }
 
 
@@ -410,6 +403,11 @@ class Synchronous(Agreement):
 def _messages(schedule: GradientSchedule, message_bytes: float) -> Buckets:
     """Gradients in messages of a size, shared by all agreements that use it."""
     return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=message_bytes))
+
+
+def _as_wanted(reduction: Reduction, schedule: GradientSchedule) -> GradientSchedule:
+    """Schedule of gradients whose parameters the forward phase wants all at once, if it waits for all."""
+    return _wanted_at_once(schedule) if reduction.waits_for_all else schedule
 
 
 @derived

@@ -1,4 +1,4 @@
-"""Strategies of agreement: their names, the arguments each takes, and the agreement a job asks for."""
+"""Strategies of agreement: their names, and the arguments that each takes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.arguments.table import ARGUMENTS
-from perfmodel.records import Phase
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.registry import ALL_REDUCES
 from perfmodel.units import MIB
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.parallelism.base import Placement
-    from perfmodel.prediction.device.system_part import SystemPart
-    from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.job import Job
-    from perfmodel.prediction.job.subject import Subject
 
 
 PARAMETER_SERVER: Final = "parameter_server"
@@ -78,40 +73,8 @@ def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_
             raise ArgumentError(name, value, f"{default!r} unless sync is {named}")
 
 
-def resolve_agreement(
-    asked: Job,
-    *,
-    system_part: SystemPart | None,
-    subject: Subject,
-    profile: FrameworkProfile,
-    dtype: str,
-    placement: Placement | None = None,
-) -> Agreement | None:
-    """Make the agreement that a job asks for."""
-    _check_speeds(asked, system_part, subject)
-    if asked.sync == NO_SYNC or system_part is None or Phase.BACKWARD not in subject.phase.parts:
-        return None
-    from perfmodel.prediction.job.agreements import agreement_of
-
-    return agreement_of(
-        asked, system_part=system_part, subject=subject, profile=profile, dtype=dtype, placement=placement
-    )
-
-
 def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
     """Fill in the framework's message size if the job states none."""
     if job.bucket_bytes is not None or profile.exchange.bucket_mib is None:
         return job
     return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
-
-
-def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) -> None:
-    """Raise if workers of unequal speed do not agree, since each would have its own step time."""
-    straggler = asked.straggler
-    if straggler is None or straggler.times.lasting_count is None:
-        return
-    alone = system_part is None or (asked.workers == 1 and asked.sync not in SCHEMES)
-    apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
-    if apart and straggler != straggler.as_predicted:
-        allowed = "None, or times that vary between steps, if workers do not agree (else their steps would differ)"
-        raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_service_time
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
-from perfmodel.parallelism.base import Layout, Placement
+from perfmodel.parallelism.base import ALL_SHARED, Layout, Placement
+from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.job.agreement import (
     Agreement,
     AllReduced,
@@ -19,16 +21,15 @@ from perfmodel.prediction.job.agreement import (
     Synchronous,
     ThroughServer,
 )
-from perfmodel.prediction.job.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
-from perfmodel.prediction.job.parameter_server import (
-    memory_bytes_per_s,
-    served_s_per_byte,
-    server_memories,
-    server_memory,
-    update_passes,
-    visit_of,
+from perfmodel.prediction.job.agreement_options import (
+    LIBRARY,
+    PARAMETER_SERVER,
+    WITH_SERVER,
+    with_habits_of,
 )
-from perfmodel.records import ELEMENT_BYTES
+from perfmodel.prediction.job.exchange_times import Groups, worker_groups
+from perfmodel.prediction.job.parameter_server import Server, visit_of
+from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.sync.placed import Call, Placed, place, placed_once
@@ -68,24 +69,20 @@ class Workers:
         """All devices, in the order of the job."""
         return self.system_part.names
 
-    def groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
+    def groups(self, place_: int) -> Groups:
         """Devices in one place of every worker, grouped with places that hold the same layers."""
-        width, depth = self.layout.tensor_size, self.layout.stages
-        return tuple(self.names[place_ * width + share :: depth * width] for share in range(width))
+        return worker_groups(self.layout, self.names, place_, size=self.count)
 
-    def sharing_groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
+    def sharing_groups(self, place_: int) -> Groups:
         """Devices in one place of the workers that share state."""
-        size = self.layout.sharing_size
-        return tuple(
-            group[first : first + size] for group in self.groups(place_) for first in range(0, len(group), size)
-        )
+        return worker_groups(self.layout, self.names, place_, size=self.layout.sharing_size)
 
-    def copies_groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
+    def copies_groups(self, place_: int) -> Groups:
         """Devices in one place that hold copies of the same share."""
         size = self.layout.sharing_size
         return tuple(group[first::size] for group in self.groups(place_) for first in range(size))
 
-    def own(self) -> dict[str, Any]:
+    def label(self) -> dict[str, Any]:
         """Label of an agreement, with the number of workers in it."""
         return {"name": self.asked.sync, "asked": self.asked, "worker_count": self.count}
 
@@ -97,8 +94,19 @@ class Workers:
             message_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
             straggler=self.asked.straggler,
             reduces_each=self.layout.shard_stage > 1 and not self.layout.no_sync,
-            **self.own(),
+            **self.label(),
             **more,
+        )
+
+    @derived_property
+    def server(self) -> Server:
+        """The parameter server that they exchange with."""
+        return Server(
+            system_part=self.system_part,
+            subject=self.subject,
+            shard_count=self.asked.server_count,
+            worker_count=self.count,
+            element_bytes=self.element_bytes,
         )
 
     @property
@@ -110,13 +118,17 @@ class Workers:
 def agreement_of(
     asked: Job,
     *,
-    system_part: SystemPart,
+    system_part: SystemPart | None,
     subject: Subject,
     profile: FrameworkProfile,
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
-    """Make the agreement of a training job's workers."""
+    """Make the agreement that a job asks for; None if its workers do not exchange gradients."""
+    _check_speeds(asked, system_part, subject)
+    gathers = asked.shard_stage == ALL_SHARED  # parameters, in inference too
+    if asked.sync == NO_SYNC or system_part is None or not (gathers or Phase.BACKWARD in subject.phase.parts):
+        return None
     layout = Layout(workers=system_part.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
         return None
@@ -138,6 +150,18 @@ def agreement_of(
     return AGREEMENT_OF.get(asked.sync, _all_reduced)(workers)
 
 
+def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) -> None:
+    """Raise if workers of unequal speed do not agree, since each would have its own step time."""
+    straggler = asked.straggler
+    if straggler is None or straggler.times.lasting_count is None:
+        return
+    alone = system_part is None or (asked.workers == 1 and asked.sync not in SCHEMES)
+    apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
+    if apart and straggler != straggler.as_predicted:
+        allowed = "None, or times that vary between steps, if workers do not agree (else their steps would differ)"
+        raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)
+
+
 def _all_reduced(workers: Workers) -> Agreement:
     name = SHARED if workers.layout.shard_stage else workers.asked.sync
     algorithm = collective(name)
@@ -151,8 +175,8 @@ def _all_reduced(workers: Workers) -> Agreement:
 
 
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
-    groups = workers.sharing_groups(place_) if workers.layout.shard_stage else workers.groups(place_)
-    first, *beside = groups
+    shares = bool(workers.layout.shard_stage)
+    first, *beside = workers.sharing_groups(place_) if shares else workers.groups(place_)
     return placed_once(algorithm, workers.system_part.system.topology, first, beside=tuple(beside), **options)
 
 
@@ -231,15 +255,11 @@ class Crowded:
 
 
 def _through_server(workers: Workers) -> Agreement:
-    asked, system_part = workers.asked, workers.system_part
-    servers = server_memories(system_part, asked.server_count)
-    per_byte = served_s_per_byte(
-        system_part, servers, workers.subject, worker_count=workers.count, element_bytes=workers.element_bytes
-    )
+    per_byte = workers.server.s_per_byte
     reductions: list[Reduction] = []
     for at in workers.places:
         met = _met(workers, at)
-        push, pull = (_to_server(workers, at, way, servers, met=met) for way in (slice(0, 1), slice(1, None)))
+        push, pull = (_to_server(workers, at, way, met=met) for way in (slice(0, 1), slice(1, None)))
         reductions.append(
             ThroughServer(
                 push=push,
@@ -248,29 +268,20 @@ def _through_server(workers: Workers) -> Agreement:
                 pulls_in_order=workers.profile.exchange.pull_order == "layers",
             )
         )
-    held = server_memory(
-        system_part,
-        servers,
-        workers.subject,
-        element_bytes=workers.element_bytes,
-        scheme=None,
-        worker_count=workers.count,
-    )
-    return workers.synchronous(reductions, server=held)
+    return workers.synchronous(reductions, server=workers.server.memory())
 
 
 def _met(workers: Workers, place_: int) -> float:
     """Ratio of the gradients at all places of a worker to those at one place. [1]"""
-    own, others = (
-        workers.parameter_counts[place_],
-        workers.parameter_counts[:place_] + workers.parameter_counts[place_ + 1 :],
-    )
-    return sum(min(other, own) for other in others) / own if own else 0.0
+    counts = workers.parameter_counts
+    here = counts[place_]
+    others = counts[:place_] + counts[place_ + 1 :]
+    return sum(min(other, here) for other in others) / here if here else 0.0
 
 
-def _to_server(workers: Workers, place_: int, way: slice, servers: tuple[str, ...], *, met: float) -> Any:
+def _to_server(workers: Workers, place_: int, way: slice, *, met: float) -> Any:
     topology, algorithm = workers.system_part.system.topology, collective(workers.asked.sync)
-    how: dict[str, Any] = {"servers": servers, "server_count": workers.asked.server_count}
+    how: dict[str, Any] = {"servers": workers.server.memories, "server_count": workers.asked.server_count}
     (first, *beside), depth = workers.groups(place_), workers.layout.stages
     both = placed_once(algorithm, topology, first, beside=tuple(beside), **how)
     alone = replace(both, rounds=both.rounds[way])
@@ -286,8 +297,7 @@ def _asynchronous(workers: Workers) -> Agreement:
     scheme = scheme_of(asked.sync)
     own_bytes = [float(workers.element_bytes * count) for count in workers.parameter_counts]
     shard_bytes = float(workers.element_bytes * workers.subject.graph.trained_parameter_count) / asked.server_count
-    servers = server_memories(system_part, asked.server_count)
-    memory_rate = memory_bytes_per_s(system_part, servers)
+    memory_rate = workers.server.memory_bytes_per_s
     topology, names = system_part.system.topology, workers.names
     size, width = layout.stages * layout.tensor_size, layout.tensor_size
     group_size = (asked.group_size or workers.count) if asked.sync == "mixed" else 1
@@ -297,25 +307,19 @@ def _asynchronous(workers: Workers) -> Agreement:
             [(name, own_bytes[at // width] / asked.server_count) for at, name in enumerate(names[first : first + size])]
             for first in range(0, len(names), size * group_size)  # the first worker of a group visits for it
         ],
-        servers,
+        workers.server.memories,
         pulls_per_push=asked.push_period / asked.pull_period,
     )
     group_sync_s = 0.0
     if group_size > 1:
-        alike = [names[at::size] for at in range(size)]
-        groups = [each[first : first + group_size] for each in alike for first in range(0, len(each), group_size)]
+        groups = [group for at in workers.places for group in worker_groups(layout, names, at, size=group_size)]
         ring = place(collective(GROUP_SUM), topology, groups[0], beside=groups[1:])
         group_sync_s = float(ring.time(max(own_bytes)))
     numbers = AsynchronousNumbers(
         compute_s=0.0,
         worker_count=workers.count,
-        push_latency_s=visit.push_latency_s,
-        pull_latency_s=visit.pull_latency_s,
-        push_s=visit.push_s,
-        pull_s=visit.pull_s,
-        push_sharers=visit.push_sharers,
-        pull_sharers=visit.pull_sharers,
-        update_s=shard_bytes * update_passes(workers.subject, element_bytes=workers.element_bytes) / memory_rate,
+        **asdict(visit),
+        update_s=shard_bytes * workers.server.update_passes / memory_rate,
         compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
         server_count=1,
         push_period=asked.push_period,
@@ -325,15 +329,7 @@ def _asynchronous(workers: Workers) -> Agreement:
         group_sync_s=group_sync_s,
         times=None if asked.straggler is None else asked.straggler.times,
     )
-    held = server_memory(
-        system_part,
-        servers,
-        workers.subject,
-        element_bytes=workers.element_bytes,
-        scheme=scheme,
-        worker_count=workers.count,
-    )
-    return Asynchronous(scheme=scheme, numbers=numbers, server=held, **workers.own())
+    return Asynchronous(scheme=scheme, numbers=numbers, server=workers.server.memory(scheme), **workers.label())
 
 
 AGREEMENT_OF: Final[Mapping[str, Callable[[Workers], Agreement]]] = {

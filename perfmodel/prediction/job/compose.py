@@ -64,7 +64,7 @@ class PhaseTimes(Protocol):
 
 
 class StageNumbers(NamedTuple):
-    """What the work of a worker's devices is made of: times of a stage for one micro-batch. [s]"""
+    """Times of a stage for one micro-batch, from which the work of a worker's devices is added up. [s]"""
 
     forward_s: Quantity
     backward_s: Quantity
@@ -147,7 +147,11 @@ class DeviceWork:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WorkerWork:
-    """Work of a worker's devices for one micro-batch."""
+    """Work of a worker's devices for one micro-batch.
+
+    ``compared_s`` are the works of which the longest is sought, if they are symbols; none of numbers, of which
+    ``longest`` is the place. They stay when ``works_s`` grow by the adding of gradients, as ``longest`` does. [s]
+    """
 
     device_of_chunk: tuple[int, ...]
     forward_s: tuple[Quantity, ...]
@@ -160,12 +164,13 @@ class WorkerWork:
     adding_s: tuple[Quantity, ...]
     longest: int
     longest_places: Quantity
+    compared_s: tuple[Quantity, ...]
     once: StepTime
     update: StepTime
     adding: StepTime
 
     def adding_up(self, micro_batches: Quantity) -> WorkerWork:
-        """Let each micro-batch of a pass but the first add its gradients in its backward turn, evenly shared."""
+        """Add the gradient sums of all micro-batches but the first to the backward turns, evenly."""
         share = 1 - 1 / micro_batches
         if len(self.works_s) == 1 or micro_batches == 1:
             return self
@@ -203,7 +208,7 @@ class Composed:
     """A composed step."""
 
     parts: StepTime
-    own: StepTime
+    alone: StepTime
     longest: int
     stages: tuple[StageWork, ...]
     devices: tuple[DeviceWork, ...]
@@ -225,20 +230,17 @@ class Composed:
     @derived_property
     def alone_s(self) -> Quantity:
         """Device time of the step without exchanges between workers. [s]"""
-        return self.own.device_s
+        return self.alone.device_s
 
 
 def compose(
     stages: Sequence[StageWork],
     *,
-    orders: Orders,
-    micro_batches: int = 1,
-    accumulation_steps: int = 1,
-    update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
     copies_s: tuple[Quantity, Quantity] = (0.0, 0.0),
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
+    **turns: Any,
 ) -> Composed:
     r"""Compose the step of a job from the numbers of its stages.
 
@@ -251,12 +253,6 @@ def compose(
     ----------
     stages : sequence of StageWork
         In the order of the network. [s]
-    orders : tuple of tuple of Turn
-        Turns of each device of a worker in a pass. [-]
-    micro_batches, accumulation_steps : int
-        Micro-batches of a pass, and passes before the update. [1]
-    update_share : float, ndarray or sympy.Expr
-        Share of the update that each device does, below 1 where workers share the optimizer's state. [1]
     agreement : Agreement or None
         How workers agree; None if they do not. [-]
     copies_s : tuple of 2 float, ndarray or sympy.Expr
@@ -265,6 +261,9 @@ def compose(
         Each step's share of the extra time of a process's first step. [s]
     fed : callable or None
         Adds the wait for input to a StepTime; None if input is always ready. [-]
+    **turns : object
+        Turns of the devices, as :func:`agreed` takes them: ``orders``, ``micro_batches``, ``accumulation_steps`` and
+        ``update_share``. [unit of each]
 
     Returns
     -------
@@ -276,14 +275,7 @@ def compose(
     Valid for: equal workers, passes that each fill and drain the pipeline, gradients exchanged in the last backward
     phase. Ignores: that exchanges of several devices of a worker may share a link.
     """
-    composed = agreed(
-        stages,
-        orders=orders,
-        micro_batches=micro_batches,
-        accumulation_steps=accumulation_steps,
-        update_share=update_share,
-        agreement=agreement,
-    )
+    composed = agreed(stages, agreement=agreement, **turns)
     return fed_with(composed, agreement=agreement, copies_s=copies_s, first_step_s=first_step_s, fed=fed)
 
 
@@ -296,13 +288,16 @@ def agreed(
     update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
-    """Compose a step up to its copies and input."""
+    """Compose a step up to its copies and input.
+
+    ``orders`` are the turns of each device of a worker in a pass; ``micro_batches`` of a pass [1] and
+    ``accumulation_steps``, passes before the update [1], say how often they are taken. Each device does an
+    ``update_share`` [1] of the update, below 1 where workers share the optimizer's state.
+    """
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
-        alone, longest = (
-            _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s),
-            0,
-        )  # nothing to put together
+        longest = 0  # nothing to put together
+        alone = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s)
         devices = () if agreement is None else devices_of(stages, Turned(None, None))
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
@@ -323,7 +318,7 @@ def agreed(
         )
     return Composed(
         parts=alone if agreement is None or exchanged is None else agreement.applied(alone, exchanged),
-        own=alone,
+        alone=alone,
         longest=longest,
         stages=tuple(stages),
         devices=devices,
@@ -361,30 +356,31 @@ def _is_something(seconds: Quantity) -> bool:
 def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int], device_count: int) -> WorkerWork:
     """Work of a worker's devices for one micro-batch."""
     chunks: list[list[StageNumbers]] = [[] for _ in range(device_count)]
-    for each, device in zip(numbers, device_of_chunk, strict=True):
-        chunks[device].append(each)
+    for stage, device in zip(numbers, device_of_chunk, strict=True):
+        chunks[device].append(stage)
     is_cut = device_count > 1
     works_s = [
-        named(sum(each.forward_s + each.backward_s for each in own), "work of a device") if is_cut else 0.0
-        for own in chunks
+        named(sum(stage.forward_s + stage.backward_s for stage in chunk), "work of a device") if is_cut else 0.0
+        for chunk in chunks
     ]
     once, updates, adding = (
-        [reduce(StepTime.__add__, [getattr(each, name) for each in own]) for own in chunks]
+        [reduce(StepTime.__add__, [getattr(stage, name) for stage in chunk]) for chunk in chunks]
         for name in ("once", "update", "adding")
     )
     longest = Longest(works_s)
     return WorkerWork(
         device_of_chunk=tuple(device_of_chunk),
-        forward_s=tuple(each.forward_s for each in numbers) if is_cut else (),
-        backward_s=tuple(each.backward_s for each in numbers) if is_cut else (),
-        there_s=tuple(each.there_s for each in numbers[:-1]),
-        back_s=tuple(each.back_s for each in numbers[1:]),
+        forward_s=tuple(stage.forward_s for stage in numbers) if is_cut else (),
+        backward_s=tuple(stage.backward_s for stage in numbers) if is_cut else (),
+        there_s=tuple(stage.there_s for stage in numbers[:-1]),
+        back_s=tuple(stage.back_s for stage in numbers[1:]),
         works_s=tuple(works_s),
-        updates=tuple(reduce(_both_added, [each.update_s for each in own]) for own in chunks),
-        tied_s=tuple(sum(each.tied_s for each in own) for own in chunks),
-        adding_s=tuple(each.adding_s for each in numbers),
+        updates=tuple(reduce(_both_added, [stage.update_s for stage in chunk]) for chunk in chunks),
+        tied_s=tuple(sum(stage.tied_s for stage in chunk) for chunk in chunks),
+        adding_s=tuple(stage.adding_s for stage in numbers),
         longest=longest.first,
         longest_places=longest.places,
+        compared_s=tuple(works_s) if longest.is_open else (),
         once=longest.step(once),
         update=longest.step(updates),
         adding=longest.step(adding),
@@ -404,11 +400,11 @@ def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
     return computed._replace(exposed_sync_s=exposed_s, sync_s=total_s)
 
 
-def _tied(own: StepTime, tied_s: Quantity) -> StepTime:
+def _tied(step: StepTime, tied_s: Quantity) -> StepTime:
     """Add the exposed sums of gradients of tied tables. [s]"""
     if not _is_something(tied_s):
-        return own
-    return own._replace(exposed_sync_s=own.exposed_sync_s + tied_s, sync_s=own.sync_s + tied_s)
+        return step
+    return step._replace(exposed_sync_s=step.exposed_sync_s + tied_s, sync_s=step.sync_s + tied_s)
 
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
@@ -416,9 +412,9 @@ def turned(worker: WorkerWork, orders: Orders) -> Turned:
     if len(orders) == 1:
         return Turned(None, None)
     how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
-    if any(isinstance(each, np.ndarray) for each in (*worker.there_s, *worker.back_s)):  # both at once
+    if any(isinstance(send_s, np.ndarray) for send_s in (*worker.there_s, *worker.back_s)):  # both at once
         there_s, back_s = (
-            [np.stack([each, np.zeros_like(each)]).reshape(2, -1) for each in sends]
+            [np.stack([send_s, np.zeros_like(send_s)]).reshape(2, -1) for send_s in sends]
             for sends in (worker.there_s, worker.back_s)
         )
         both = pipeline_ends(orders, forward_send_s=there_s, backward_send_s=back_s, **how)
@@ -452,26 +448,29 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
     return tuple(devices)
 
 
-def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSchedule:
+def _schedule(chunks: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSchedule:
     """Gradients of a device's chunks, at the times at which its pipeline order produces them."""
-    schedules = [stage.times.gradients for _, stage in own]
-    if len(own) == 1:
+    schedules = [stage.times.gradients for _, stage in chunks]
+    if len(chunks) == 1:
         return schedules[0]
     backward_s: Quantity
     if turns.ends is None:
-        after_s = [sum(each.backward_s for each in schedules[place + 1 :]) for place in range(len(own))]
-        backward_s = sum(each.backward_s for each in schedules)
+        after_s = [sum(schedule.backward_s for schedule in schedules[place + 1 :]) for place in range(len(chunks))]
+        backward_s = sum(schedule.backward_s for schedule in schedules)
     else:
-        starts = [turns.ends.chunk_s[chunk] - each.backward_s for (chunk, _), each in zip(own, schedules, strict=True)]
+        starts = [
+            turns.ends.chunk_s[chunk] - schedule.backward_s
+            for (chunk, _), schedule in zip(chunks, schedules, strict=True)
+        ]
         first = reduce(minimum, starts)
         after_s = [start - first for start in starts]
-        backward_s = turns.ends.device_s[own[0][1].device] - first
-    exchanging = [place for place, (_, stage) in enumerate(own) if stage.exchanges_gradients]
+        backward_s = turns.ends.device_s[chunks[0][1].device] - first
+    exchanging = [place for place, (_, stage) in enumerate(chunks) if stage.exchanges_gradients]
     return joined(
         [schedules[place] for place in exchanging],
-        forward_from_s=[sum(each.forward_s for each in schedules[:place]) for place in exchanging],
+        forward_from_s=[sum(schedule.forward_s for schedule in schedules[:place]) for place in exchanging],
         backward_from_s=[after_s[place] for place in exchanging],
-        forward_s=sum(each.forward_s for each in schedules),
+        forward_s=sum(schedule.forward_s for schedule in schedules),
         backward_s=backward_s,
     )
 
@@ -500,9 +499,8 @@ class Longest:
     @classmethod
     def again(cls, worker: WorkerWork) -> Longest:
         """Return the device that was already found to work longest."""
-        known = cls(worker.works_s[:1], worker.longest_places)
-        known.works_s, known.first = worker.works_s, worker.longest
-        known.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
+        known = cls(worker.compared_s, worker.longest_places)
+        known.first = worker.longest
         return known
 
     def of(self, values: Sequence[Quantity]) -> Quantity:
@@ -511,7 +509,7 @@ class Longest:
             return of_largest(self.works_s, values)
         if self.places is None:
             return values[self.first]
-        if all(values[0] is each for each in values[1:]):
+        if all(values[0] is value for value in values[1:]):
             return values[0]
         first, *others = self._masks
         value = values[first[0]]
@@ -567,16 +565,18 @@ def stepped(
         )
     ]
     ends_s, free_s = (
-        [(passes - 1) * each.latest_s + end for end in each.device_s] for each in (turns.ends, turns.free)
+        [(passes - 1) * moments.latest_s + end for end in moments.device_s] for moments in (turns.ends, turns.free)
     )
     last_s = reduce(maximum, [named(end + tail, "end of a device") for end, tail in zip(ends_s, tails_s, strict=True)])
     finish_s = [named(end + tail, "end with free links") for end, tail in zip(free_s, tails_s, strict=True)]
     unhindered_s = reduce(maximum, finish_s)
     of = longest.of
-    total_s, exposed_s = (of([each[place] for each in exchanged]) for place in (0, 1))
+    total_s, exposed_s = (of([exchange_s[place] for exchange_s in exchanged]) for place in (0, 1))
     waits_s = maximum(unhindered_s - of(finish_s), 0.0)
     # the part of the last device's delay that its longer exchange explains counts as exchange
-    of_exchange_s = minimum(waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
+    of_exchange_s = minimum(
+        waits_s, maximum(of_largest(finish_s, [exchange_s for _, exchange_s in exchanged]) - exposed_s, 0.0)
+    )
     alone = alone._replace(
         exposed_sync_s=alone.exposed_sync_s + maximum(last_s - unhindered_s, 0.0),
         bubble_s=maximum(of(free_s) - count * of(worker.works_s), 0.0) + waits_s - of_exchange_s,

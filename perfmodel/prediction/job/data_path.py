@@ -27,7 +27,7 @@ from perfmodel.hardware.topology import Channel, Route
 from perfmodel.numeric import exceeds, maximum, minimum
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY
-from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled_constant
 from perfmodel.prediction.device.system_part import Host, SystemPart, shared_rates, slowest_rate
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 HOST_PASSES: Final = 3
-"""Passes of a decoded example through host memory: one write by the decoder, a read and a write into a buffer. [1]"""
+"""Times a decoded example passes host memory: written by the decoder, then read and written into a buffer. [1]"""
 
 PAGE_CACHE_SHARE: Final = 0.9
 """Share of a host's memory that can cache a data set; an estimate. [1]"""
@@ -108,12 +108,27 @@ class DataPath:
 
     @derived_property
     def _separate(self) -> Reading | None:
-        """Rates of a storage given by its file; None otherwise."""
-        if self.dataset is None or not isinstance(self.input_from, Storage):
+        """Rates of a storage given by its file; None otherwise.
+
+        Valid for: large data sets read by whole examples. No link limits a drive in the host. Reads from a remote
+        storage arrive evenly over all network adapters of the system and pass the links from the adapters to host
+        memory. Each host's loader keeps its own reads in flight, which its workers share. Ignores: the network's
+        switches and other traffic.
+        """
+        storage, system_part = self.input_from, self.system_part
+        if self.dataset is None or not isinstance(storage, Storage):
             return None
-        return reading_from(
-            self.input_from, system_part=self.system_part, hosts=self.hosts, read_bytes=self._read_bytes
-        )
+        loader = _loader_rate(storage.read_limits(), read_bytes=self._read_bytes)
+        if not storage.is_remote:
+            counts = [host.worker_count for host in self.hosts]
+            return Reading(bytes_per_s=loader * (sum(counts) / max(counts)), is_limited_by_storage=True)
+        of_all = storage.read_limits_of_loaders(len(self.hosts))
+        whole = float(minimum(of_all.most_bytes_per_s, of_all.most_reads_per_s * self._read_bytes))
+        if system_part is None:
+            return Reading(bytes_per_s=min(loader, whole), is_limited_by_storage=whole <= loader)
+        of_workers = _network_rates(system_part, storage_bytes_per_s=whole, loader_bytes_per_s=loader)
+        reached = system_part.worker_count * float(of_workers.min())
+        return Reading(bytes_per_s=reached, is_limited_by_storage=bool(of_workers.sum() >= whole * FULL))
 
     @derived_property
     def read_bytes_per_s(self) -> float:
@@ -124,7 +139,7 @@ class DataPath:
 
     @property
     def read_limited_by_storage(self) -> bool:
-        """Whether the storage itself limits reading, not a link behind it."""
+        """Whether the storage itself limits reading, rather than a link behind it."""
         if self._separate is not None:
             return self._separate.is_limited_by_storage
         ways = self.read_routes
@@ -182,14 +197,12 @@ class DataPath:
         read_factor: Any = 1.0
         drive = next((spec for spec in self.sources if isinstance(spec, Drive)), None)
         if drive is not None and self.read_limited_by_storage and not self.is_cached:
-            asked = {"sequential_read_gb_per_s": 1.0}
-            (read_factor,) = scaled(asked, place=f"storage/{drive.stem}/", factors=factors).values()
+            read_factor = scaled_constant(1.0, f"storage/{drive.stem}/sequential_read_gb_per_s", factors=factors)
         rate = self.decode_rate_per_core
         if rate is None or self.dataset is None or self.dataset.file is None:
             return read_factor, rate
-        stated = {"decode_rate_per_core": rate}
-        (rate,) = scaled(stated, place=f"datasets/{self.dataset.file.stem}/", factors=factors).values()
-        return read_factor, rate
+        name = f"datasets/{self.dataset.file.stem}/decode_rate_per_core"
+        return read_factor, scaled_constant(rate, name, factors=factors)
 
     def fed(
         self, parts: StepTime, *, batch_size: Any, first_epoch: bool = False, factors: Factors = NO_FACTORS
@@ -255,7 +268,7 @@ OUTSTANDING_READS: Final = 64
 """Reads in flight per host, as far as the storage allows. [1]"""
 
 FULL: Final = 1 - 1e-9
-"""Share of a storage's rate from which the storage counts as the limit. [1]"""
+"""If workers reach this share of a storage's rate, the storage is the limit. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,48 +277,6 @@ class Reading:
 
     bytes_per_s: float
     is_limited_by_storage: bool
-
-
-def reading_from(
-    storage: Storage, *, system_part: SystemPart | None, hosts: tuple[Host, ...], read_bytes: float
-) -> Reading:
-    """Rates of workers that read from a storage given by its file.
-
-    Parameters
-    ----------
-    storage : Storage
-        The storage: one for all hosts if it is remote, else one in each host. [-]
-    system_part : SystemPart or None
-        The job's part of a system; None for a device without a system. [-]
-    hosts : tuple of Host
-        The machines of the workers, at least one. [-]
-    read_bytes : float
-        Size of one read. [B]
-
-    Returns
-    -------
-    Reading
-        The rate of all workers, and what limits it. [B/s]
-
-    Notes
-    -----
-    Valid for: large data sets read by whole examples. No link limits a drive in the host. Reads from a remote storage
-    arrive evenly over all network adapters of the system and pass the links from the adapters to host memory. Each
-    host's loader keeps its own reads in flight, which its workers share. Ignores: the network's switches and other
-    traffic.
-    """
-    of_one = storage.read_limits()
-    loader = _loader_rate(of_one, read_bytes=read_bytes)
-    if not storage.is_remote:
-        counts = [host.worker_count for host in hosts]
-        return Reading(bytes_per_s=loader * (sum(counts) / max(counts)), is_limited_by_storage=True)
-    of_all = storage.read_limits_of_loaders(len(hosts))
-    whole = float(minimum(of_all.most_bytes_per_s, of_all.most_reads_per_s * read_bytes))
-    if system_part is None:
-        return Reading(bytes_per_s=min(loader, whole), is_limited_by_storage=whole <= loader)
-    of_workers = _network_rates(system_part, storage_bytes_per_s=whole, loader_bytes_per_s=loader)
-    reached = system_part.worker_count * float(of_workers.min())
-    return Reading(bytes_per_s=reached, is_limited_by_storage=bool(of_workers.sum() >= whole * FULL))
 
 
 def reads_of_array(array: StorageArray, *, read_bytes: float) -> Route:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.sync.placed import placed_once
-from perfmodel.sync.registry import collective, place_library
+from perfmodel.sync.registry import LibraryCollective, collective, place_library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.topology import Topology
-    from perfmodel.parallelism.base import Exchange, Placement, StageGraph
+    from perfmodel.parallelism.base import Exchange, Layout, Placement, StageGraph
     from perfmodel.sync.base import Collective
     from perfmodel.sync.placed import Placed
-    from perfmodel.sync.registry import LibraryCollective
 
 RING: Final = "ring_all_reduce"
 """Algorithm that sums within groups that share layers; data-parallel workers may use another."""
@@ -82,8 +81,12 @@ class LinkExchanges:
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Bytes a device sends in an exchange; unknown over bare links. [B]"""
-        del exchange, size_bytes, stage
         return math.nan
+
+    def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
+        """Share of a device that messages occupy: none over bare links. [1]"""
+        del exchange, stage
+        return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +101,7 @@ class PlacedExchanges:
     topology: Topology
     names: tuple[str, ...]
     library: CollectiveLibrary | None = None
+    unit_count: int = 1
     _known: dict[object, Placed | LibraryCollective | None] = field(default_factory=dict)
     _times: dict[tuple[int, bytes], Any] = field(default_factory=dict)
 
@@ -120,6 +124,11 @@ class PlacedExchanges:
             return 0.0
         senders = len(groups) * (1 if exchange.kind == "send" else len(groups[0]))
         return float(placed.call(size_bytes).placed.sent_bytes(size_bytes)) / senders
+
+    def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
+        """Share of a device that messages of the library occupy. [1]"""
+        placed = self.placed(exchange, stage)
+        return placed.taken_share(unit_count=self.unit_count) if isinstance(placed, LibraryCollective) else 0.0
 
     def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | LibraryCollective | None:
         """Place an exchange of all its simultaneous groups on the topology."""
@@ -149,33 +158,31 @@ class PlacedExchanges:
         if exchange.group == "tensor":
             size = width * stage.batch_factor
             return tuple(names[start : start + size] for start in range(0, len(names), size))
-
-        def device(worker: int, place: int, share: int) -> str:
-            return names[(worker * depth + place % depth) * width + share]
-
         if exchange.group == "data":
-            workers = range(layout.data_size)
             size = layout.sharing_size if layout.shard_stage else layout.data_size
-            return tuple(
-                tuple(device(worker, stage.device, share) for worker in workers[first : first + size])
-                for share in range(width)
-                for first in range(0, layout.data_size, size)
-            )
+            return worker_groups(layout, names, stage.device, size=size)
         ends = self._ends(exchange, stage)
         return tuple(
-            tuple(device(worker, end, share) for end in ends)
+            tuple(names[(worker * depth + end % depth) * width + share] for end in ends)
             for worker in range(layout.data_size)
             for share in range(width)
         )
 
 
+def worker_groups(layout: Layout, names: tuple[str, ...], place: int, *, size: int) -> Groups:
+    """Devices in one place of the workers, in groups of ``size`` [1] that hold the same layers."""
+    width, depth = layout.tensor_size, layout.stages
+    alike = [names[place * width + share :: depth * width] for share in range(width)]
+    return tuple(group[first : first + size] for group in alike for first in range(0, len(group), size))
+
+
 def _sharing(placement: Placement, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
-    """Devices of a pipeline that hold the same parameters, and so sum the same gradients."""
+    """Devices of a pipeline that hold the same parameters and therefore sum the same gradients."""
     alike = (exchange.kind, exchange.group, exchange.phase, exchange.fixed_bytes)
     devices = {
-        each.device
-        for each in placement.stages
-        for other in each.exchanges
+        other_stage.device
+        for other_stage in placement.stages
+        for other in other_stage.exchanges
         if (other.kind, other.group, other.phase, other.fixed_bytes) == alike
     }
     return tuple(sorted(devices | {stage.device}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -36,18 +36,15 @@ class GradientSchedule:
 
     def slowed(self, factor: Any) -> GradientSchedule:
         """Scale the schedule to a worker whose phases take this many times as long."""
-        return replace(
-            self,
-            ready_s=self.ready_s * factor,
-            wanted_s=self.wanted_s * factor,
-            forward_s=self.forward_s * factor,
-            backward_s=self.backward_s * factor,
-        )
+        return replace(self, **{name: getattr(self, name) * factor for name in TIMES})
 
     def taken(self, places: Any) -> GradientSchedule:
         """Keep the schedule of some configurations."""
-        varied = ("ready_s", "wanted_s", "forward_s", "backward_s")
-        return replace(self, **{name: getattr(self, name)[..., places] for name in varied})
+        return replace(self, **{name: getattr(self, name)[..., places] for name in TIMES})
+
+
+TIMES: Final = ("ready_s", "wanted_s", "forward_s", "backward_s")
+"""Fields of a schedule that are times. [s]"""
 
 
 def gradient_schedule(
@@ -86,13 +83,21 @@ def gradient_schedule(
     busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
     seconds = named(busy_s + groups.exposed_dispatch_s, "operation")
     by_phase = {
-        phase: [each for each in table.occurrences if each.phase is phase] for phase in (Phase.FORWARD, Phase.BACKWARD)
+        phase: [occurrence for occurrence in table.occurrences if occurrence.phase is phase]
+        for phase in (Phase.FORWARD, Phase.BACKWARD)
     }
-    ends = {phase: running_total(seconds[[each.group for each in listed]]) for phase, listed in by_phase.items()}
-    first = {}
-    for place, each in reversed(list(enumerate(by_phase[Phase.FORWARD]))):
-        first[each.layer] = place
-    last = {each.layer: place for place, each in enumerate(by_phase[Phase.BACKWARD]) if each.layer in parameter_counts}
+    ends = {
+        phase: running_total(seconds[[occurrence.group for occurrence in listed]]) for phase, listed in by_phase.items()
+    }
+    trained = tuple(parameter_counts)
+    first: dict[str, int] = {}
+    for place, occurrence in enumerate(by_phase[Phase.FORWARD]):
+        first.setdefault(occurrence.layer, place)
+    last = {occurrence.layer: place for place, occurrence in enumerate(by_phase[Phase.BACKWARD])}
+    first, last = (
+        _with_fused(first, trained, default=0),
+        _with_fused(last, trained, default=len(by_phase[Phase.BACKWARD]) - 1),
+    )
     layers = tuple(sorted(last, key=lambda name: last[name]))
     starts = np.concatenate([np.zeros_like(ends[Phase.FORWARD][:1]), ends[Phase.FORWARD]])
     return GradientSchedule(
@@ -103,6 +108,14 @@ def gradient_schedule(
         forward_s=ends[Phase.FORWARD][-1],
         backward_s=ends[Phase.BACKWARD][-1],
     )
+
+
+def _with_fused(places: Mapping[str, int], trained: Sequence[str], *, default: int) -> dict[str, int]:
+    """Place of each trained layer; one whose operations are fused into another's has the place of the layer before."""
+    with_fused: dict[str, int] = {}
+    for name in trained:
+        default = with_fused[name] = places.get(name, default)
+    return with_fused
 
 
 def joined(
@@ -116,10 +129,10 @@ def joined(
     """Join the schedules of chunks of layers on one device, later layers first."""
     last_first = list(zip(schedules, forward_from_s, backward_from_s, strict=True))[::-1]
     return GradientSchedule(
-        layers=tuple(name for each, _, _ in last_first for name in each.layers),
-        sizes_bytes=np.concatenate([each.sizes_bytes for each, _, _ in last_first]),
-        ready_s=np.concatenate([each.ready_s + start for each, _, start in last_first]),
-        wanted_s=np.concatenate([each.wanted_s + start for each, start, _ in last_first]),
+        layers=tuple(name for schedule, _, _ in last_first for name in schedule.layers),
+        sizes_bytes=np.concatenate([schedule.sizes_bytes for schedule, _, _ in last_first]),
+        ready_s=np.concatenate([schedule.ready_s + start for schedule, _, start in last_first]),
+        wanted_s=np.concatenate([schedule.wanted_s + start for schedule, start, _ in last_first]),
         forward_s=forward_s,
         backward_s=backward_s,
     )
@@ -138,10 +151,10 @@ class Buckets:
         """Group gradients into messages."""
         if len(slices) == len(schedule.layers):  # every layer by itself
             return cls(sizes_bytes=schedule.sizes_bytes, ready_s=schedule.ready_s, wanted_s=schedule.wanted_s)
-        starts = np.array([each.start for each in slices], dtype=np.intp)
+        starts = np.array([message.start for message in slices], dtype=np.intp)
         return cls(
             sizes_bytes=bucket_sums(schedule.sizes_bytes, slices),
-            ready_s=schedule.ready_s[[each.stop - 1 for each in slices]],
+            ready_s=schedule.ready_s[[message.stop - 1 for message in slices]],
             wanted_s=minima_of_runs(schedule.wanted_s, starts),
         )
 
@@ -160,8 +173,8 @@ class Stretches:
         """Find the runs of a step's gradients."""
         count = len(schedule.layers)
         ready_s, wanted_s = (
-            np.broadcast_to(each.reshape(count, -1).mean(axis=1), (count, count))
-            for each in (schedule.ready_s, schedule.wanted_s)
+            np.broadcast_to(times_s.reshape(count, -1).mean(axis=1), (count, count))
+            for times_s in (schedule.ready_s, schedule.wanted_s)
         )
         from_first_on = np.where(np.tri(count, k=-1, dtype=bool), np.inf, wanted_s)
         first_wanted_s = np.minimum.accumulate(from_first_on, axis=1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
+from perfmodel.graph import LayerGraph
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import several
 from perfmodel.hardware.wiring import Wired
@@ -21,13 +22,12 @@ from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.certainty.basis import timed_prediction
 from perfmodel.prediction.device.targets import resolve_by_name, resolve_target
 from perfmodel.prediction.job.data_path import resolve_data_path
-from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.prepare import prepare_job
 from perfmodel.prediction.job.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.graph import LayerGraph
     from perfmodel.hardware.fit_file import FitFile
     from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.device.target import Target
@@ -75,6 +75,9 @@ class Job(JobAttributes):
     """Checked arguments that differ from their defaults. [-]"""
 
     def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
+        if not isinstance(graph, LayerGraph | Run):
+            allowed = "a LayerGraph (see pm.zoo) or a Run of a measurement table; job.replace(...) changes a job"
+            raise ArgumentError("graph", graph, allowed)
         asked = asked_of(arguments)
         attributes = self.__dict__
         attributes["graph"] = graph
@@ -163,20 +166,7 @@ class Job(JobAttributes):
 
     def prepared_on(self, placement: Placement | None) -> Prepared:
         """Prepare the job on a placement [-] made before, or on a new one for None."""
-        return prepare(
-            self.subject,
-            target=self.target,
-            profile=self.profile,
-            batch_size=self.samples,
-            dtype=self.element_type,
-            library=self.library,
-            pinned=self.pinned,
-            recompute=self.recompute,
-            image_layout=self.image_layout,
-            data_path=self.data_path,
-            job=self,
-            placement=placement,
-        )
+        return prepare_job(self, placement)
 
     @property
     def device_count(self) -> int:

@@ -141,17 +141,16 @@ def _probed_operations(
 ) -> Operations:
     """Operations of all phases in execution order."""
     options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
-    return [each for part in phase.parts for each in _operations_of(graph, part=part, **options)]
+    return [probes for part in phase.parts for probes in _operations_of(graph, part=part, **options)]
 
 
-def _types(
-    graph: LayerGraph, *, rules: MixedPrecisionRules, dtype: str, input_gradient: bool
-) -> Mapping[str, LayerTypes]:
+def _forward_operations(graph: LayerGraph) -> Operations:
+    return _operations_of(graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=False, recompute=None)
+
+
+def _types(graph: LayerGraph, *, rules: MixedPrecisionRules, dtype: str) -> Mapping[str, LayerTypes]:
     """Types of the layers under automatic mixed precision."""
-    forward = _operations_of(
-        graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=input_gradient, recompute=None
-    )
-    operations = ((each.layer, each.operations[0]) for each in forward)
+    operations = ((probes.layer, probes.operations[0]) for probes in _forward_operations(graph))
     return layer_types(graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype])
 
 
@@ -159,11 +158,11 @@ def _tensor_types(graph: LayerGraph, types: Mapping[str, LayerTypes], *, dtype: 
     """Types of the tensors that stay in memory."""
     counts = graph.parameter_counts
     return TensorTypes(
-        result_bytes={name: each.result_bytes for name, each in types.items()},
-        cast_inputs={name: each.cast_inputs for name, each in types.items() if each.cast_inputs},
+        result_bytes={name: layer.result_bytes for name, layer in types.items()},
+        cast_inputs={name: layer.cast_inputs for name, layer in types.items() if layer.cast_inputs},
         parameter_bytes=SINGLE_BYTES,
         copied_weight_bytes=ELEMENT_BYTES[dtype]
-        * sum(counts.get(name, 0) for name, each in types.items() if each.casts_weights),
+        * sum(counts.get(name, 0) for name, layer in types.items() if layer.casts_weights),
     )
 
 
@@ -200,9 +199,9 @@ def _with_casts(
                 narrow_bytes,
                 None if phase is Phase.FORWARD else tuple(node.into(wanted)),
             )
-            with_casts += [LayerProbes(layer, phase, each, narrow_bytes) for each in casts]
+            with_casts += [LayerProbes(layer, phase, cast, narrow_bytes) for cast in casts]
         if not fuses and isinstance(operations[0], Attention):
-            operations = tuple([with_wide_softmax(each, node, rules=rules) for each in operations])
+            operations = tuple([with_wide_softmax(attention, node, rules=rules) for attention in operations])
         with_casts.append(LayerProbes(layer, phase, operations, own_types.element_bytes))
     return with_casts
 
@@ -220,10 +219,10 @@ def _casts(
 
 def _with_fusion(graph: LayerGraph, probed: Operations) -> Operations:
     """Join the passes that a compiler fuses."""
-    forward = _operations_of(graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=False, recompute=None)
-    fused_chains = chains(graph.layers, [(each.layer, each.operations[0]) for each in forward])
+    forward = [(probes.layer, probes.operations[0]) for probes in _forward_operations(graph)]
+    fused_chains = chains(graph.layers, forward)
     return probes_of(
-        fused([each.at(place) for each in probed], fused_chains, batch_size=size)
+        fused([probes.at(place) for probes in probed], fused_chains, batch_size=size)
         for place, size in enumerate(PROBE_BATCH_SIZES)
     )
 
@@ -231,14 +230,14 @@ def _with_fusion(graph: LayerGraph, probed: Operations) -> Operations:
 def _with_gradient_buffers(graph: LayerGraph, probed: Operations) -> Operations:
     """Clear each parameter's gradient before back-propagation, and add to it where its layer has computed it."""
     sizes = {node.name: [math.prod(shape) for shape in node.trained_shapes.values()] for node in graph.layers}
-    last = {each.layer: place for place, each in enumerate(probed) if each.phase is Phase.BACKWARD}
+    last = {probes.layer: place for place, probes in enumerate(probed) if probes.phase is Phase.BACKWARD}
     with_buffers: Operations = []
-    for place, each in enumerate(probed):
-        with_buffers.append(each)
-        if last.get(each.layer) == place:
-            for size in sizes.get(each.layer, ()):
+    for place, probes in enumerate(probed):
+        with_buffers.append(probes)
+        if last.get(probes.layer) == place:
+            for size in sizes.get(probes.layer, ()):
                 cleared = one_pass("clear", read=0, written=size, role=Role.WEIGHT_GRADIENT)
-                with_buffers += [_at_any_size(each.layer, cleared), _at_any_size(each.layer, _gradient_sum(size))]
+                with_buffers += [_at_any_size(probes.layer, cleared), _at_any_size(probes.layer, _gradient_sum(size))]
     return with_buffers
 
 
@@ -280,9 +279,10 @@ def lowered_graph(
             operations = _with_fusion(graph, operations)
         mixed, types = lowering.mixed_precision, None
         if mixed is not None and dtype in mixed.dtypes:
-            how_mixed: dict[str, Any] = {"rules": mixed.rules(), "dtype": dtype, "input_gradient": input_gradient}
+            how_mixed: dict[str, Any] = {"rules": mixed.rules(), "dtype": dtype}
             types = _types(graph, **how_mixed)
-            operations = _with_casts(graph, operations, types, fuses=lowering.fuses, **how_mixed)
+            how_mixed |= {"fuses": lowering.fuses, "input_gradient": input_gradient}
+            operations = _with_casts(graph, operations, types, **how_mixed)
         how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
         table = probed_table(operations, element_bytes=element_bytes, **how)
         gradient_rules = how | {"element_bytes": element_bytes if types is None else SINGLE_BYTES}

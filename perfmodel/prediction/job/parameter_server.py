@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.device.system_part import bus_bytes_per_s
 from perfmodel.prediction.memory.footprint import optimizer_bytes
@@ -131,7 +132,7 @@ def _way(topology: Topology, brought: Brought, servers: Sequence[str], *, inward
 
 
 MANY_VISITORS: Final = 1024
-"""Visitors from which those of one machine stand for those of all machines like it. [1]"""
+"""From this many visitors on, one machine stands for all machines like it. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,19 +143,19 @@ class _Crowd:
     machines: int
 
     def passing(self, channel: str) -> int:
-        """Count the visitors on a channel for which the visitor stands: its machine's channels are its own. [1]"""
-        own = any(end.startswith(f"{self.node}/") for end in channel.replace("=", ">").split(">"))
-        return 1 if own or self.machines == 1 else self.machines
+        """Visitors on a channel that this one stands for: only itself on a channel of its own machine. [1]"""
+        is_inside = any(end.startswith(f"{self.node}/") for end in channel.replace("=", ">").split(">"))
+        return 1 if is_inside or self.machines == 1 else self.machines
 
 
 def _stand_ins(topology: Topology, visitors: Sequence[Brought], servers: Sequence[str]) -> list[tuple[Brought, int]]:
-    """Return the visitors of one of each kind of machine, with the number of such machines [1]; all if they are few."""
+    """Visitors of one machine of each kind, with the number of such machines [1]; every visitor if there are few."""
     nodes = [{device.rpartition("/")[0] for device, _ in brought} for brought in visitors]
-    if not topology.alike or len(visitors) < MANY_VISITORS or any(len(own) > 1 for own in nodes):
+    if not topology.alike or len(visitors) < MANY_VISITORS or any(len(machines) > 1 for machines in nodes):
         return [(brought, 1) for brought in visitors]
     of_machine: dict[str, list[Brought]] = {}
-    for own, brought in zip(nodes, visitors, strict=True):
-        of_machine.setdefault(next(iter(own)), []).append(brought)
+    for machines, brought in zip(nodes, visitors, strict=True):
+        of_machine.setdefault(next(iter(machines)), []).append(brought)
     serving = {server.rpartition("/")[0] for server in servers}
     kinds: dict[object, list[str]] = {}
     for node, some in of_machine.items():
@@ -169,8 +170,8 @@ def _most_loaded(
     """Time of a visitor on the most loaded shared channel [s], and the number of visitors that share it [1]."""
     passing: Counter[str] = Counter()
     loads_s: dict[str, list[float]] = {}
-    for each, crowd in zip(taken, crowds, strict=True):
-        for name, seconds in each.items():
+    for taken_s, crowd in zip(taken, crowds, strict=True):
+        for name, seconds in taken_s.items():
             if seconds:
                 count = crowd.passing(name)
                 passing[name] += count
@@ -230,97 +231,74 @@ class ServerMemory:
         }
 
 
-def server_memory(
-    system_part: SystemPart,
-    servers: tuple[str, ...],
-    subject: Subject,
-    *,
-    element_bytes: int,
-    scheme: AsynchronousScheme | None,
-    worker_count: int,
-) -> ServerMemory:
-    """Find what each shard of a parameter server holds.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Server:
+    """A parameter server of a job's workers, in shards in the memories of hosts."""
 
-    Parameters
-    ----------
-    system_part : SystemPart
-        The workers' devices in a system. [-]
-    servers : tuple of str
-        Host memory of each shard. [-]
-    subject : Subject
-        What is trained. [-]
-    element_bytes : int
-        Size of a parameter. [B]
-    scheme : AsynchronousScheme or None
-        Scheme of workers that do not wait for all; None if they do. [-]
-    worker_count : int
-        Workers. [1]
+    system_part: SystemPart
+    subject: Subject
+    shard_count: int
+    worker_count: int
+    element_bytes: int
 
-    Returns
-    -------
-    ServerMemory
-        Memory of all shards.
+    @derived_property
+    def memories(self) -> tuple[str, ...]:
+        """Host memory of each shard: machines without devices first, if there are enough."""
+        topology = self.system_part.system.topology
+        with_devices = {topology.places[name].node for name in topology.devices()}
+        apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
+        beside = list(dict.fromkeys(topology.home_memory(name) for name in self.system_part.names))
+        memories = apart if len(apart) >= self.shard_count else beside
+        if self.shard_count > len(memories):
+            name = self.system_part.system.name
+            allowed = f"a whole number from 1 to {len(memories)}, the host memories of {name} that can hold shards"
+            raise ArgumentError("server_count", self.shard_count, allowed)
+        return tuple(memories[: self.shard_count])
 
-    Notes
-    -----
-    Valid for: one gradient at a time, applied or added as it arrives. Ignores: buffers of the transport, and other
-    contents of host memory.
-    """
-    places = system_part.system.topology.places
-    nodes = [places[name].node for name in servers]
-    parameter_count = subject.graph.trained_parameter_count
-    parameter_bytes = float(element_bytes * parameter_count)
-    copies = 0.0
-    if scheme is not None:
-        copies = float(scheme.backup_bytes(parameter_bytes=parameter_bytes, worker_count=worker_count))
-    return ServerMemory(
-        memories=servers,
-        parameters_bytes=parameter_bytes,
-        optimizer_bytes=optimizer_bytes(subject.graph, subject.optimizer, element_bytes=element_bytes),
-        gradients_bytes=parameter_bytes,
-        backups_bytes=copies,
-        capacities_bytes=tuple(
-            system_part.system.hosts[node].memory_capacity_bytes / nodes.count(node) for node in nodes
-        ),
-        compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
-    )
+    @property
+    def memory_bytes_per_s(self) -> float:
+        """Memory rate of the slowest shard. [B/s]"""
+        return min(bus_bytes_per_s(self.system_part.system.topology, name) for name in self.memories)
 
+    @property
+    def update_passes(self) -> float:
+        """Bytes moved by an update for each byte of gradient. [1]"""
+        counts = tuple(self.subject.graph.trained_parameter_counts.items())
+        return _update_passes(counts, self.subject.optimizer, self.element_bytes)
 
-def server_memories(system_part: SystemPart, server_count: int) -> tuple[str, ...]:
-    """Choose the host memories for the shards."""
-    topology = system_part.system.topology
-    with_devices = {topology.places[name].node for name in topology.devices()}
-    apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
-    beside = list(dict.fromkeys(topology.home_memory(name) for name in system_part.names))
-    memories = apart if len(apart) >= server_count else beside
-    if server_count > len(memories):
-        name = system_part.system.name
-        allowed = f"a whole number from 1 to {len(memories)}, the host memories of {name} that can hold shards"
-        raise ArgumentError("server_count", server_count, allowed)
-    return tuple(memories[:server_count])
+    @property
+    def s_per_byte(self) -> float:
+        """Time that the shards take for one byte of every worker's gradient. [s/B]"""
+        passes = (self.worker_count + 1 + self.update_passes) / self.shard_count
+        return passes / self.memory_bytes_per_s
 
+    def memory(self, scheme: AsynchronousScheme | None = None) -> ServerMemory:
+        """Find what each shard holds; ``scheme`` is that of workers that do not wait for all.
 
-def memory_bytes_per_s(system_part: SystemPart, servers: tuple[str, ...]) -> float:
-    """Memory rate of the slowest shard. [B/s]"""
-    return min(bus_bytes_per_s(system_part.system.topology, name) for name in servers)
-
-
-def update_passes(subject: Subject, *, element_bytes: int) -> float:
-    """Bytes moved by an update for each byte of gradient. [1]"""
-    counts = tuple(subject.graph.trained_parameter_counts.items())
-    return _update_passes(counts, subject.optimizer, element_bytes)
+        Valid for: one gradient at a time, applied or added as it arrives. Ignores: buffers of the transport, and other
+        contents of host memory.
+        """
+        system = self.system_part.system
+        nodes = [system.topology.places[name].node for name in self.memories]
+        graph, optimizer = self.subject.graph, self.subject.optimizer
+        parameter_count = graph.trained_parameter_count
+        parameter_bytes = float(self.element_bytes * parameter_count)
+        copies = 0.0
+        if scheme is not None:
+            copies = float(scheme.backup_bytes(parameter_bytes=parameter_bytes, worker_count=self.worker_count))
+        return ServerMemory(
+            memories=self.memories,
+            parameters_bytes=parameter_bytes,
+            optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=self.element_bytes),
+            gradients_bytes=parameter_bytes,
+            backups_bytes=copies,
+            capacities_bytes=tuple(system.hosts[node].memory_capacity_bytes / nodes.count(node) for node in nodes),
+            compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
+        )
 
 
 @lru_cache(maxsize=16)
 def _update_passes(counts: tuple[tuple[str, int], ...], optimizer: Optimizer, element_bytes: int) -> float:
     operations = optimizer.operations(dict(counts), batch_size=1)
-    moved = sum(each.work(element_bytes=element_bytes).moved_bytes for each in operations)
+    moved = sum(operation.work(element_bytes=element_bytes).moved_bytes for operation in operations)
     return float(moved) / (element_bytes * sum(count for _, count in counts))
-
-
-def served_s_per_byte(
-    system_part: SystemPart, servers: tuple[str, ...], subject: Subject, *, worker_count: int, element_bytes: int
-) -> float:
-    """Server time for one byte of every worker's gradient. [s/B]"""
-    passes = (worker_count + 1 + update_passes(subject, element_bytes=element_bytes)) / len(servers)
-    return passes / memory_bytes_per_s(system_part, servers)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.derived import derived_property, kept
+from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
 from perfmodel.prediction.job.lowered import gradient_dtype, lowered_graph
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
-    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.library import LibraryProfile, LibrarySupport
     from perfmodel.measurements.table import FeedItem
-    from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.device.target import Libraries, Target
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.job.exchange_times import PlacedExchanges
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
-LIBRARY: Final = "all_reduce"
-"""Value of ``sync`` that leaves the choice at each size to the framework's library of collectives."""
 WHOLE: Final = Layout()
 """One device with the whole network and mini-batch."""
 MOST_PLACEMENTS: Final = 32
@@ -41,47 +38,60 @@ MOST_PREPARED: Final = 32
 """Single-device jobs kept per graph, for use at other batch sizes. [1]"""
 
 
-def prepare(
+def prepare(subject: Subject, *, target: Target, batch_size: int, pinned: bool = True, **how: Any) -> Prepared:
+    """Place a network on devices and lower every stage, without a job; ``how`` are further fields of a Lowering."""
+    lowering = Lowering(subject=subject, target=target.behind(subject.hosts), **how)
+    return lowering.prepared(batch_size, pinned=pinned)
+
+
+def prepare_job(job: Job, placement: Placement | None = None) -> Prepared:
+    """Place the network of a job on its devices and lower every stage."""
+    subject = job.subject
+    if placement is None and subject.feed is None and not job.is_of_several:
+        target = job.target.behind(subject.hosts)
+        if target.system_part is None:
+            return _prepared_alike(job, subject, target)
+    lowering = lowering_of(job)
+    return lowering.prepared(job.samples, pinned=job.pinned, data_path=job.data_path, job=job, placement=placement)
+
+
+def _prepared_alike(job: Job, subject: Subject, target: Target) -> Prepared:
+    """Adapt a prepared single-device job to a device with the same kernels."""
+    profile, dtype, batch_size, graph = job.profile, job.element_type, job.samples, subject.graph
+    libraries, support = _software(
+        subject, target, profile, dtype=dtype, library=job.library, image_layout=job.image_layout
+    )
+    how: dict[str, Any] = {"pinned": job.pinned, "data_path": job.data_path}
+    # the cache keeps profile and subject alive, so that their ids are not reused
+    key = (id(profile), id(subject), dtype, job.recompute, support, target.processor, target.lowered_for)
+    prepared: Prepared = kept(
+        graph.kept("prepared"), key, lambda: lowering_of(job).prepared(batch_size, **how, job=job), most=MOST_PREPARED
+    )
+    return prepared.like(target=target, libraries=libraries, batch_size=graph.samples(batch_size), **how)
+
+
+def _software(
     subject: Subject,
-    *,
     target: Target,
     profile: FrameworkProfile,
-    batch_size: int,
-    dtype: str = "fp32",
-    library: str | Path | LibraryProfile | None = None,
-    pinned: bool = True,
-    recompute: str | None = None,
-    image_layout: str | None = None,
-    data_path: DataPath | None = None,
-    job: Job | None = None,
-    parallelism: str = "data",
-    layout: Layout = WHOLE,
-    placement: Placement | None = None,
-) -> Prepared:
-    """Place a network on the devices of a job and lower every stage."""
-    lowering = _lowering(
-        subject,
-        target=target.behind(subject.hosts),
-        profile=profile,
-        dtype=dtype,
-        library=library,
-        recompute=recompute,
-        image_layout=image_layout,
-        layout=layout if job is None else job.layout,
-        parallelism=parallelism if job is None else job.parallelism,
-    )
-    how: dict[str, Any] = {"pinned": pinned, "data_path": data_path}
-    is_plain = job is not None and not job.is_of_several and subject.feed is None and placement is None
-    if not is_plain or lowering.target.system_part is not None:
-        return lowering.prepared(batch_size, **how, job=job, placement=placement)
-    return lowering.alike(batch_size, **how, job=job)
+    *,
+    dtype: str,
+    library: str | Path | LibraryProfile | None,
+    image_layout: str | None,
+) -> tuple[Libraries, LibrarySupport]:
+    """Libraries in use by role, and what the DNN library supports in the layout of the images."""
+    libraries = target.libraries(profile, library, attends=attends(subject.graph))
+    support = target.support(profile, libraries, dtype=dtype)
+    image_layout = image_layout or subject.graph.image_layout
+    return libraries, support if image_layout is None else replace(support, image_layout=image_layout)
 
 
-def lowering_of(job: Job, *, known: Known) -> Lowering:
+def lowering_of(job: Job, *, known: Known | None = None) -> Lowering:
     """Start lowering a job."""
-    return _lowering(
-        job.subject,
-        target=job.target.behind(job.subject.hosts),
+    subject = job.subject
+    return Lowering(
+        subject=subject,
+        target=job.target.behind(subject.hosts),
         profile=job.profile,
         dtype=job.element_type,
         library=job.library,
@@ -89,27 +99,15 @@ def lowering_of(job: Job, *, known: Known) -> Lowering:
         image_layout=job.image_layout,
         layout=job.layout,
         parallelism=job.parallelism,
-        known=known,
+        shared_results=known,
     )
-
-
-def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how: Any) -> Lowering:
-    profile: FrameworkProfile = how["profile"]
-    if (
-        recompute is not None
-        and Phase.BACKWARD in subject.phase.parts
-        and profile.memory.activation_gradients == "kept"
-    ):
-        allowed = f"None with {profile.name}, which keeps every activation for the whole step"
-        raise ArgumentError("recompute", recompute, allowed)
-    return Lowering(subject, target=target, recompute=recompute, **how)
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
     """Results that jobs share if they differ only in layout; filled in while jobs are prepared."""
 
-    layer_seconds: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
+    layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     cuts: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
     feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
@@ -117,55 +115,68 @@ class Known:
     exchanges: dict[Hashable, PlacedExchanges] = field(default_factory=dict)
 
 
+@record
 class Lowering:
     """Lowering of one network for one target."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        *,
-        target: Target,
-        profile: FrameworkProfile,
-        dtype: str,
-        library: str | Path | LibraryProfile | None,
-        recompute: str | None,
-        image_layout: str | None,
-        layout: Layout,
-        parallelism: str,
-        known: Known | None = None,
-    ) -> None:
-        if known is not None:
-            self.known = known
-        self.subject, self.target, self.profile = subject, target, profile
-        self.dtype, self.recompute = dtype, recompute
-        self.layout, self.parallelism = layout, parallelism
-        self.libraries = target.libraries(profile, library, attends=attends(subject.graph))
-        self.support = target.support(profile, self.libraries, dtype=dtype)
-        if (layout_of_images := image_layout or subject.graph.image_layout) is not None:
-            self.support = replace(self.support, image_layout=layout_of_images)
-        self._agreements: dict[int, tuple[Job, Placement, Agreement | None]] = {}
+    subject: Subject
+    target: Target
+    profile: FrameworkProfile
+    dtype: str = "fp32"
+    library: str | Path | LibraryProfile | None = None
+    recompute: str | None = None
+    image_layout: str | None = None
+    layout: Layout = WHOLE
+    parallelism: str = "data"
+    shared_results: Known | None = None
+
+    @derived_property
+    def software(self) -> tuple[Libraries, LibrarySupport]:
+        """The libraries in use by role, and what the DNN library supports."""
+        how = {"dtype": self.dtype, "library": self.library, "image_layout": self.image_layout}
+        return _software(self.subject, self.target, self.profile, **how)  # type: ignore[arg-type]
 
     @property
     def gradient_dtype(self) -> str:
         """Type of gradients that workers exchange. [-]"""
         return gradient_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
 
+    @property
+    def _element_sizes(self) -> dict[str, Any]:
+        """Sizes of an element of a tensor, and of a gradient that workers exchange. [B]"""
+        return {
+            "element_bytes": ELEMENT_BYTES[self.dtype],
+            "gradient_bytes": ELEMENT_BYTES[self.gradient_dtype],
+        }
+
     @derived_property
     def known(self) -> Known:
         """What it has in common with other jobs."""
-        return Known()
+        return Known() if self.shared_results is None else self.shared_results
+
+    @derived_property
+    def _agreements(self) -> dict[int, tuple[Job, Placement, Agreement | None]]:
+        return {}
+
+    def _refuse_useless_recomputing(self) -> None:
+        """Raise if activations are to be recomputed that the framework keeps in any case."""
+        trains = Phase.BACKWARD in self.subject.phase.parts
+        if self.recompute is not None and trains and self.profile.memory.activation_gradients == "kept":
+            allowed = f"None with {self.profile.name}, which keeps every activation for the whole step"
+            raise ArgumentError("recompute", self.recompute, allowed)
 
     def prepared(
         self,
         batch_size: int,
         *,
-        pinned: bool,
-        data_path: DataPath | None,
-        job: Job | None,
+        pinned: bool = True,
+        data_path: DataPath | None = None,
+        job: Job | None = None,
         placement: Placement | None = None,
         cuts: tuple[int, ...] = (),
     ) -> Prepared:
-        """Prepare the job with the given cuts, or else cut so that stage times balance."""
+        """Prepare the job with the network cut at ``cuts``; without any, cut so that stage times balance."""
+        self._refuse_useless_recomputing()
         subject, layout, target = self.subject, self.layout, self.target
         system_part = target.system_part
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
@@ -182,7 +193,7 @@ class Lowering:
             subject=subject,
             target=target,
             profile=self.profile,
-            libraries=self.libraries,
+            libraries=self.software[0],
             batch_size=samples * layout.parts,
             dtype=self.dtype,
             pinned=pinned,
@@ -197,11 +208,12 @@ class Lowering:
     def _agreement(self, placement: Placement, job: Job | None) -> Agreement | None:
         if job is None or not job.is_of_several:
             return None
-        from perfmodel.prediction.job.agreement_options import WITH_SERVER, resolve_agreement
+        from perfmodel.prediction.job.agreement_options import WITH_SERVER
+        from perfmodel.prediction.job.agreements import agreement_of
 
         key = id(placement) if job.sync in WITH_SERVER else id(job)  # only servers depend on where the network is cut
         if key not in self._agreements:
-            agreement = resolve_agreement(
+            agreement = agreement_of(
                 job,
                 system_part=self.target.system_part,
                 subject=self.subject,
@@ -219,12 +231,7 @@ class Lowering:
 
         known = prepared.exchanges
         first_alike = KINDS.index(KINDS[self.layout.shard_stage])  # stages with the same exchanges share them
-        sizes = {"data_size": min(self.layout.data_size, 2), "shard_stage": first_alike}
-        how = {
-            **sizes,
-            "element_bytes": ELEMENT_BYTES[self.dtype],
-            "gradient_bytes": ELEMENT_BYTES[self.gradient_dtype],
-        }
+        how = {"data_size": min(self.layout.data_size, 2), "shard_stage": first_alike, **self._element_sizes}
         stages = tuple([replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages])
         placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
         return replace(
@@ -237,22 +244,6 @@ class Lowering:
             agreement=self._agreement(placement, job),
         )
 
-    def alike(self, batch_size: int, *, job: Job | None, **how: Any) -> Prepared:
-        """Adapt a prepared single-device job to a device with the same kernels."""
-        subject, target, profile = self.subject, self.target, self.profile
-        # the cache keeps profile and subject alive, so that their ids are not reused
-        key = (
-            id(profile), id(subject), self.dtype, self.recompute, self.support, target.processor, target.lowered_for
-        )  # fmt: skip
-        prepared: Prepared = kept(
-            subject.graph.kept("prepared"),
-            key,
-            lambda: self.prepared(batch_size, **how, job=job),
-            most=MOST_PREPARED,
-        )
-        samples = subject.graph.samples(batch_size)
-        return prepared.like(target=target, libraries=self.libraries, batch_size=samples, **how)
-
     def lowered(self, graph: LayerGraph, *, input_gradient: bool | None) -> LoweredGraph:
         """Lower a graph."""
         return lowered_graph(
@@ -264,7 +255,7 @@ class Lowering:
             profile=self.profile,
             processor=self.target.processor,
             lowered_for=self.target.lowered_for,
-            support=self.support,
+            support=self.software[1],
             recompute=self.recompute,
         )
 
@@ -306,32 +297,21 @@ class Lowering:
         return way.latency_s, way.capacity_bytes_per_s
 
     def _request(self, samples: int, cuts: tuple[int, ...] = ()) -> Request:
-        layout, graph, way = self.layout, self.subject.graph, None if cuts else self._way_out()
-        trains = Phase.BACKWARD in self.subject.phase.parts
-        layer_s = send_s = None
+        layout, graph = self.layout, self.subject.graph
         if cuts:
-            sizes: dict[str, Any] = {
-                "element_bytes": ELEMENT_BYTES[self.dtype],
-                "gradient_bytes": ELEMENT_BYTES[self.gradient_dtype],
-            }
-            return Request(graph=graph, layout=layout, cuts=cuts, **sizes)
+            return Request(graph=graph, layout=layout, cuts=cuts, **self._element_sizes)
+        layer_s = send_s = None
         if layout.stages > 1:
-            layer_s = self._share_seconds(graph, samples)
-        if way is not None:
+            layer_s = {name: seconds / layout.tensor_size for name, seconds in self._layer_seconds(samples).items()}
+        if (way := self._way_out()) is not None:
             latency_s, capacity_bytes_per_s = way
+            directions = 1 + (Phase.BACKWARD in self.subject.phase.parts)
 
             def send_s(bytes_per_sample: int) -> float:
                 """Time to send a tensor and, in training, to return its gradient. [s]"""
-                return (1 + trains) * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
+                return directions * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
 
-        return Request(
-            graph=graph,
-            layout=layout,
-            element_bytes=ELEMENT_BYTES[self.dtype],
-            gradient_bytes=ELEMENT_BYTES[self.gradient_dtype],
-            layer_s=layer_s,
-            send_s=send_s,
-        )
+        return Request(graph=graph, layout=layout, layer_s=layer_s, send_s=send_s, **self._element_sizes)
 
     def _placed(self, samples: int, cuts: tuple[int, ...]) -> Placement:
         layout = self.layout
@@ -348,45 +328,35 @@ class Lowering:
         stages = tuple(with_repeated_exchanges(stage, recompute=self.recompute) for stage in placement.stages)
         return replace(placement, stages=stages)
 
-    def _share_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
-        """Time of each layer if the devices of a tensor group share it evenly. [s]"""
-        known, width = self.known.layer_seconds, self.layout.tensor_size
-        if (samples, width) not in known:
-            known[samples, width] = {
-                name: seconds / width for name, seconds in self.layer_seconds(graph, samples).items()
-            }
-        return known[samples, width]
-
-    def layer_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
+    def _layer_seconds(self, samples: int) -> dict[str, float]:
         """Time of each layer's forward and backward phase on one device, with launches and dispatch. [s]"""
-        if (samples, 1) in self.known.layer_seconds:
-            return self.known.layer_seconds[samples, 1]
-        whole = copy.copy(self)
-        whole.layout, whole.parallelism = WHOLE, "data"
-        timed = whole.prepared(samples, pinned=True, data_path=None, job=None).timed_stages()[0]
+        known = self.known.layer_seconds
+        if samples in known:
+            return known[samples]
+        whole = replace(self, layout=WHOLE, parallelism="data", shared_results=self.known)
+        timed = whole.prepared(samples).timed_stages()[0]
         groups = timed.groups
         seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
         seconds = seconds + groups.exposed_dispatch_s
-        seconds_of = dict.fromkeys((node.name for node in graph.layers), 0.0)
+        known[samples] = dict.fromkeys((node.name for node in self.subject.graph.layers), 0.0)
         for occurrence in timed.stage.lowered.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
-                seconds_of[occurrence.layer] = seconds_of.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
-        self.known.layer_seconds[samples, 1] = seconds_of
-        return seconds_of
+                before_s = known[samples].get(occurrence.layer, 0.0)
+                known[samples][occurrence.layer] = before_s + float(seconds[occurrence.group])
+        return known[samples]
 
     def _feeding(self) -> Mapping[int, Target]:
         """Devices of each pipeline place, which share the host's links; empty if all devices share them."""
-        layout, system_part = self.layout, self.target.system_part
-        if system_part is None or layout.stages * layout.tensor_size == 1:
+        layout, system_part, known = self.layout, self.target.system_part, self.known.feeding
+        width, depth = layout.tensor_size, layout.stages
+        if system_part is None or depth * width == 1:
             return {}
-
-        def at(place_: int) -> tuple[str, ...]:
-            every = enumerate(system_part.names)
-            return tuple(name for index, name in every if index // layout.tensor_size % layout.stages == place_)
-
-        key, known = (system_part.worker_count, layout.stages, layout.tensor_size), self.known.feeding
+        key = (system_part.worker_count, depth, width)
         if key not in known:
-            known[key] = {each: self.target.on(system_part.only(at(each))) for each in range(layout.stages)}
+            places = [index // width % depth for index in range(len(system_part.names))]
+            named = list(zip(places, system_part.names, strict=True))
+            devices = [tuple(name for place, name in named if place == stage) for stage in range(depth)]
+            known[key] = {stage: self.target.on(system_part.only(devices[stage])) for stage in range(depth)}
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
@@ -417,19 +387,20 @@ class Lowering:
             is_fed=is_fed,
         )
 
-    def _feed(self, own: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:
+    def _feed(self, graph: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:
         """Return the inputs a stage copies from the host: those of the network, and labels of its own losses."""
         whole = self.subject.graph
-        items = habitual_feed(own, self.profile.feed) if self.subject.feed is None else self.subject.feed
-        if own is whole:
+        items = habitual_feed(graph, self.profile.feed) if self.subject.feed is None else self.subject.feed
+        if graph is whole:
             return items
-        has_labels = bool(own.label_bytes_per_sample) or (is_fed and not whole.label_bytes_per_sample)
+        has_labels = bool(graph.label_bytes_per_sample) or (is_fed and not whole.label_bytes_per_sample)
         return tuple(item for item in items if (has_labels if item.name == LABELS else is_fed))
 
     def _exchanges(self, placement: Placement, job: Job | None) -> PlacedExchanges | None:
         system_part = self.target.system_part
         if system_part is None or self.layout.workers == 1:
             return None
+        from perfmodel.prediction.job.agreement_options import LIBRARY
         from perfmodel.prediction.job.agreements import collectives_of
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
@@ -438,5 +409,11 @@ class Lowering:
         key = (id(topology), names, self.layout, calls_library)
         if key not in known:
             library = collectives_of(self.profile) if calls_library else None
-            known[key] = PlacedExchanges(placement=placement, topology=topology, names=names, library=library)
+            known[key] = PlacedExchanges(
+                placement=placement,
+                topology=topology,
+                names=names,
+                library=library,
+                unit_count=system_part.device.unit_count,
+            )
         return replace(known[key], placement=placement)

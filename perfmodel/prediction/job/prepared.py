@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from perfmodel.cost.overlap import slowed_exchange
 from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived, derived_property
 from perfmodel.hardware.dataset import DatasetFile
-from perfmodel.numeric import exceeds, maximum, where
+from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
+from perfmodel.prediction.job.beside import started_exchanges
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
+    _StageTimes = TimedStage | SlowedTimes
     _ExchangeTimes = dict[tuple[Phase, str], list[tuple[Exchange, Any]]]
     from perfmodel.prediction.memory.footprint import MemoryFootprint
 
@@ -53,16 +56,16 @@ class TimedStep:
         return self.composed.parts
 
     @property
-    def own(self) -> StepTime:
+    def alone(self) -> StepTime:
         """A worker's step alone, without copies and input. [s]"""
-        return self.composed.own
+        return self.composed.alone
 
     @property
     def shown(self) -> TimedStage:
         """First stage of the device that works longest."""
         if len(self.stages) == 1:
             return self.stages[0]
-        return next(each for each in self.stages if each.stage.placed.device == self.composed.longest)
+        return next(stage for stage in self.stages if stage.stage.placed.device == self.composed.longest)
 
     @property
     def numbers(self) -> ProcessorNumbers:
@@ -94,6 +97,9 @@ class Exchanges(Protocol):
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Mean bytes that a device sends in such an exchange. [B]"""
+
+    def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
+        """Share of a device that the messages of an exchange occupy. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -340,54 +346,71 @@ class Prepared:
 
     def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
         """Step time if exchanges between devices take this many times as long. [s]"""
-        shorter = [SlowedTimes(each, 1 / slower) for each in timed.stages]
+        shorter = [SlowedTimes(stage_times, 1 / slower) for stage_times in timed.stages]
         device_s = compose(self.works(shorter), **self._how).parts.device_s
         waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
         return float(waits_s + slower * device_s)
 
-    def works(self, times: Sequence[PhaseTimes], *, known: dict[Any, StageWork] | None = None) -> list[StageWork]:
+    def works(self, times: Sequence[_StageTimes], *, known: dict[Any, StageWork] | None = None) -> list[StageWork]:
         """Numbers of stages with their exchanges; those known from other cuts are reused. [s]"""
         if known is None:
-            return [self._work(stage, each) for stage, each in zip(self.stages, times, strict=True)]
+            return [self._work(stage, stage_times) for stage, stage_times in zip(self.stages, times, strict=True)]
         works = []
-        for stage, each in zip(self.stages, times, strict=True):
+        for stage, stage_times in zip(self.stages, times, strict=True):
             # the cut decides who shares a tied table; the cache keeps the stage alive, so that its id is not reused
             key = (id(stage.placed), id(self.placement) if _is_tied(stage.placed) else None)
             if key not in known:
-                known[key] = self._work(stage, each)
+                known[key] = self._work(stage, stage_times)
             works.append(known[key])
         return works
 
-    def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
+    def _work(self, stage: Stage, times: _StageTimes) -> StageWork:
         placed = stage.placed
         work = StageWork(times=times, device=placed.device, **self._adding_up(stage, times))
         if self.exchanges is None or not _alike_exchanges(placed):
             return work
-        found = self._exchange_times(stage)
+        seconds_of = self._exchange_times(stage)
+        beside = self.profile.exchange.tensor_beside
 
-        def seconds(phase: Phase, group: str, *, kind: str | None = None, hidden: bool | None = None) -> Any:
-            listed = found.get((phase, group))
+        def seconds(phase: Phase, group: str, *, kind: str | None = None, waited_for: bool = False) -> Any:
+            listed = seconds_of.get((phase, group))
             if listed is None:
                 return 0
-            return sum(each_s for each, each_s in listed if kind in (None, each.kind) and hidden in (None, each.hidden))
-
-        def group_s(phase: Phase, lasting_s: Any) -> Any:
-            hidden_s = seconds(phase, "tensor", hidden=True)
-            return seconds(phase, "tensor", hidden=False) + maximum(hidden_s - lasting_s, 0.0)
+            return sum(
+                exchange_s
+                for exchange, exchange_s in listed
+                if kind in (None, exchange.kind)
+                and not (waited_for and exchange.beside and exchange.beside.role in beside)
+            )
 
         phases = (Phase.FORWARD, Phase.BACKWARD)
-        lasting = (times.forward.step_s, times.backward.step_s)
+        forward_s, backward_s = (seconds(phase, "tensor", waited_for=True) for phase in phases)
         return replace(
             work,
-            group_s=(group_s(phases[0], lasting[0]), group_s(phases[1], lasting[1])),
+            group_s=(forward_s, backward_s + self._started_s(stage, times, beside)),
             exchanged_s=sum(seconds(phase, group) for phase in phases for group in ("tensor", "pipeline")),
             send_s=tuple(seconds(phase, "pipeline", kind="send") for phase in phases),
             tied_s=sum(seconds(Phase.UPDATE, group) for group in ("tensor", "pipeline")),
-            **self._gathering(found),
+            **self._gathering(seconds_of),
         )
 
+    def _started_s(self, stage: Stage, times: _StageTimes, beside: tuple[str, ...]) -> Any:
+        """Time of the exchanges that software runs beside products, as far as it lengthens the backward turn. [s]"""
+        exchanges, samples = self.exchanges, self.samples(stage)
+        if exchanges is None or not beside:
+            return 0
+        exposed_s: Any = 0
+        for exchange, groups, repeat in started_exchanges(stage, beside):
+            exposed_s = exposed_s + repeat * slowed_exchange(
+                ready_s=[0.0],
+                message_s=[exchanges(exchange, exchange.size_bytes(samples), stage.placed)],
+                computed_s=times.operations_s(groups) if groups else 0.0,
+                slowdown=0.0 if exchanges.library is None else exchanges.taken_share(exchange, stage.placed),
+            )
+        return exposed_s
+
     def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
-        if self.agreement is None or not stage.exchanges_gradients:
+        if self.agreement is None or not self.trains or not stage.exchanges_gradients:
             return {"exchanges_gradients": False, "copied_s": 0.0}
         return {"exchanges_gradients": True, "copied_s": self.copied_s(times, self.agreement)}
 
@@ -401,20 +424,20 @@ class Prepared:
 
     def _exchange_times(self, stage: Stage, *, among: Group | None = None) -> _ExchangeTimes:
         """Time of each exchange of a stage, or of those among one group, with repetitions, by phase and group. [s]"""
-        found: _ExchangeTimes = {}
+        seconds_of: _ExchangeTimes = {}
         exchanges, samples = self.exchanges, self.samples(stage)
-        for each, count in () if exchanges is None else _alike_exchanges(stage.placed):
-            if among not in (None, each.group):
+        for exchange, count in () if exchanges is None else _alike_exchanges(stage.placed):
+            if among not in (None, exchange.group):
                 continue
-            size_bytes = each.size_bytes(0 if each.phase is Phase.UPDATE else samples)
-            seconds = count * exchanges(each, size_bytes, stage.placed)  # type: ignore[misc]
-            found.setdefault((each.phase, each.group), []).append((each, seconds))
-        return found
+            size_bytes = exchange.size_bytes(0 if exchange.phase is Phase.UPDATE else samples)
+            seconds = count * exchanges(exchange, size_bytes, stage.placed)  # type: ignore[misc]
+            seconds_of.setdefault((exchange.phase, exchange.group), []).append((exchange, seconds))
+        return seconds_of
 
-    def _gathering(self, found: _ExchangeTimes) -> dict[str, Any]:
+    def _gathering(self, seconds_of: _ExchangeTimes) -> dict[str, Any]:
         """Parameters of a stage that workers gather because they share them. [s]"""
         forward_s, backward_s, last_s = (
-            sum(each_s for _, each_s in found.get((phase, "data"), ()))
+            sum(exchange_s for _, exchange_s in seconds_of.get((phase, "data"), ()))
             for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
         )
         return {"gather_s": (forward_s, backward_s), "gathered_s": last_s}
@@ -449,7 +472,9 @@ class Prepared:
         """Memory of the fullest device."""
         footprints = self.footprints(timed)
         return (
-            footprints[0] if len(footprints) == 1 else max(footprints, key=lambda each: float(np.max(each.total_bytes)))
+            footprints[0]
+            if len(footprints) == 1
+            else max(footprints, key=lambda footprint: float(np.max(footprint.total_bytes)))
         )
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
@@ -477,48 +502,58 @@ class Prepared:
         """Devices that share the host link with those of a stage."""
         return self.target if stage.target is None else stage.target
 
-    def _copying(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
-        """Stages that copy, each with its copies before a step and during the previous one."""
-        copying = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
-        parts = self.layout.parts
-        if parts == 1:
-            return copying
-        return [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in copying]
-
-    def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
-        shared = self.target_of(stage).shared_bytes_per_s
-        return before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
+    def _copying(self, factors: Factors) -> list[tuple[tuple[Copy, Copy], tuple[Any, Any]]]:
+        """List the copies of each stage, before a step and during the previous one, with the times of both. [s]"""
+        parts, copying = self.layout.parts, []
+        for stage in self.stages:
+            if not stage.feed:
+                continue
+            before, meanwhile = self.stage_copies(stage, factors)
+            if parts > 1:
+                before, meanwhile = before.repeated(parts), meanwhile.repeated(parts)
+            shared = self.target_of(stage).shared_bytes_per_s
+            times = before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
+            copying.append(((before, meanwhile), times))
+        return copying
 
     def copies(self, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies before the step, and copies during the previous one."""
         copying = self._copying(factors)
         if not copying:
             return NO_COPY, NO_COPY
-        longest = Longest([sum(self._times(*each)) for each in copying]).first
-        return copying[longest][1:]
+        return copying[Longest([sum(times) for _, times in copying]).first][0]
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
         """Copy time before the step, and copy time that the previous step may hide. [s]"""
-        times = [self._times(*each) for each in self._copying(factors)] or [(0.0, 0.0)]
+        times = [times_of_stage for _, times_of_stage in self._copying(factors)] or [(0.0, 0.0)]
         if len(times) == 1:
             return times[0]
-        longest = Longest([sum(each) for each in times])
+        longest = Longest([before_s + meanwhile_s for before_s, meanwhile_s in times])
         return longest.of([before_s for before_s, _ in times]), longest.of([meanwhile_s for _, meanwhile_s in times])
 
 
 @derived
 def _is_tied(placed: StageGraph) -> bool:
     """Whether a stage sums gradients with other stages of the pipeline."""
-    return any(each.group == "pipeline" and each.kind != "send" for each in placed.exchanges)
+    return any(exchange.group == "pipeline" and exchange.kind != "send" for exchange in placed.exchanges)
 
 
 @derived
 def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
     """Exchanges of a stage other than gradient sums, each kind once, with its count."""
     counted: dict[Any, tuple[Exchange, int]] = {}
-    for each in placed.exchanges:
-        if each.group != "data" or each.kind == "all_gather":
-            key = (each.kind, each.group, each.phase, each.bytes_per_sample, each.fixed_bytes, each.hidden)
-            first, count = counted.get(key, (each, 0))
+    for exchange in placed.exchanges:
+        if exchange.group != "data" or exchange.kind == "all_gather":
+            beside = None if exchange.beside is None else exchange.beside.role
+            key = (
+                exchange.kind,
+                exchange.group,
+                exchange.phase,
+                exchange.bytes_per_sample,
+                exchange.fixed_bytes,
+                exchange.hidden,
+                beside,
+            )
+            first, count = counted.get(key, (exchange, 0))
             counted[key] = (first, count + 1)
     return list(counted.values())

@@ -12,38 +12,43 @@ import numpy as np
 
 def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
     """Stack several records into one that has an array for each number."""
-    first = records[0]
-    kind: Any = type(first)
-    if names := _names(kind):
-        return kind(**{name: stacked([getattr(each, name) for each in records], counts) for name in names})
-    if isinstance(first, tuple):
-        return tuple(stacked(each, counts) for each in zip(*records, strict=True))
-    is_plain = not any(isinstance(each, np.ndarray) and each.ndim for each in records)
-    if is_plain and all(each is first or each == first for each in records):
-        return first
-    return np.concatenate(
-        [
-            each if isinstance(each, np.ndarray) and each.ndim else np.full(count, each)
-            for each, count in zip(records, counts, strict=True)
-        ]
-    )
+
+    def in_a_row(values: Sequence[Any]) -> Any:
+        return np.concatenate(
+            [value if _is_array(value) else np.full(count, value) for value, count in zip(values, counts, strict=True)]
+        )
+
+    return _joined(records, in_a_row)
 
 
 def tabled(records: Sequence[Any], width: int) -> Any:
     """Stack records of at most ``width`` configurations into one with a table, one row for each, for each number."""
+
+    def in_a_table(values: Sequence[Any]) -> Any:
+        table = np.zeros((len(values), width))
+        for row, value in zip(table, values, strict=True):
+            row[: len(value) if _is_array(value) else width] = value
+        return table
+
+    return _joined(records, in_a_table)
+
+
+def _joined(records: Sequence[Any], of_values: Callable[[Sequence[Any]], Any]) -> Any:
+    """Join like records number by number; a single value that all of them share stays."""
     first = records[0]
     kind: Any = type(first)
     if names := _names(kind):
-        return kind(**{name: tabled([getattr(each, name) for each in records], width) for name in names})
+        return kind(**{name: _joined([getattr(record, name) for record in records], of_values) for name in names})
     if isinstance(first, tuple):
-        return tuple(tabled(each, width) for each in zip(*records, strict=True))
-    lengths = [len(each) if isinstance(each, np.ndarray) and each.ndim else 0 for each in records]
-    if not any(lengths) and all(each is first or each == first for each in records):
+        return tuple(_joined(values, of_values) for values in zip(*records, strict=True))
+    if not any(map(_is_array, records)) and all(value is first or value == first for value in records):
         return first
-    table = np.zeros((len(records), width))
-    for row, each, length in zip(table, records, lengths, strict=True):
-        row[: length or width] = each
-    return table
+    return of_values(records)
+
+
+def _is_array(value: Any) -> bool:
+    """Tell an array over configurations from a single value."""
+    return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def taken(record: Any, places: Any) -> Any:
@@ -58,10 +63,10 @@ def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
     kind: Any = type(record)
     if names := _names(kind):
         return kind(**{name: mapped(getattr(record, name), of_array) for name in names})
-    return tuple(mapped(each, of_array) for each in record) if isinstance(record, tuple) else record
+    return tuple(mapped(value, of_array) for value in record) if isinstance(record, tuple) else record
 
 
 @lru_cache(maxsize=64)
 def _names(kind: Any) -> tuple[str, ...]:
     """Fields of a dataclass or named tuple; none for anything else."""
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", ())
+    return tuple(value.name for value in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", ())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived_property, record
+from perfmodel.numeric import total
 from perfmodel.prediction.device.step_time import (
     NO_TIME,
     GroupTimes,
@@ -16,10 +17,10 @@ from perfmodel.prediction.device.step_time import (
 )
 from perfmodel.prediction.job.gradients import GradientSchedule, gradient_schedule
 from perfmodel.records import Phase
-from perfmodel.symbolic import naming_of
+from perfmodel.symbolic import named, naming_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from perfmodel.measurements.table import FeedItem
     from perfmodel.parallelism.base import StageGraph
@@ -112,6 +113,12 @@ class TimedStage:
             groups = group_times(table, self.numbers, **how)
             return step_time(table, self.numbers, groups=groups, phase=Phase.BACKWARD, **how)
 
+    def operations_s(self, groups: Sequence[int]) -> Any:
+        """Time of operations, by their groups in the kernel table, each once. [s]"""
+        times, places = self.groups, list(groups)
+        busy_s = times.compute_s + times.memory_s + times.launches * self.numbers.launch_s
+        return named(total((busy_s + times.exposed_dispatch_s)[places]), "operations")
+
     @derived_property
     def gradients(self) -> GradientSchedule:
         """Times at which the gradients of its layers are ready. [s]"""
@@ -138,6 +145,10 @@ class SlowedTimes:
     def __getattr__(self, name: str) -> Any:
         """Look up a phase by name."""
         return getattr(self.times, name).times(self.factor)
+
+    def operations_s(self, groups: Sequence[int]) -> Any:
+        """Time of operations, each once. [s]"""
+        return self.factor * self.times.operations_s(groups)
 
     @property
     def copying_s(self) -> Any:

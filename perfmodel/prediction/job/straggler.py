@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
-    each.name: each for each in (Normal, LogNormal, ShiftedExponential, Empirical, Unequal)
+    kind.name: kind for kind in (Normal, LogNormal, ShiftedExponential, Empirical, Unequal)
 }
 """Name -> distribution of relative times."""
 
@@ -111,7 +111,7 @@ class Straggler:
         return np.minimum(times, last[:, None])
 
 
-def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:
+def straggler_of(stated: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:
     """Parse a user's ``straggler``.
 
     Examples
@@ -121,23 +121,23 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
     """
     if isinstance(backup_workers, bool) or not isinstance(backup_workers, int) or backup_workers < 0:
         raise ArgumentError("backup_workers", backup_workers, "a whole number >= 0")
-    if isinstance(given, Straggler):
-        return Straggler(times=given.times, backup_workers=backup_workers or given.backup_workers)
-    if not isinstance(given, Mapping) or "distribution" not in given:
+    if isinstance(stated, Straggler):
+        return Straggler(times=stated.times, backup_workers=backup_workers or stated.backup_workers)
+    if not isinstance(stated, Mapping) or "distribution" not in stated:
         allowed = f"a mapping with 'distribution', one of {', '.join(DISTRIBUTIONS)}, and its parameters"
-        raise ArgumentError("straggler", given, allowed)
-    name = given["distribution"]
+        raise ArgumentError("straggler", stated, allowed)
+    name = stated["distribution"]
     if not isinstance(name, str) or name not in DISTRIBUTIONS:
         kind = "distribution of straggler"
         raise UnknownNameError(kind, str(name), DISTRIBUTIONS)
     distribution = DISTRIBUTIONS[name]
     wanted = [field.name for field in fields(distribution)]  # type: ignore[arg-type]
-    parameters = {key: value for key, value in given.items() if key != "distribution"}
+    parameters = {key: value for key, value in stated.items() if key != "distribution"}
     for key in [*parameters, *wanted]:
         if key not in wanted or key not in parameters:
             nearest = nearest_match(key, wanted) if key not in wanted else None
             hint = f"; did you mean {nearest!r}?" if nearest else ""
-            raise ArgumentError("straggler", dict(given), f"must give exactly {', '.join(wanted)} for {name}{hint}")
+            raise ArgumentError("straggler", dict(stated), f"must give exactly {', '.join(wanted)} for {name}{hint}")
     return Straggler(times=distribution(**parameters), backup_workers=backup_workers)
 
 

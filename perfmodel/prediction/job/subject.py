@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FeedTable
 
 
-_PHASES: Final = tuple(each.value for each in PREDICTED_PHASES)
+_PHASES: Final = tuple(phase.value for phase in PREDICTED_PHASES)
 
 LABELS: Final = "labels"
 """Name of the feed that holds the labels of losses; all other feeds are inputs."""
@@ -63,12 +63,8 @@ def _subject(graph: LayerGraph, optimizer: str | Optimizer, phase: str) -> Subje
 
 def subject_of_run(run: Run) -> Subject:
     """Prepare a Run for prediction, as it was executed."""
-    graph = _built(
-        run.builder,
-        tuple(
-            (name, type(run.builder_options[name]), run.builder_options[name]) for name in sorted(run.builder_options)
-        ),
-    )
+    options = tuple((name, type(value), value) for name, value in sorted(run.builder_options.items()))
+    graph = _built(run.builder, options)
     is_inference = run.phase == Phase.FORWARD and not run.training_mode
     return Subject(
         graph=graph.at_inference() if is_inference else graph,
@@ -88,7 +84,7 @@ def _built(builder: str, options: tuple[tuple[str, type, Any], ...]) -> LayerGra
     """Build a graph once per builder and options, so that its lowering is reused."""
     from perfmodel import zoo
 
-    return zoo.build(builder, **{name: given for name, _, given in options})
+    return zoo.build(builder, **{name: value for name, _, value in options})
 
 
 def attends(graph: LayerGraph) -> bool:

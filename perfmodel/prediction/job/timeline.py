@@ -176,37 +176,20 @@ def _stages(
     delays = prepared.agreement is not None and prepared.agreement.delays_copies
     ahead_of_step = 0 if delays else min(path.prefetch, 1)
     for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
-        if not copy.is_empty:
-            way = () if path.system_part is None else path.system_part.input_routes[worker].channel_names
-            if (
-                way and len(prepared.names) > prepared.worker_count
-            ):  # other devices copy at the same time, not simulated
-                shared = prepared.target_of(prepared.stages[0]).shared_bytes_per_s
-                stages.append(
-                    Stage(
-                        kind,
-                        resource=f"{name} copies",
-                        duration_s=float(copy.time(shared_bytes_per_s=shared)),
-                        ahead=ahead,
-                    )
-                )
-                continue
-            if not copy.copied_bytes:
-                way = ()
-            elif (
-                not way or float(copy.bytes_per_s) < channels[way[-1]]
-            ):  # copies from pageable memory are slower than the link
-                pageable = f"{name} {kind}"
-                channels[pageable] = float(copy.bytes_per_s)
-                way = (pageable, *way)
-            stages.append(
-                Stage(
-                    kind,
-                    resource=f"{name} copies",
-                    latency_s=float(copy.host_s + copy.latency_s),
-                    flow_bytes=copy.copied_bytes,
-                    channels=way,
-                    ahead=ahead,
-                )
-            )
+        if copy.is_empty:
+            continue
+        how: dict[str, Any] = {"resource": f"{name} copies", "ahead": ahead}
+        way = () if path.system_part is None else path.system_part.input_routes[worker].channel_names
+        if way and len(prepared.names) > prepared.worker_count:  # other devices copy at once, which is not simulated
+            shared = prepared.target_of(prepared.stages[0]).shared_bytes_per_s
+            stages.append(Stage(kind, duration_s=float(copy.time(shared_bytes_per_s=shared)), **how))
+            continue
+        if not copy.copied_bytes:
+            way = ()
+        elif not way or float(copy.bytes_per_s) < channels[way[-1]]:  # pageable memory is copied slower than the link
+            pageable = f"{name} {kind}"
+            channels[pageable] = float(copy.bytes_per_s)
+            way = (pageable, *way)
+        latency_s = float(copy.host_s + copy.latency_s)
+        stages.append(Stage(kind, latency_s=latency_s, flow_bytes=copy.copied_bytes, channels=way, **how))
     return [*stages, Stage("compute", resource=name, duration_s=float(parts.device_s))]

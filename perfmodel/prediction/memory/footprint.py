@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, ten
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum
+from perfmodel.parallelism.base import ALL_SHARED
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Quantity = Any
 
 HALF_PRECISION_BYTES = 2
-"""Up to this element size, training keeps a copy of weights and optimizer state in single precision. [B]"""
+"""With elements up to this size, training also keeps weights and optimizer state in single precision. [B]"""
 MASTER_BYTES = 4
 """Size of an element of that copy. [B]"""
 
@@ -49,7 +50,7 @@ class Moments:
 
     @classmethod
     def of(cls, activations: NDArray[Any], gradients: NDArray[Any]) -> Moments:
-        """Keep the moments that no other moment exceeds in both constant and slope."""
+        """Keep the moments that can be the peak: no other has both a larger constant and a larger slope."""
         activations, gradients = activations.astype(float), gradients.astype(float)
         constant, slope = activations[0] + gradients, activations[1]
         steepest_first = np.lexsort((-constant, -slope))
@@ -175,7 +176,7 @@ def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: i
 
 
 def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
-    """Bytes of one sample; an input used only as index or mask counts with the element size of those. [B]"""
+    """Bytes of one sample; an input used only as index or mask has the element size of one. [B]"""
     as_index: dict[str, bool] = {}
     for node in graph.layers:
         for place, name in enumerate(node.input_names):
@@ -269,56 +270,9 @@ def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *
     return float(workspace) if np.ndim(workspace) == 0 else workspace
 
 
-def memory_footprint(
-    memory: GraphMemory,
-    *,
-    batch_size: Quantity,
-    workspace_bytes: Quantity,
-    context_bytes: Quantity,
-    capacity_bytes: Quantity,
-    input_buffer_count: int = 1,
-) -> MemoryFootprint:
-    """Footprint at a batch size.
-
-    Parameters
-    ----------
-    memory : GraphMemory
-        Coefficients. [-]
-    batch_size : float or ndarray
-        Samples per step. [samples]
-    workspace_bytes : float or ndarray
-        Scratch memory of the chosen algorithms. [B]
-    context_bytes, capacity_bytes : float or ndarray
-        Of the device. [B]
-    input_buffer_count : int
-        Mini-batches on the device at once: two if the next is copied during a step. [1]
-
-    Returns
-    -------
-    MemoryFootprint
-        Bytes by content. [B]
-
-    Notes
-    -----
-    Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's pool overhead.
-    """
-    overhead = memory.pool_overhead
-    activations, gradients = memory.moments.peak(batch_size)
-    return MemoryFootprint(
-        weights_bytes=memory.weights_bytes * overhead,
-        gradients_bytes=gradients * overhead,
-        optimizer_bytes=memory.optimizer_bytes * overhead,
-        activations_bytes=activations * overhead,
-        workspace_bytes=workspace_bytes * overhead,
-        input_bytes=input_buffer_count * memory.input_bytes_per_sample * batch_size * overhead,
-        context_bytes=context_bytes,
-        capacity_bytes=capacity_bytes,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitBytes:
-    """Whole parameters and gradients that are alive for a while where workers share them, by unit.
+    """Sizes of whole parameters and gradients that exist for a while although workers share them.
 
     Parameters
     ----------
@@ -329,7 +283,7 @@ class UnitBytes:
     reduced_ratio : float
         Size of a gradient as it is exchanged over that of a gathered parameter; 0 if they are of one type. [1]
     copied_bytes : float
-        Narrow copies of parameters, which are those that are gathered where parameters are shared. [B]
+        Narrow copies of parameters; where parameters are shared, the copies are gathered. [B]
     """
 
     root_bytes: float
@@ -339,7 +293,7 @@ class UnitBytes:
 
     def alive(self, stage: int, *, ahead: int) -> tuple[float, float]:
         """Parameters, with those of blocks gathered ahead [1], and gradients beside a device's own shares. [B]"""
-        gathered = self.root_bytes + (1 + ahead) * self.block_bytes if stage == DEEPEST else 0.0
+        gathered = self.root_bytes + (1 + ahead) * self.block_bytes if stage == ALL_SHARED else 0.0
         # gradients outside blocks are complete last; those of a block are cast before they are exchanged
         reduced = self.root_bytes + (1 + self.reduced_ratio) * self.block_bytes if stage > 1 else 0.0
         return gathered, reduced
@@ -356,17 +310,13 @@ def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
             root += 0 if unit.is_block else unit.parameter_count
             block = max(block, unit.parameter_count if unit.is_block else 0)
     rules = [stage.lowered.memory(stage.subject.graph).rules for stage in stages]
-    copied = sum(0 if each.types is None else each.types.copied_weight_bytes for each in rules)
+    copied = sum(0 if rule.types is None else rule.types.copied_weight_bytes for rule in rules)
     return UnitBytes(
         root_bytes=overhead * element_bytes * root,
         block_bytes=overhead * element_bytes * block,
         reduced_ratio=(prepared.gradient_bytes != element_bytes) * prepared.gradient_bytes / element_bytes,
         copied_bytes=float(overhead * copied),
     )
-
-
-DEEPEST: Final = 3
-"""``shard_stage`` at which parameters are shared too. [1]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -395,7 +345,7 @@ class DeviceMemory:
 
         def of(footprint: MemoryFootprint, *, in_parts: bool) -> MemoryFootprint:
             weights, gradients, optimizer = model_state_bytes(
-                weights_bytes=footprint.weights_bytes - (units.copied_bytes if stage == DEEPEST else 0.0),
+                weights_bytes=footprint.weights_bytes - (units.copied_bytes if stage == ALL_SHARED else 0.0),
                 gradients_bytes=footprint.gradients_bytes,
                 optimizer_bytes=footprint.optimizer_bytes,
                 shard_stage=stage,
@@ -477,23 +427,31 @@ def device_memory(
 
 
 def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
-    """Footprint of a stage for one micro-batch; a stage that only copies labels holds only the labels twice."""
-    stage = timed.stage
+    """Footprint of a stage for one micro-batch.
+
+    Mini-batches that are copied during a step are on the device twice; a stage that only copies labels holds only the
+    labels twice. Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's overhead.
+    """
+    stage, target = timed.stage, prepared.target
     memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
-    target = prepared.target
+    overhead = memory.pool_overhead
     ahead_bytes = prepared.stage_copies(stage)[1].copied_bytes
     is_doubled = bool(ahead_bytes.any() if isinstance(ahead_bytes, np.ndarray) else ahead_bytes)
-    footprint = memory_footprint(
-        memory,
-        batch_size=samples,
-        workspace_bytes=workspace_bytes(memory, stage.lowered.table, timed.groups.chosen, batch_size=samples),
+    input_bytes = (1 + is_doubled) * memory.input_bytes_per_sample * samples * overhead
+    if is_doubled and not stage.is_fed:
+        input_bytes = input_bytes / 2 + ahead_bytes
+    activations, gradients = memory.moments.peak(samples)
+    workspace = workspace_bytes(memory, stage.lowered.table, timed.groups.chosen, batch_size=samples)
+    return MemoryFootprint(
+        weights_bytes=memory.weights_bytes * overhead,
+        gradients_bytes=gradients * overhead,
+        optimizer_bytes=memory.optimizer_bytes * overhead,
+        activations_bytes=activations * overhead,
+        workspace_bytes=workspace * overhead,
+        input_bytes=input_bytes,
         context_bytes=target.context_bytes,
         capacity_bytes=target.capacity_bytes,
-        input_buffer_count=1 + is_doubled,
     )
-    if stage.is_fed or not is_doubled:
-        return footprint
-    return replace(footprint, input_bytes=footprint.input_bytes / 2 + ahead_bytes)
 
 
 def _apart(prepared: Prepared, stage: Stage, alone: MemoryFootprint) -> MemoryFootprint:

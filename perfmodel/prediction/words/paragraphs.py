@@ -396,7 +396,7 @@ def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
             f"Messages keep {percent_text(agreement.slowdown)} of a device from computing while they are on the way, "
             f"which is {seconds_text(lost)} of what is exposed."
         )
-    times = agreement.visits(basis.timed.own)
+    times = agreement.visits(basis.timed.alone)
     if times is None:
         return sentences
     busy, knee = percent_text(float(times.server_utilisation)), f"{float(times.knee):.3g}"

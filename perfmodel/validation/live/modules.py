@@ -66,12 +66,12 @@ BLOCKS = {
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """Return a convolution without bias that changes the size of maps only by its stride."""
+    """Return a convolution without bias, padded so that only its stride changes the size of maps."""
     return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions, or 1x1, 3x3, 1x1, beside a shortcut."""
+    """Residual block of ResNet: two 3x3 convolutions, or 1x1, 3x3, 1x1, beside a shortcut."""
 
     def __init__(self, inputs: int, width: int, stride: int, *, bottleneck: bool, stride_on: str = "3x3") -> None:
         super().__init__()
@@ -97,12 +97,12 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Any:
-        """Return the rectified sum of branch and shortcut."""
+        """Return ReLU(branch + shortcut)."""
         return self.relu(self.branch(x) + self.shortcut(x))
 
 
 def stages(depth: int, block: Callable[[int, int, int], nn.Module], expansion: int) -> Iterator[nn.Module]:
-    """Yield the blocks of a network."""
+    """Yield the residual blocks of a ResNet, stage by stage."""
     inputs = 64
     for stage, count in enumerate(BLOCKS[depth]):
         width = 64 * 2**stage
@@ -112,7 +112,7 @@ def stages(depth: int, block: Callable[[int, int, int], nn.Module], expansion: i
 
 
 def resnet(*, depth: int, stride_on: str = "3x3", classes: int = 1000) -> nn.Module:
-    """Return a residual network for images of 3 x 224 x 224."""
+    """Return a ResNet for images of 3 x 224 x 224."""
     bottleneck = depth >= 50
     expansion = 4 if bottleneck else 1
     return nn.Sequential(
@@ -144,14 +144,14 @@ def _chain(inputs: int, *steps: tuple[int, _Size, _Size]) -> nn.Sequential:
 
 
 class Branches(nn.Module):
-    """Modules that read the same maps, their outputs side by side."""
+    """Inception module: branches that read the same maps, concatenated along the channels."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
         self.branches = nn.ModuleList(branches)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the branches' maps, one after the other along the channels."""
+        """Return the branches' maps, concatenated along the channels."""
         return torch.cat([branch(x) for branch in self.branches], 1)
 
 
@@ -198,7 +198,7 @@ def _module_e(inputs: int) -> nn.Module:
 
 
 class InceptionV3(nn.Module):
-    """The network; with ``auxiliary`` it gives the scores of the auxiliary classifier too."""
+    """Inception v3; with ``auxiliary`` it returns the scores of the auxiliary classifier too."""
 
     def __init__(self, *, auxiliary: bool) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class InceptionV3(nn.Module):
             self.auxiliary = nn.Sequential(*reduction, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(768, 1000))
 
     def forward(self, x: Tensor) -> Any:
-        """Return scores of (samples, 1000), or two of them."""
+        """Return scores of (samples, 1000), with ``auxiliary`` a pair of them."""
         x = self.lower(x)
         scores = self.upper(x)
         return scores if self.auxiliary is None else (scores, self.auxiliary(x))
@@ -230,7 +230,7 @@ def inception_v3(*, auxiliary: bool = False) -> nn.Module:
 
 
 class LanguageModel(nn.Module):
-    """Zaremba, Sutskever, Vinyals, arXiv:1409.2329: scores of every word at every step."""
+    """LSTM language model (Zaremba, Sutskever, Vinyals, arXiv:1409.2329): scores of every word at every step."""
 
     def __init__(self, *, vocabulary: int, features: int, hidden_size: int, layer_count: int) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ class LanguageModel(nn.Module):
 
 
 class SequenceToSequence(nn.Module):
-    """Sutskever, Vinyals, Le, arXiv:1409.3215: scores of every word at every step of the target."""
+    """Encoder-decoder LSTM (Sutskever, Vinyals, Le, arXiv:1409.3215): scores of every word at every target step."""
 
     def __init__(
         self, source_vocabulary: int, target_vocabulary: int, features: int, hidden_size: int, layer_count: int
@@ -285,7 +285,7 @@ def join_heads(x: Tensor) -> Tensor:
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward part, each norm after its residual addition."""
+    """Post-norm transformer layer: attention and feed-forward part, each norm after its residual addition."""
 
     def __init__(self, width: int, heads: int, intermediate: int, dropout: float) -> None:
         super().__init__()
@@ -307,7 +307,7 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """The encoder with its pooler: tokens and segments of (samples, positions) to (samples, width)."""
+    """BERT encoder with its pooler: tokens and segments of (samples, positions) to (samples, width)."""
 
     def __init__(
         self,
@@ -341,7 +341,7 @@ class Bert(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Scores of classes from the pooled first position, as BERT is fine-tuned."""
+    """BERT classifier: scores of classes from the pooled first position, as it is fine-tuned."""
 
     def __init__(self, bert: Bert, *, classes: int, dropout: float = 0.1) -> None:
         super().__init__()
@@ -359,7 +359,7 @@ def bert_classifier(*, layers: int, width: int, heads: int, classes: int) -> nn.
 
 
 class Attention(nn.Module):
-    """Attention of several heads; fused in torch's own operator, or written out as two products and a softmax."""
+    """Multi-head attention: torch's fused operator, or two products and a softmax."""
 
     def __init__(self, width: int, heads: int, *, fused: bool) -> None:
         super().__init__()
@@ -380,7 +380,7 @@ class Attention(nn.Module):
 
 
 class EncoderBlock(nn.Module):
-    """Attention and feed-forward part, each after its norm."""
+    """Pre-norm transformer layer: attention and feed-forward part, each after its norm."""
 
     def __init__(self, width: int, heads: int, hidden: int, *, fused: bool) -> None:
         super().__init__()
@@ -395,7 +395,7 @@ class EncoderBlock(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Patches of an image and a class token, through blocks, to scores of classes."""
+    """Vision transformer: patches of an image and a class token, through blocks, to scores of classes."""
 
     def __init__(
         self,
@@ -432,14 +432,14 @@ OPTIMIZERS: Final[Mapping[str, Callable[..., torch.optim.Optimizer]]] = {
 
 
 class WithLoss(nn.Module):
-    """A network and the cross entropy of its scores: what training runs forward."""
+    """Network with its cross-entropy loss: what training runs forward."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, target: Tensor, *inputs: Tensor) -> dict[str, Any]:
-        """Return the loss under the name by which an import knows it."""
+        """Return the loss under the name that the importer recognises."""
         scores = self.network(*inputs)
         return {"loss": nn.functional.cross_entropy(scores.flatten(0, -2), target.flatten())}
 

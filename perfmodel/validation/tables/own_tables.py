@@ -137,6 +137,9 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
         if path.suffix == ".csv" and path.is_file():
             tables = tables_of_file(path)
             return tables[0] if len(tables) == 1 else None
+        if path.suffix == ".csv" and not path.is_file():
+            message = f"{path}: no such file"
+            raise TableError(message)
         if str(table) not in measurements.names() and not path.is_file():
             raise UnknownNameError(kind="measurement table (or path of a CSV)", name=str(table), known=table_names())
         return None

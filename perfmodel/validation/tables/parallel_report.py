@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import zoo
 from perfmodel.framework.profile import load_framework, without_casts
+from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel, load_scaling
 from perfmodel.parallelism.base import Layout
+from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.agreement import AllReduced, Synchronous
-from perfmodel.prediction.job.agreements import SHARED
-from perfmodel.prediction.job.exchange_times import LinkExchanges, OnLink
+from perfmodel.prediction.job.agreements import SHARED, collectives_of
+from perfmodel.prediction.job.exchange_times import LinkExchanges, OnLink, PlacedExchanges
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.presentation.quantities import percent_text
@@ -28,6 +30,8 @@ from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartS
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.library import CollectiveLibrary
+    from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
     from perfmodel.presentation.tables import Table
 
@@ -68,8 +72,9 @@ def parallel_report(file: Path) -> RowReport:
 
     Notes
     -----
-    Valid for: groups whose devices have a link each to the next, at the rate that its file calls typical. Ignores:
-    contention between groups, overlap of gradients' exchange with back-propagation.
+    Valid for: groups whose devices have a link each to the next, at the rate that its file calls typical, or machines
+    in which the framework's library exchanges. Ignores: contention between groups on links, overlap of gradients'
+    exchange with back-propagation.
     """
     table = load_parallel(file.stem)
     graphs = [zoo.build(row.builder, **row.builder_options) for row in table.rows]
@@ -194,9 +199,26 @@ def _step(
         agreement = Synchronous(
             name=row.sync, worker_count=layout.data_size, reductions=(sums,) * layout.stages, overlap=False
         )
-    exchanges = LinkExchanges(placement=prepared.placement, links=links)
-    on_links = replace(prepared, exchanges=exchanges, agreement=agreement)
-    return on_links, on_links.nominal
+    exchanges: LinkExchanges | PlacedExchanges = LinkExchanges(placement=prepared.placement, links=links)
+    if row.system is not None:
+        exchanges = _by_library(row.system, prepared.placement, collectives_of(profile))
+    exchanging = replace(prepared, exchanges=exchanges, agreement=agreement)
+    return exchanging, exchanging.nominal
+
+
+def _by_library(system_name: str, placement: Placement, library: CollectiveLibrary) -> PlacedExchanges:
+    """Exchanges of a library on as many machines as the devices fill."""
+    workers, one = placement.layout.workers, load_system(system_name)
+    machines = -(-workers // len(one.devices))
+    system = one if machines == 1 else load_system(system_name, machines=machines)
+    part = SystemPart(system=system, worker_count=workers)
+    return PlacedExchanges(
+        placement=placement,
+        topology=system.topology,
+        names=part.names,
+        library=library,
+        unit_count=part.device.unit_count,
+    )
 
 
 SAVED_WHERE_LINEAR: Final = 0.5

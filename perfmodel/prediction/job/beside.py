@@ -1,0 +1,58 @@
+"""Exchanges of a tensor group that software does not wait for at once, and the products that run beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from perfmodel.derived import derived
+from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
+
+if TYPE_CHECKING:
+    from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.parallelism.base import Exchange
+    from perfmodel.prediction.job.stage import Stage
+
+PRODUCTS: Final = frozenset({Contraction.kind, Convolution.kind})
+"""Kinds of operations that hide an exchange: short passes before or after them are left out."""
+
+
+class Started(NamedTuple):
+    """Exchanges of one kind, beside each of which the same operations run, by their groups in the kernel table."""
+
+    exchange: Exchange
+    groups: tuple[int, ...]
+    repeat: int
+
+
+@derived
+def started_exchanges(stage: Stage, roles: tuple[str, ...]) -> tuple[Started, ...]:
+    """Exchanges of a stage that run beside products of these roles, each kind once, with how often it comes."""
+    # a stage is lowered once for all of its structure: its layers have other names there, in the same order
+    names = (node.name for node in stage.subject.graph.layers)
+    lowered_name = dict(zip((node.name for node in stage.placed.graph.layers), names, strict=True))
+    products = _products(stage.lowered.table)
+    counted: dict[tuple[object, ...], Started] = {}
+    for each in stage.placed.exchanges:
+        if each.beside is None or each.beside.role not in roles:
+            continue
+        here = [lowered_name[name] for name in each.beside.layers if name in lowered_name]
+        groups = tuple(group for name in here for group in products.get((name, each.beside.role), ()))
+        key = (each.kind, each.bytes_per_sample, each.fixed_bytes, groups)
+        first = counted.get(key, Started(each, groups, 0))
+        counted[key] = first._replace(repeat=first.repeat + 1)
+    return tuple(counted.values())
+
+
+@derived
+def _products(table: KernelTable) -> dict[tuple[str, Role], list[int]]:
+    """Find the products of back-propagation by layer and role: their groups, in order."""
+    found: dict[tuple[str, Role], list[int]] = {}
+    for layer, phase, role, group in table.occurrences:
+        if phase is not Phase.BACKWARD:
+            continue
+        kind = table.operation_kinds[group]
+        if kind == Attention.kind:  # what a layer computes before its attention is done when its exchange begins
+            found.update({(layer, made): [] for made in Role})
+        elif kind in PRODUCTS:
+            found.setdefault((layer, role), []).append(group)
+    return found
