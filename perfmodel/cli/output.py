@@ -27,8 +27,18 @@ OTHERS_OPTION = typer.Option(
     metavar="KEY=VALUE",
     help="Set any of these arguments by name; KEY= sets its default; repeatable.",
 )
-LINK_HELP = "Links that replace the system's links of the same kind. With a system, device= replaces its GPUs."
-"""Help text of the only sweep axis that is not an argument of predict."""
+AXES_BESIDES = {
+    "link": (
+        "NAME",
+        "Links that replace the system's links of the same kind. With a system, device= replaces its GPUs.",
+    ),
+    "devices": (
+        "N",
+        "Devices of the system to fill with workers, instead of workers: as many as fit with stages x tensor_size "
+        "devices each.",
+    ),
+}
+"""Axis of a sweep that is not an argument of predict -> what its option is called, and its help."""
 REPLACES = {
     "device": "system",
     "system": "device",
@@ -147,8 +157,9 @@ class Command:
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
         if name not in ARGUMENTS:
-            link = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
-            return option_of(link, LINK_HELP, "NAME", several=self.several)
+            metavar, text = AXES_BESIDES[name]
+            axis = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
+            return option_of(axis, text, metavar, several=self.several)
         row = ARGUMENTS[name]
         keyword = Parameter(name, Parameter.KEYWORD_ONLY, default=row.default, annotation=row.type)
         return option_of(keyword, row.help, row.metavar, several=self.several)

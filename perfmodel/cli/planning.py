@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from perfmodel.cli.output import (
+    AXES_BESIDES,
     Answer,
     changed_arguments,
     check_plot,
@@ -196,7 +197,7 @@ BEST_SHOWN = 10
 """Configurations that ``--best`` shows. [1]"""
 
 
-@takes_arguments("link", several=True)
+@takes_arguments(*AXES_BESIDES, several=True)
 def sweep_command(
     graph: NetworkArgument,
     arguments: dict[str, list[str]],

@@ -98,6 +98,27 @@ def test_devices_are_filled_with_workers():
     assert p.worker_count == 2
 
 
+def test_a_row_of_too_few_devices_shows_what_was_given():
+    given = {"batch_size": 8, "system": "dgx_a100", "parallelism": "pipeline", "micro_batches": 4, "tensor_size": 4}
+    s = pm.sweep(GPT, **given, devices=8, stages=[1, 4])
+    assert s.space.arguments(0)["workers"] == 2
+    arguments = s.space.arguments(1)
+    assert {name: arguments[name] for name in ("devices", "stages", "tensor_size")} == {
+        "devices": 8, "stages": 4, "tensor_size": 4,
+    }  # fmt: skip
+    with pytest.raises(ArgumentError, match="devices must be at least the 16 devices of one worker"):
+        s.prediction(1)
+
+
+@pytest.mark.parametrize("counted", ["workers", "devices"])
+def test_what_a_parallelism_takes_may_depend_on_the_number_of_workers(counted):
+    s = pm.sweep(
+        pm.zoo.alexnet(), columns=COLUMNS, batch_size=16, system="dgx_a100", parallelism="hybrid", micro_batches=[1, 4],
+        **{counted: [1, 2]},
+    )  # fmt: skip
+    assert assert_rows_are_predictions(s, np.arange(len(s))) == 3
+
+
 def test_workers_and_the_devices_that_they_fill_are_not_given_both():
     with pytest.raises(ArgumentError, match="must not be given with devices="):
         pm.sweep(GPT, **SMALL, devices=8, workers=[1, 2])

@@ -419,6 +419,17 @@ def test_the_command_shows_all_the_best_or_the_front_and_writes_files(capsys, tm
     assert "Did you mean 'batch_size'" in capsys.readouterr().err
 
 
+def test_the_command_fills_devices_with_workers(capsys):
+    words = ["sweep", "alexnet", "--batch-size", "16", "--system", "dgx_a100", "--devices", "2,8", "--json"]
+    assert run(words) == 0
+    found = json.loads(capsys.readouterr().out)["rows"]
+    asked = pm.sweep(GRAPH, batch_size=16, system="dgx_a100", devices=[2, 8])
+    assert [row["devices"] for row in found] == [2, 8]
+    assert [row["step_s"] for row in found] == asked["step_s"].tolist()
+    assert run([*words, "--workers", "2"]) == 2
+    assert "workers must not be given with devices=" in capsys.readouterr().err
+
+
 def test_the_command_takes_hyphens_in_the_names_of_axes(capsys):
     words = ["sweep", "alexnet", "--device", "gtx_1080", "--json"]
     assert run([*words, "--axis", "batch-size=1,2", "--axis", "input-variation=0"]) == 0

@@ -16,11 +16,13 @@ from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout
+from perfmodel.parallelism.registry import SHARING
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit, worker_of_cuts
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
-from perfmodel.planning.sweeps.space import OF_WORKER
+from perfmodel.planning.sweeps.space import DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
+from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.compose import Composed, fed_with, stepped, turned
 from perfmodel.prediction.job.prepare import Known, lowering_of
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
 BATCH: Final = ("batch_size", "global_batch_size")
 TURNS: Final = ("schedule", "micro_batches", "accumulation_steps")
 """Axes that decide the number and order of turns."""
-ORDERED_BY: Final = ("phase", "parallelism", "stages", "interleave", *TURNS)
-"""Axes that the rules of a schedule constrain."""
+ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
+"""Axes that the rules of a schedule and of a parallelism constrain."""
 
 
 class Answer(NamedTuple):
@@ -133,8 +135,7 @@ class Layouts:
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
         """Return the layout, checked against the rules of its schedule."""
-        arguments = {name: self.space.value(name, code) for name, code in codes.items()}
-        return self._known.unplaced(arguments).layout
+        return self._known.unplaced(self.space.resolved(codes)).layout
 
     def _batch_sizes(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]]) -> Ints:
         """Return the samples per worker and step; reject batches that the workers cannot share."""

@@ -135,7 +135,7 @@ class Unit:
     @property
     def exchanges_like(self) -> Hashable:
         """Key shared by units with the same exchanges."""
-        return (id(self.alone), self.prepared.layout.shard_stage)
+        return (id(self.alone), self.prepared.layout)
 
     def devices(self, turns: Turned, columns: Any) -> tuple[DeviceWork, ...]:
         """Return each device's exchanges at the ends of its turns, which any stage of sharing has."""

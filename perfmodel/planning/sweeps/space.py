@@ -200,9 +200,15 @@ class Space:
             self.value(axis.name, 0)
 
     def arguments(self, row: int) -> dict[str, Any]:
-        """Return the arguments of predict for a configuration."""
-        codes = {axis.name: int(self.codes(axis.name, np.array([row]))[0]) for axis in self.axes}
-        return self.resolved(codes)
+        """Return the arguments of predict for a configuration; as they were given if no job follows from them."""
+        codes = self._codes_of(row)
+        try:
+            return self.resolved(codes)
+        except PerfmodelError:
+            return {name: self.value(name, code) for name, code in codes.items()}
+
+    def _codes_of(self, row: int) -> dict[str, int]:
+        return {axis.name: int(self.codes(axis.name, np.array([row]))[0]) for axis in self.axes}
 
     def resolved(self, codes: Mapping[str, int]) -> dict[str, Any]:
         """Return the arguments of predict for indices of values on their axes."""
@@ -222,7 +228,7 @@ class Space:
 
     def predicted(self, row: int) -> Prediction:
         """Return the full prediction of a configuration."""
-        return predict(self.graph, **self.arguments(row))
+        return predict(self.graph, **self.resolved(self._codes_of(row)))
 
 
 def _workers_on(devices: int, arguments: Mapping[str, Any]) -> int:

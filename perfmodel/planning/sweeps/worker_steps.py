@@ -300,11 +300,11 @@ class Workers:
         prepared, target = kind.prepared, kind.target
         by_library = LIBRARY in self._strategies
         habits = prepared.profile.exchange
-        exchange: Hashable = id(prepared.profile) if by_library else (habits.bucket_mib, habits.pull_order)
+        exchange: Hashable = id(prepared.profile) if by_library else habits.model_copy(update={"collectives": None})
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
-            exchanged=(exchange, prepared.dtype, id(subject.optimizer), subject.phase),
+            exchanged=(exchange, prepared.gradient_dtype, id(subject.optimizer), subject.phase),
             unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
             layers=() if kind.schedule is None else kind.schedule.layers,
         )

@@ -406,7 +406,7 @@ class Lowering:
 
         calls_library = job is not None and job.sync == LIBRARY
         topology, names, known = system_part.system.topology, system_part.names, self.known.exchanges
-        key = (id(topology), names, self.layout.stages, self.layout.tensor_size, calls_library)
+        key = (id(topology), names, self.layout, calls_library)
         if key not in known:
             library = collectives_of(self.profile) if calls_library else None
             known[key] = PlacedExchanges(

@@ -288,7 +288,7 @@ class Prepared:
         known = {} if known is None else known
         timed_stages = []
         for stage in self.stages:
-            key = (id(stage.lowered), stage.placed.batch_factor)
+            key = (id(stage.lowered), stage.placed.batch_factor, self.gradient_bytes)
             if key not in known:
                 known[key] = self._timed_stage(stage, numbers)
             timed = known[key]

@@ -343,7 +343,7 @@ class DeviceMemory:
             return self
         units = self.units()
 
-        def of(footprint: MemoryFootprint) -> MemoryFootprint:
+        def of(footprint: MemoryFootprint, *, in_parts: bool) -> MemoryFootprint:
             weights, gradients, optimizer = model_state_bytes(
                 weights_bytes=footprint.weights_bytes - (units.copied_bytes if stage == ALL_SHARED else 0.0),
                 gradients_bytes=footprint.gradients_bytes,
@@ -352,7 +352,7 @@ class DeviceMemory:
                 worker_count=layout.sharing_size,
             )
             gathered, reduced = units.alive(stage, ahead=layout.prefetch_limit)
-            if stage > 1 and layout.no_sync and layout.parts > 1:
+            if stage > 1 and layout.no_sync and in_parts:
                 gradients, reduced = footprint.gradients_bytes, 0.0
             return replace(
                 footprint,
@@ -362,7 +362,8 @@ class DeviceMemory:
             )
 
         alone = self.alone if stage == 1 else self.apart
-        return replace(self, alone=of(alone), among=of(self.among))
+        # the parts of a mini-batch are not read from the layout, so that one answer serves any number of them
+        return replace(self, alone=of(alone, in_parts=False), among=of(self.among, in_parts=True))
 
     def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
         """Footprint at the peak of a step. [B]"""
