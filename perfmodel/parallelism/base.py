@@ -207,7 +207,8 @@ class Parallelism(ABC):
         for name in SIZES:
             size, plain = getattr(layout, name), getattr(default, name)
             if size != plain and name not in uses:
-                raise ArgumentError(name, size, f"{plain!r} with parallelism={self.name!r}")
+                allowed = f"{plain!r} with parallelism={self.name!r}; pass a parallelism that uses it"
+                raise ArgumentError(name, size, allowed)
         return layout
 
     def place(self, request: Request) -> Placement:

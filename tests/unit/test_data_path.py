@@ -395,7 +395,7 @@ def test_global_batches_are_split(resnet):
             ArgumentError,
             r"input_variation must.*without a dataset.*\(got 0.5",
         ),
-        ({"threads": 4}, ArgumentError, "None for the GPUs"),
+        ({"threads": 4}, ArgumentError, "left out for the GPUs"),
         ({"system": None, "device": "gtx_1080", "workers": 2}, ArgumentError, "pass system="),
         ({"system": None, "device": "gtx_1080", "decode_cores": 2}, ArgumentError, "input_from"),
         ({"system": None, "device": "gtx_1080", "input_from": "samsung_960_pro"}, ArgumentError, "decode_cores"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def _gpu_target(device: Runnable, threads: int | None) -> Target:
     if threads is not None:
-        raise ArgumentError("threads", threads, f"None for a GPU ({device.name})")
+        raise ArgumentError("threads", threads, f"left out for a GPU ({device.name}); pass a CPU as device= to set it")
     assert isinstance(device, Gpu)
     return GpuTarget(device)
 
@@ -97,7 +97,7 @@ def _host_of(system: Wired) -> Cpu | None:
 def _target_of_system(system: Wired, threads: int | None, workers: int) -> Target:
     if system.devices:
         if threads is not None:
-            raise ArgumentError("threads", threads, f"None for the GPUs of {system.name}")
+            raise ArgumentError("threads", threads, f"left out for the GPUs of {system.name}")
         system_part = SystemPart(system=system, worker_count=workers)
         return GpuTarget(system_part.device, host=_host_of(system), system_part=system_part)
     if workers > 1:

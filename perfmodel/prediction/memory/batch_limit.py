@@ -60,8 +60,8 @@ def max_batch_size(graph: LayerGraph, *, reserve_fraction: float = RESERVE_FRACT
     if not 0 <= reserve_fraction < 1:
         raise ArgumentError("reserve_fraction", reserve_fraction, "at least 0 and below 1")
     for name in ("batch_size", "global_batch_size"):
-        if arguments.pop(name, None) is not None:
-            raise ArgumentError(name, "a number", "left out: max_batch_size finds it")
+        if (stated := arguments.pop(name, None)) is not None:
+            raise ArgumentError(name, stated, "left out: max_batch_size finds it")
     job = Job(graph, batch_size=1 if graph.fixed_batch_size is None else graph.fixed_batch_size, **arguments)
     target = job.target
     if target.capacity_bytes == float("inf"):
