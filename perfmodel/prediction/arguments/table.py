@@ -86,6 +86,9 @@ class Argument:
 MOST_VARIATION: Final = 2.0
 """Largest coefficient of variation for which the closed form was compared with simulation. [1]"""
 
+EXCHANGED_TYPES: Final = ("fp32", "bf16", "fp16")
+"""Types in which libraries of collectives add gradients up. [-]"""
+
 PHASES: Final = tuple(phase.value for phase in PREDICTED_PHASES)
 
 
@@ -339,7 +342,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="gradient_dtype", type="str | None", unit="-", group="spread", metavar="TYPE",
-        check=partial(one_of, known=DTYPES),
+        check=partial(one_of, known=EXCHANGED_TYPES),
         help="Type in which gradients are exchanged, and kept if it is wider; None for that of parameters.",
     ),
     Argument(

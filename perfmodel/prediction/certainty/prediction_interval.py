@@ -420,6 +420,10 @@ class Interval:
     exposure: Exposure | None = None
     scale: IntervalScale | None = None
 
+    def __repr__(self) -> str:
+        cause = max(self.shares, key=lambda name: self.shares[name], default="nothing")
+        return f"<Interval {self.low_s:.6g} to {self.high_s:.6g} s, {100 * self.level:g} %, most by {cause}>"
+
     @property
     def ratio(self) -> float:
         """High end over low end. [1]"""

@@ -278,8 +278,8 @@ class UnitBytes:
     ----------
     root_bytes : float
         Parameters outside blocks, gathered for the whole step. [B]
-    block_bytes : float
-        Parameters of the largest block. [B]
+    block_bytes, blocks_bytes : float
+        Parameters of the largest block, and of all. [B]
     reduced_ratio : float
         Size of a gradient as it is exchanged over that of a gathered parameter; 0 if they are of one type. [1]
     copied_bytes : float
@@ -288,12 +288,14 @@ class UnitBytes:
 
     root_bytes: float
     block_bytes: float
+    blocks_bytes: float
     reduced_ratio: float
     copied_bytes: float
 
     def alive(self, stage: int, *, ahead: int) -> tuple[float, float]:
         """Parameters, with those of blocks gathered ahead [1], and gradients beside a device's own shares. [B]"""
-        gathered = self.root_bytes + (1 + ahead) * self.block_bytes if stage == ALL_SHARED else 0.0
+        blocks_bytes = min((1 + ahead) * self.block_bytes, self.blocks_bytes)
+        gathered = self.root_bytes + blocks_bytes if stage == ALL_SHARED else 0.0
         # gradients outside blocks are complete last; those of a block are cast before they are exchanged
         reduced = self.root_bytes + (1 + self.reduced_ratio) * self.block_bytes if stage > 1 else 0.0
         return gathered, reduced
@@ -304,16 +306,18 @@ def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
     from perfmodel.parallelism.units import sharded_units
 
     element_bytes, overhead = ELEMENT_BYTES[prepared.dtype], prepared.profile.memory.pool_overhead
-    root = block = 0
+    root = block = blocks = 0
     for stage in stages:
         for unit in sharded_units(stage.placed.graph):
             root += 0 if unit.is_block else unit.parameter_count
             block = max(block, unit.parameter_count if unit.is_block else 0)
+            blocks += unit.parameter_count if unit.is_block else 0
     rules = [stage.lowered.memory(stage.subject.graph).rules for stage in stages]
     copied = sum(0 if rule.types is None else rule.types.copied_weight_bytes for rule in rules)
     return UnitBytes(
         root_bytes=overhead * element_bytes * root,
         block_bytes=overhead * element_bytes * block,
+        blocks_bytes=overhead * element_bytes * blocks,
         reduced_ratio=(prepared.gradient_bytes != element_bytes) * prepared.gradient_bytes / element_bytes,
         copied_bytes=float(overhead * copied),
     )
@@ -339,7 +343,7 @@ class DeviceMemory:
     def shared(self, layout: Layout) -> DeviceMemory:
         """Memory that remains on a device if workers share parameters, gradients or optimizer state. [B]"""
         stage = layout.shard_stage
-        if not stage:
+        if not stage or layout.sharing_size == 1:
             return self
         units = self.units()
 
