@@ -51,9 +51,10 @@ def test_the_first_stage_copies_examples_and_the_last_one_labels(alexnet):
     assert copied == [4 * 4 * alexnet.input_elements, 4 * alexnet.label_bytes_per_sample]
     assert p.spread.stages[0].target.system_part.names == ("gpu0", "gpu2")
     # one copies while the others compute: the first stage's are the longest
-    assert p.transfer_s == pytest.approx(
-        4 * sum(p.spread._times(p.spread.stages[0], *p.spread.stage_copies(p.spread.stages[0])))
-    )
+    first = p.spread.stages[0]
+    shared = p.spread.target_of(first).shared_bytes_per_s
+    one_s = sum(copied.time(shared_bytes_per_s=shared) for copied in p.spread.stage_copies(first))
+    assert p.transfer_s == pytest.approx(4 * one_s)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
