@@ -10,9 +10,9 @@ class differ only in which efficiency they use, e.g. a 1x1 and a 3x3 convolution
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
-Quantity = Any
+from perfmodel.symbolic import Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

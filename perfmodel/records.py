@@ -12,13 +12,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import expanded, share_of
-
-Quantity = Any
-"""A float, an ndarray, or a sympy expression."""
+from perfmodel.symbolic import Quantity
 
 ELEMENT_BYTES: dict[str, int] = {
     "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2, "int8": 2

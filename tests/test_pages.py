@@ -62,7 +62,7 @@ def test_the_commands_of_the_pages_on_calibration_run(tmp_path, monkeypatch, cap
         "calibrate": ["--budget", "15"],  # from so many seconds on the reuse of data is measured
         "validate": ["--network", "mnist_classifier", "--repeats", "1", "--steps", "1"],
     }
-    pages = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("calibrating.md", "calibration.md")]
+    pages = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("calibrating.md", "measured_machine.md")]
     lines = [line for page in pages for line in page.splitlines() if line.startswith("perfmodel ")]
     commands = [shlex.split(line, comments=True)[1:] for line in lines]
     assert {" ".join(words[:2]) for words in commands} >= {"calibrate cpu", "calibration show", "calibration diff"}
@@ -73,7 +73,7 @@ def test_the_commands_of_the_pages_on_calibration_run(tmp_path, monkeypatch, cap
     capsys.readouterr()
     assert Path("my_machine.png").is_file()
     for block in re.findall(r"```python\n(.*?)```", pages[1], re.DOTALL):
-        exec(compile(block, "calibration.md", "exec"), {})
+        exec(compile(block, "measured_machine.md", "exec"), {})
     assert "my_machine.toml" in "".join(pages)
 
 

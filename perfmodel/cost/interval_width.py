@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-Quantity = Any
+from perfmodel.symbolic import Quantity
 
 WAYS_TO_EXTRAPOLATE: Final = (
     "unfitted",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from perfmodel.numeric import ceil, exponential, maximum
+from perfmodel.symbolic import Quantity
 
-Quantity = Any
 Columns = Mapping[str, Quantity]
 """Amounts of work by name: ``m``, ``n``, ``k``, ``count``, ``read_bytes``, ``written_bytes``, ``flop_count`` ..."""
 

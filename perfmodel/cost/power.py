@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from perfmodel.numeric import maximum, minimum
-
-Quantity = Any
+from perfmodel.symbolic import Quantity
 
 POWER_EXPONENT: Final = 3
 """Dynamic power goes with f V^2, and V with f near the boost clock: power with the clock to this exponent. [1]"""

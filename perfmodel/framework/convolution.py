@@ -21,6 +21,7 @@ from typing import Any
 from perfmodel.errors import check_known
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
 from perfmodel.records import ELEMENT_BYTES, Convolution, Role
+from perfmodel.symbolic import Quantity
 
 FFT_LARGEST_EXTENT = 256
 """Largest padded input extent of ``fft``. [1]"""
@@ -183,7 +184,6 @@ def winograd_nonfused(operation: Convolution, *, element_bytes: int) -> Alternat
     )
 
 
-Quantity = Any
 THIN_CHANNELS = 4
 """Most input channels that a convolution of raw samples (audio, grey, RGB) has. [1]"""
 INDEX_BYTES = 4

@@ -24,13 +24,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
 from perfmodel.records import Convolution, Role
-
-Quantity = Any
+from perfmodel.symbolic import Quantity
 
 CACHE_LINE_BYTES = 64
 """Unit in which caches exchange data with memory. [B]"""

@@ -165,7 +165,7 @@ def _group_weights(table: KernelTable) -> GroupWeights:
     issuers = _issuers(table)
     present, part_of_group = np.unique(issuers, return_inverse=True)
     return GroupWeights(
-        sums=_sums(table.multiplicity, table.is_update),
+        sums=_summed_weights(table.multiplicity, table.is_update),
         has_library_launches=not by_framework.all(),
         issuer_of_row=(~by_framework).astype(np.intp) if (by_library | by_framework).all() else None,
         every_group=np.arange(len(table.multiplicity)),
@@ -193,10 +193,10 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
     groups = [occurrence.group for occurrence in table.occurrences if occurrence.phase is phase]
     every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
-    return table.weights._replace(sums=_sums(every, table.is_update))
+    return table.weights._replace(sums=_summed_weights(every, table.is_update))
 
 
-def _sums(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Occurrences of each group outside the update, in it, and in all, in columns. [1]"""
     return np.stack([every * ~is_update, every * is_update, every], axis=1)
 

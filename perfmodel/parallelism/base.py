@@ -41,7 +41,6 @@ class Exchange:
     after_layer: str
     bytes_per_sample: int = 0
     fixed_bytes: int = 0
-    hidden: bool = False
     beside: Beside | None = None
 
     def size_bytes(self, batch_size: Quantity) -> Quantity:

@@ -74,9 +74,8 @@ def _exchanges(
     by_unit = {unit.layers[0]: unit.parameter_count for unit in sharded_units(graph)}
 
     def exchange(kind: ExchangeKind, phase: Phase, name: str, count: int) -> Exchange:
-        hides = phase is not Phase.UPDATE  # the layer's next computation does not read it
         size = count * (element_bytes if kind == "all_gather" else gradient_bytes)
-        return Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size, hidden=hides)
+        return Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size)
 
     exchanges = (
         exchange(kind, phase, name, count)

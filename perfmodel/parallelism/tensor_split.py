@@ -317,7 +317,6 @@ class _Split:
                 phase=phase,
                 after_layer=layer,
                 bytes_per_sample=self.element_bytes * math.prod(self.whole.shape(tensor)),
-                hidden=beside is Product.INPUT_GRADIENT,
                 beside=None if beside is None else Beside(beside, self._products_reading(tensor)),
             )
         )

@@ -14,7 +14,7 @@ from perfmodel.layers import CrossEntropy, Dense, ReLU
 from perfmodel.parallelism.base import Layout, with_repeated_exchanges
 from perfmodel.parallelism.registry import PARALLELISMS, place
 from perfmodel.parallelism.stages import balanced_cuts, cuts_of
-from perfmodel.records import Phase
+from perfmodel.records import Phase, Role
 
 BUILDERS = {
     "alexnet": zoo.alexnet,
@@ -164,6 +164,10 @@ def _block_bytes(exchanges, block):
     return sum(each.bytes_per_sample for each in exchanges if each.after_layer.startswith(block))
 
 
+def _runs_beside_input_gradients(exchange):
+    return exchange.beside is not None and exchange.beside.role is Role.INPUT_GRADIENT
+
+
 def test_published_messages_of_a_transformer_layer():
     # b 1, s 2048, h 12288, 2 B: 50.332 MB; four of them, 2 (t - 1) / t each: 352.32 MB at t 8; 0.78294 ms at 450 GB/s
     graph = zoo.gpt(layers=2, width=12_288, heads=96, sequence_length=2048, vocabulary=51_200)
@@ -181,10 +185,10 @@ def test_sequence_parallel_moves_the_same_bytes_and_what_it_hides():
     (whole,) = place(graph, parallelism="tensor", workers=4).stages
     (parts,) = place(graph, parallelism="tensor", workers=4, sequence_parallel=True).stages
     samples = [each for each in parts.exchanges if each.bytes_per_sample]
-    exposed = [each for each in samples if not each.hidden]
+    exposed = [each for each in samples if not _runs_beside_input_gradients(each)]
     # an all-reduce is a reduce-scatter and an all-gather
     assert _block_bytes(exposed, "block1") == 2 * _block_bytes(whole.exchanges, "block1")
-    hidden = [each for each in samples if each.hidden]
+    hidden = [each for each in samples if _runs_beside_input_gradients(each)]
     assert {each.kind for each in hidden} == {"all_gather"}
     assert len(hidden) == 2 * 2 + 1  # of attention and of the first product, in each block, and of the scores
     assert parts.graph.parameter_count == whole.graph.parameter_count
@@ -230,7 +234,8 @@ def test_projections_of_their_own_and_gates_are_shared_too(graph, sequence_paral
     assert 4 * shard.graph.parameter_count - 3 * copies == graph.parameter_count
     for phase in ("forward", "backward"):
         assert 4 * _flop(shard.graph, phase, products=True) == _flop(graph, phase, products=True)
-    own = [each for each in shard.exchanges if each.after_layer.startswith("block1") and not each.hidden]
+    block = [each for each in shard.exchanges if each.after_layer.startswith("block1")]
+    own = [each for each in block if not _runs_beside_input_gradients(each)]
     # queries, keys and values read one tensor, whose gradient is summed once
     assert sum(each.bytes_per_sample > 0 for each in own) == (8 if sequence_parallel else 4)
     with pytest.raises(ArgumentError, match="heads"):

@@ -41,13 +41,11 @@ from perfmodel.prediction.device.factors import (
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names
 from perfmodel.prediction.device.target import Copy, Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES
+from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.measurements.table import FeedItem
-
-
-Quantity = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

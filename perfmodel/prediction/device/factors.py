@@ -17,7 +17,7 @@ import numpy as np
 from perfmodel.derived import derived
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Device
-from perfmodel.symbolic import is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import Constant, Source, SpecFile
 
 
-Quantity = Any
 Factors = Mapping[str, Quantity]
 """Name of a constant -> factor on it; constants that are not listed stay as they are."""
 

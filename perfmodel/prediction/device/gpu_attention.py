@@ -12,13 +12,12 @@ from perfmodel.cost.attention import attention_time, keys_seen_in_all
 from perfmodel.cost.gpu import stream_time
 from perfmodel.framework.lowering import ATTENTION_KERNELS
 from perfmodel.prediction.device.step_time import by_row, rows_named
-from perfmodel.symbolic import is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.prediction.device.gpu_target import GpuNumbers
 
-Quantity = Any
 
 _NAMES = tuple(ATTENTION_KERNELS)
 

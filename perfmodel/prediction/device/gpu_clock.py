@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
 from perfmodel.derived import derived
 from perfmodel.hardware.gpu import STORAGE_TYPES
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled, scaled_constant
+from perfmodel.symbolic import Quantity
 from perfmodel.units import PICO
 
 if TYPE_CHECKING:
     from perfmodel.hardware.gpu import Gpu
 
-Quantity = Any
 
 BUSY_IN_PRODUCTS: Final = 0.9
 """Share of the peak that large products keep busy. [1]"""

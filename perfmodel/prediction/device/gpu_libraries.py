@@ -15,6 +15,7 @@ from perfmodel.cost.recurrence import persistent_product_times, recurrent_produc
 from perfmodel.derived import derived
 from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, framework_constants, library_constants
+from perfmodel.symbolic import Quantity
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.prediction.device.gpu_target import GpuNumbers
 
-
-Quantity = Any
 
 RECURRENT_PREFIX = "recurrent_"
 """Prefix of the names of a DNN library's constants for recurrent layers."""

@@ -49,6 +49,7 @@ from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, dist
 from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Copy, Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES
+from perfmodel.symbolic import Quantity
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
@@ -58,9 +59,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.device.gpu_libraries import GpuSoftware
-
-
-Quantity = Any
 
 
 @record

@@ -21,7 +21,7 @@ from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory,
 from perfmodel.prediction.device.step_time import ProcessorNumbers, distinct_names
 from perfmodel.prediction.device.target import Copy, Libraries, Target
 from perfmodel.records import ELEMENT_BYTES, Phase
-from perfmodel.symbolic import is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.units import GIB
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.device.reuse_distance import LayerMemory
 
-
-Quantity = Any
 
 FAR: Final = "s_per_far_byte"
 """Name of the constant for a byte beyond the near cache."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from perfmodel.graph.execution import wants_gradient
 from perfmodel.graph.storage import kept_inputs, kept_tensors, shared_storage
 from perfmodel.numeric import maximum, minimum
 from perfmodel.records import Phase, Role
+from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable, Occurrence
     from perfmodel.graph import LayerGraph
 
-
-Quantity = Any
 
 KEPT_SHARE: Final = 0.5
 """Share of a backward pass's reads that are forward results; the rest is the arriving gradient. [1]"""

@@ -18,7 +18,7 @@ from perfmodel.cost.roofline import exposed_dispatch_time, queued_dispatch_time,
 from perfmodel.framework.kernel_table import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, maximum, total, where
 from perfmodel.records import Phase, Role
-from perfmodel.symbolic import is_symbolic, named
+from perfmodel.symbolic import Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,9 +90,6 @@ def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, axes: 
     stacked = np.stack(np.broadcast_arrays(*of_name)) if over_configurations else np.array(of_name)
     of_row = stacked[code_of_row]
     return of_row[:, None] if of_row.ndim == 1 and axes == 2 else of_row
-
-
-Quantity = Any
 
 
 class ProcessorNumbers(ABC):

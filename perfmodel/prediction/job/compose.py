@@ -20,15 +20,12 @@ from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.job.gradients import joined
 from perfmodel.prediction.job.stacking import taken
-from perfmodel.symbolic import is_symbolic, named
+from perfmodel.symbolic import Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
     from perfmodel.cost.pipeline_order import PipelineEnds
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.gradients import GradientSchedule
-
-
-Quantity = Any
 
 
 class PhaseTimes(Protocol):

@@ -551,7 +551,6 @@ def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
                 exchange.phase,
                 exchange.bytes_per_sample,
                 exchange.fixed_bytes,
-                exchange.hidden,
                 beside,
             )
             first, count = counted.get(key, (exchange, 0))

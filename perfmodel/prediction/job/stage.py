@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
-Quantity = Any
-
 
 @record
 class Stage:

@@ -18,6 +18,7 @@ from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import ALL_SHARED
 from perfmodel.records import ELEMENT_BYTES, Phase
+from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import Stage, TimedStage
 
-
-Quantity = Any
 
 HALF_PRECISION_BYTES = 2
 """With elements up to this size, training also keeps weights and optimizer state in single precision. [B]"""
