@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, PerfmodelError
-from perfmodel.planning.changes import CHANGES, Change, NotApplicableError, Situation
+from perfmodel.planning.changes import ARCHITECTURE_CHANGES, CHANGES, Change, NotApplicableError, Situation
 from perfmodel.planning.changes.arguments import foreign_library
 from perfmodel.planning.comparison import Comparison, compare, plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
+from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.prediction_text import configuration, fit_sentence, title
 from perfmodel.presentation.quantities import percent_text, seconds_text
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from perfmodel.measurements.table import Run
     from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
+
+KINDS: Final = {**CHANGES, **ARCHITECTURE_CHANGES}
+"""Kind -> the function that yields changes of that kind."""
+
+HEADINGS: Final = {
+    "samples_per_s": "throughput", "step_s": "step", "parameter_count": "parameters", "memory_bytes": "memory",
+}  # fmt: skip
+"""Heading of a column by field, if the two differ."""
 
 NO_CHANGE: Final = 1e-9
 """Relative changes of throughput below this are rounding. [1]"""
@@ -43,7 +52,21 @@ class AdviceRow:
     bottleneck: str
     reason: str
     beware: str
+    parameter_count: int
+    memory_bytes: float
     changes: Mapping[str, Any] = field(repr=False)
+    graph: LayerGraph | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A job beside others, as it is printed."""
+
+    change: str
+    parameter_count: int
+    memory_bytes: float
+    step_s: float
+    samples_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +107,21 @@ class Advice(Result):
             best.setdefault(row.kind, row)
         return Table(best.values(), row_type=AdviceRow)
 
+    @derived_property
+    def side_by_side(self) -> Table[Alternative]:
+        """The job as it is and every possible change: parameters, memory and time. [-]"""
+        base = self.base
+        now = (
+            "as it is",
+            base.job.subject.graph.parameter_count,
+            base.memory.total_bytes,
+            base.step_s,
+            base.samples_per_s,
+        )
+        rows = [(r.change, r.parameter_count, r.memory_bytes, r.step_s, r.samples_per_s) for r in self.rows]
+        alternatives = [Alternative(*figures) for figures in (now, *rows)]
+        return Table(alternatives, title="side by side", headings=HEADINGS, row_type=Alternative)
+
     def arguments_with(self, row: AdviceRow) -> dict[str, Any]:
         """Return all arguments of ``predict`` for one change.
 
@@ -95,7 +133,7 @@ class Advice(Result):
         Returns
         -------
         dict of str to object
-            For ``predict(graph, **arguments)``. [unit of each argument]
+            For ``predict(graph, **arguments)``; of kind ``architecture``, with the row's graph. [unit of each argument]
 
         Raises
         ------
@@ -116,7 +154,8 @@ class Advice(Result):
         table, lines = _blocks(self, None)
         below = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
         heading = html.escape(" ".join(_heading(self)))
-        return f"<div><p><b>{heading}</b></p>{table.to_html()}<ul>{below}</ul></div>"
+        beside = self.side_by_side.to_html() if _has_architectures(self) else ""
+        return f"<div><p><b>{heading}</b></p>{beside}{table.to_html()}<ul>{below}</ul></div>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job, all rows and all rejected changes as plain values, devices and systems by name. [s]"""
@@ -127,7 +166,12 @@ class Advice(Result):
             "bottleneck": self.base.bottleneck,
             "fits": self.base.memory.fits,
             "rows": [
-                row | {"changes": {k: plain(v) for k, v in row["changes"].items()}} for row in self.rows.to_dicts()
+                row
+                | {
+                    "changes": {k: plain(v) for k, v in row["changes"].items()},
+                    "graph": row["graph"] and row["graph"].name,
+                }
+                for row in self.rows.to_dicts()
             ],
             "rejected": self.rejected.to_dicts(),
         }
@@ -172,7 +216,8 @@ def _on_wiring(p: Prediction) -> tuple[str, ...]:
 def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
     """Predict the job with a change; return its gain, or the reason why it is impossible."""
     try:
-        changed = now.job.replace(**change.changes).predict()
+        job = now.job.replace(**change.changes)
+        changed = (job if change.graph is None else Job(change.graph, **job.asked)).predict()
     except PerfmodelError as error:
         return Rejected(kind, change.what, str(error))
     foreign = foreign_library(changed, now.libraries)
@@ -191,15 +236,18 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
         bottleneck=changed.bottleneck,
         reason=_reason(compare(now.base, changed)),
         beware=_beware(now.base, changed, change),
+        parameter_count=changed.job.subject.graph.parameter_count,
+        memory_bytes=changed.memory.total_bytes,
         changes=dict(change.changes),
+        graph=change.graph,
     )
 
 
 def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
     """Try every change of a kind; if the kind does not apply, yield the reason."""
     try:
-        for change in CHANGES[kind](now):
-            if any(now[name] != value for name, value in change.changes.items()):
+        for change in KINDS[kind](now):
+            if change.graph is not None or any(now[name] != value for name, value in change.changes.items()):
                 yield _tried(now, kind, change)
     except (NotApplicableError, PerfmodelError) as error:
         yield Rejected(kind, "", str(error))
@@ -215,7 +263,8 @@ def advise(
     graph : LayerGraph or Run
         A network, or a Run of a measurement table. [-]
     kinds : str, iterable of str or None
-        Kinds of change to try, keys of ``perfmodel.planning.changes.CHANGES``; None for all. [-]
+        Kinds of change to try, keys of ``perfmodel.planning.changes.CHANGES``; None for all of these. ``architecture``,
+        where it is named, tries networks of other depths and shapes with as many parameters or FLOP. [-]
     **arguments : object
         Arguments of :func:`perfmodel.predict`: the job as it is. [unit of each argument]
 
@@ -248,9 +297,9 @@ def advise(
     ('sync', 2.9)
     """
     if not isinstance(kinds, str | Iterable | None):
-        raise ArgumentError("kinds", kinds, f"some of {', '.join(CHANGES)}; or None for all")
+        raise ArgumentError("kinds", kinds, f"some of {', '.join(KINDS)}; or None for all that keep the network")
     names = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
-    wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(names)]
+    wanted = [one_of("kind", name, tuple(KINDS)) for name in dict.fromkeys(names)]
     if not wanted:
         raise ArgumentError("kinds", kinds, "must have at least one kind, or be None for all")
     now = Situation(base=predict(graph, **arguments))
@@ -264,9 +313,6 @@ def advise(
         rejected=Table([outcome for outcome in tried if isinstance(outcome, Rejected)], row_type=Rejected),
     )
 
-
-HEADINGS: Final = {"samples_per_s": "throughput", "step_s": "step"}
-"""Heading of a column by field, if the two differ."""
 
 SLIGHT: Final = 1.005
 """Smallest speed-up worth a row. [1]"""
@@ -333,6 +379,11 @@ def _rejections(a: Advice) -> list[str]:
     return lines
 
 
+def _has_architectures(a: Advice) -> bool:
+    """Tell whether a change is another network, so that parameters differ."""
+    return any(row.graph is not None for row in a.rows)
+
+
 def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
     """Return the table of changes that gain something, and the lines below it."""
     candidates = a.best_of_each_kind if shown is None else a.rows[:shown]
@@ -351,4 +402,5 @@ def report(a: Advice, *, shown: int | None = None) -> str:
     """Return the text that ``print(advice)`` shows."""
     table, lines = _blocks(a, shown)
     below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
-    return "\n\n".join(["\n".join(_heading(a)), table.to_text(), below])
+    beside = [a.side_by_side.to_text()] if _has_architectures(a) else []
+    return "\n\n".join(["\n".join(_heading(a)), *beside, table.to_text(), below])

@@ -15,6 +15,7 @@ from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from perfmodel.errors import ArgumentError, ShapeError
+from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_text, check_widths, refuse
 
 Options = ParamSpec("Options")
@@ -69,16 +70,24 @@ def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Opt
                 if option in checks and not (value is None and parameters[option].default is None):
                     checks[option](option, value)
             try:
-                return builder(*args, **options)
+                built = builder(*args, **options)
             except (ArgumentError, ShapeError) as error:
                 if not options or getattr(error, "argument", None) in options:
                     raise
                 option = _at_fault(builder, options)
                 raise ArgumentError(option, options[option], str(error)) from error
+            if isinstance(built, LayerGraph):
+                built.kept("recipes")[builder.__name__] = dict(options)
+            return built
 
         return build
 
     return decorate
+
+
+def recipes(graph: LayerGraph) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """Return the builders that made a network and their options, the inner one first; none once layers were added."""
+    return tuple(graph.kept("recipes").items())
 
 
 def member(builder: Callable[Options, Built], name: str, **published: object) -> Callable[Options, Built]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from perfmodel.planning.changes import arguments, machines
+from perfmodel.planning.changes import architectures, arguments, machines
 from perfmodel.planning.changes.arguments import Change, NotApplicableError, Situation
 from perfmodel.prediction.arguments.table import ARGUMENTS
 
-__all__ = ["CHANGES", "Change", "NotApplicableError", "Situation"]
+__all__ = ["ARCHITECTURE_CHANGES", "CHANGES", "Change", "NotApplicableError", "Situation"]
 
 CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "batch_size": arguments.batch_size,
@@ -45,4 +45,9 @@ CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "sequence_parallel": arguments.sequence_parallel,
     "shard_stage": arguments.shard_stage,
 }
-"""Kind -> the function that yields changes of that kind."""
+"""Kind -> the function that yields changes of that kind, for the same network: what is tried unless kinds are named."""
+
+ARCHITECTURE_CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
+    "architecture": architectures.architecture
+}
+"""Kind -> the function that yields other networks: tried only where named, as another network learns otherwise."""

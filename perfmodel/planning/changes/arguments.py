@@ -23,6 +23,7 @@ from perfmodel.prediction.memory.batch_limit import max_batch_size
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.system import SystemFile
     from perfmodel.hardware.wiring import Wired
@@ -51,11 +52,14 @@ class Change:
         Arguments of ``predict`` with their new values. [unit of each argument]
     presumes : str
         Assumption that a prediction does not check; may be empty. [-]
+    graph : LayerGraph or None
+        Another network, where that is the change. [-]
     """
 
     what: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     presumes: str = ""
+    graph: LayerGraph | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
