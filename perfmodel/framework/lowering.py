@@ -389,13 +389,15 @@ def _lower_memory_pass(
 ) -> Alternatives:
     op = operation
     key = f"{op.name}_backward" if op.role in _BACKWARD else op.name
-    rule = rules.passes.get(key)
-    size = element_bytes * op.tensor_elements
-    work = op.work(element_bytes=element_bytes)
-    read, written = (work.read_bytes, work.written_bytes) if rule is None else (rule.reads * size, rule.writes * size)
+    rule = rules.passes.get(f"{op.name}_{op.role}") or rules.passes.get(key)
     parts = op.parts if rules.batched_contraction == "loop" else 1
-    launches = parts if rule is None else parts * rule.launches
-    shares = launches if rule is None or rule.launches else 1
+    if rule is None:
+        work = op.work(element_bytes=element_bytes)
+        read, written, launches = work.read_bytes, work.written_bytes, parts
+    else:
+        read, written, launches = rule.traffic(op.tensor_elements, element_bytes=element_bytes)
+        launches *= parts
+    shares = launches or 1
     kernel = Stream(
         read_bytes=read / shares,
         written_bytes=written / shares,

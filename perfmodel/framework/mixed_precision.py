@@ -1,4 +1,4 @@
-"""Automatic mixed precision: the type in which each layer computes, and the casts between types. No times here."""
+"""Mixed precision: the type in which each layer computes, and the casts between types. No times here."""
 
 from __future__ import annotations
 
@@ -31,24 +31,31 @@ PRODUCTS = (Attention, Contraction, Convolution, Recurrence)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedPrecisionRules:
-    """What a framework computes in which type when it casts automatically.
+    """What a framework computes and holds in which type.
 
     Parameters
     ----------
     dtypes : tuple of str
-        Data types for which it does so. [-]
+        Narrow data types for which this holds. [-]
     single : frozenset of str
         Layers and passes that compute in single precision. [-]
     widening : frozenset of str
         Those among them that read narrow elements and write wide ones, without a cast before. [-]
     keeps_type : frozenset of str
         Layers whose result has the type of their input although their parameters are in single precision. [-]
+    narrow_parameters : bool
+        Whether parameters are in the narrow type, beside a copy in single precision that the optimizer keeps, so that
+        products need no cast of them. [-]
+    narrow_gradients : bool
+        Whether gradients of parameters are in the narrow type, too. [-]
     """
 
     dtypes: tuple[str, ...]
     single: frozenset[str]
     widening: frozenset[str]
     keeps_type: frozenset[str]
+    narrow_parameters: bool = False
+    narrow_gradients: bool = False
 
 
 class LayerTypes(NamedTuple):
@@ -82,6 +89,7 @@ def layer_types(
         By layer. [-]
     """
     products, passes = set(), dict[str, set[str]]()
+    held_bytes = narrow_bytes if rules.narrow_parameters else SINGLE_BYTES
     for layer, operation in forward:
         if isinstance(operation, MemoryPass):
             passes.setdefault(layer, set()).add(operation.name)
@@ -91,7 +99,7 @@ def layer_types(
     result: dict[str, int] = {}
     for node in nodes:
         values = {
-            place: result.get(name, SINGLE_BYTES)
+            place: result.get(name, held_bytes)
             for place, name in enumerate(node.input_names)
             if place not in node.layer.index_inputs and place not in node.layer.mask_inputs
         }
@@ -100,11 +108,17 @@ def layer_types(
         names = (node.layer.kind, *passes.get(node.name, ()))
         is_single = not rules.single.isdisjoint(names)
         widens = not rules.widening.isdisjoint(names) and min(read, default=SINGLE_BYTES) == narrow_bytes
-        has_wide_weights = node.layer.parameter_shapes(node.input_shapes) and node.layer.kind not in rules.keeps_type
+        has_wide_weights = (
+            not rules.narrow_parameters
+            and node.layer.parameter_shapes(node.input_shapes)
+            and node.layer.kind not in rules.keeps_type
+        )
         if node.name in products:
             computed = narrow_bytes
-        elif is_single or not node.input_names or has_wide_weights:
+        elif is_single or has_wide_weights:
             computed = SINGLE_BYTES
+        elif not node.input_names:
+            computed = held_bytes
         else:
             computed = max(read, default=narrow_bytes)
         result[node.name] = computed
@@ -114,7 +128,7 @@ def layer_types(
             element_bytes=(narrow_bytes + SINGLE_BYTES) // 2 if widens else computed,
             result_bytes=computed,
             cast_inputs=tuple(place for place, size in values.items() if converts and size != computed),
-            casts_weights=node.name in products,
+            casts_weights=node.name in products and not rules.narrow_parameters,
         )
     return types
 

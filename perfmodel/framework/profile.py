@@ -69,12 +69,13 @@ def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class PassTable(spec.SpecTable):
-    """Traffic and launches of one kind of pass, in units of the operation's main tensor."""
+    """Traffic and launches of one kind of pass, in units of the operation's main tensor; see ``PassRule``."""
 
     reads: spec.NonNegativeNumber
     writes: spec.NonNegativeNumber
     launches: Annotated[int, Field(ge=0, strict=True)] = 1
     bandwidth_of: spec.Identifier | None = None
+    in_single: bool = False
 
 
 class RecurrentTable(spec.SpecTable):
@@ -95,18 +96,26 @@ class RecurrentTable(spec.SpecTable):
 
 
 class MixedPrecisionTable(spec.SpecTable):
-    """Automatic mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`."""
+    """Mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`."""
 
     dtypes: tuple[Literal["fp16", "bf16"], ...]
     single: tuple[spec.Identifier, ...]
     widening: tuple[spec.Identifier, ...]
     keeps_type: tuple[spec.Identifier, ...]
+    parameters: Literal["single", "narrow"] = "single"
+    gradients: Literal["single", "narrow"] = "single"
 
     @derived
     def rules(self) -> MixedPrecisionRules:
         """Return the rules in the form that the lowering takes."""
-        kinds = {name: frozenset(listed) for name, listed in self.model_dump(exclude={"dtypes"}).items()}
-        return MixedPrecisionRules(dtypes=self.dtypes, **kinds)
+        return MixedPrecisionRules(
+            dtypes=self.dtypes,
+            single=frozenset(self.single),
+            widening=frozenset(self.widening),
+            keeps_type=frozenset(self.keeps_type),
+            narrow_parameters=self.parameters == "narrow",
+            narrow_gradients=self.gradients == "narrow",
+        )
 
 
 class LoweringTable(spec.SpecTable):
@@ -291,12 +300,6 @@ class FrameworkProfile(spec.SpecFile):
                 f"cpu.lowering.serial_rows: value {unused!r}: must be empty: only GPU threads wait row by row"
             )
         return faults
-
-
-def without_casts(profile: FrameworkProfile) -> FrameworkProfile:
-    """Return a framework that runs a network in the type that was asked for, without automatic mixed precision."""
-    lowering = profile.gpu.lowering.model_copy(update={"mixed_precision": None})
-    return profile.model_copy(update={"gpu": profile.gpu.model_copy(update={"lowering": lowering})})
 
 
 def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProfile:

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from perfmodel.framework.narrow import NarrowRecipe
-from perfmodel.records import Role
+from perfmodel.records import ELEMENT_BYTES, Role
+
+SINGLE_BYTES = ELEMENT_BYTES["fp32"]
+"""Size of an element of single precision. [B]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRule:
-    """Reads and writes of a tensor in one pass, if they differ from the compulsory count."""
+    """Reads and writes of a tensor in one pass, if they differ from the compulsory count.
+
+    ``in_single``: elements are of single precision; narrower ones are converted before, and the result after.
+    """
 
     reads: float
     writes: float
     launches: int = 1
     bandwidth_of: str | None = None
+    in_single: bool = False
+
+    def traffic(self, tensor_elements: Any, *, element_bytes: int) -> tuple[Any, Any, int]:
+        """Bytes read and written, and launches, for a main tensor of so many elements."""
+        if not self.in_single or element_bytes >= SINGLE_BYTES:
+            size = element_bytes * tensor_elements
+            return self.reads * size, self.writes * size, self.launches
+        conversions = (SINGLE_BYTES + element_bytes) * tensor_elements  # to single precision, and back
+        size = SINGLE_BYTES * tensor_elements
+        return self.reads * size + conversions, self.writes * size + conversions, self.launches + 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

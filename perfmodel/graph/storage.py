@@ -103,7 +103,7 @@ def shared_storage(
 ) -> dict[str, str]:
     """Return, for each layer whose output has no memory of its own, the tensor whose memory it uses.
 
-    A view always uses its input's memory. Sharing that the graph states is taken as given. A habit needs an input
+    A view uses its input's memory, but for a part that devices exchange. Sharing that the graph states is taken as given. A habit needs an input
     of the output's size that neither another layer nor back-propagation reads later under any of its names.
     """
     last_reader: dict[str, int] = {}
@@ -122,7 +122,7 @@ def shared_storage(
         fitting = [
             name for name, shape in zip(node.input_names, node.input_shapes, strict=True) if _same_size(node, shape)
         ]
-        if node.layer.is_view:
+        if node.layer.shares_memory:
             chosen = node.input_names[:1]
         elif node.usage.in_place is not None:
             chosen = tuple(fitting[:1]) if node.usage.in_place else ()

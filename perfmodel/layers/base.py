@@ -107,6 +107,11 @@ class Layer(Checked, ABC):
     is_metric: ClassVar[bool] = False
     """True for a metric: its output is neither minimised nor read by another layer [-]."""
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the output lies in the input's memory, as that of a view does [-]."""
+        return self.is_view
+
     @abstractmethod
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of one output sample; raise ShapeMismatchError for shapes that do not fit."""

@@ -283,9 +283,9 @@ class ShardView(View):
 
     Notes
     -----
-    Nothing is computed here, and the bytes that devices exchange for it are no layer's. Its memory is the input's: of a
-    whole that was gathered a device keeps its part, and gathers again where back-propagation reads it, as Megatron-LM
-    does [1]_.
+    Nothing is computed here, and the bytes that devices exchange for it are no layer's. Of a whole that was gathered a
+    device keeps its part, the input's memory, and gathers again where back-propagation reads it, as Megatron-LM
+    does [1]_. A part that is left has memory of its own, so that the whole need not stay.
 
     References
     ----------
@@ -299,6 +299,11 @@ class ShardView(View):
     parts: int
     gathered: bool
     axis: int = 0
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the output lies in the input's memory."""
+        return self.gathered
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape with one axis longer or shorter."""

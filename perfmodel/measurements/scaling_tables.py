@@ -159,8 +159,6 @@ class ParallelTable:
     framework: str
     dtype: str
     optimizer: str
-    casts: bool = True
-    """Whether the framework casts between types by itself; False where parameters and activations have ``dtype``."""
     source: Mapping[str, str] = field(default_factory=dict)
     evidence: Mapping[str, str] = field(default_factory=dict)
 
@@ -196,7 +194,6 @@ def load_parallel(key: str) -> ParallelTable:
         key=key,
         title=description["title"],
         rows=rows,
-        casts=run.get("casts", True),
         source=description["source"],
         **{name: run[name] for name in kept},
     )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from perfmodel import zoo
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.graph import LayerGraph
+from perfmodel.graph.liveness import MemoryRules
 from perfmodel.layers import CrossEntropy, Dense, ReLU
 from perfmodel.parallelism.base import Layout, with_repeated_exchanges
 from perfmodel.parallelism.registry import PARALLELISMS, place
@@ -368,3 +369,15 @@ def test_no_cut_behind_a_loss():
     graph.add("loss", CrossEntropy(), inputs=graph.add("c", Dense(units=4), inputs=graph.add("d", ReLU(), inputs=x)))
     graph.add("late", CrossEntropy(), inputs=graph.add("e", Dense(units=2), inputs="y"))
     assert [cut.tensor for cut in cuts_of(graph)] == ["a"]
+
+
+@pytest.mark.parametrize("attention", ["fused", "selective"])
+def test_work_in_place_never_keeps_more(attention):
+    """A part that a group leaves to a device is no view of the whole, which in-place sums would keep alive."""
+    graph = zoo.gpt(layers=3, width=256, heads=8, sequence_length=128, vocabulary=512, dropout=0.1, attention=attention)
+    (shard,) = place(graph, parallelism="tensor", workers=8, sequence_parallel=True, element_bytes=2).stages
+    kept = {
+        kinds: shard.graph.liveness(rules=MemoryRules(element_bytes=2, in_place_kinds=kinds)).kept[1]
+        for kinds in ((), ("dropout",), ("add",), ("relu", "dropout", "add"))
+    }
+    assert max(kept.values()) == kept[()]

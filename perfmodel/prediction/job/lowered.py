@@ -154,13 +154,15 @@ def _types(graph: LayerGraph, *, rules: MixedPrecisionRules, dtype: str) -> Mapp
     return layer_types(graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype])
 
 
-def _tensor_types(graph: LayerGraph, types: Mapping[str, LayerTypes], *, dtype: str) -> TensorTypes:
+def _tensor_types(
+    graph: LayerGraph, types: Mapping[str, LayerTypes], *, rules: MixedPrecisionRules, dtype: str
+) -> TensorTypes:
     """Types of the tensors that stay in memory."""
     counts = graph.parameter_counts
     return TensorTypes(
         result_bytes={name: layer.result_bytes for name, layer in types.items()},
         cast_inputs={name: layer.cast_inputs for name, layer in types.items() if layer.cast_inputs},
-        parameter_bytes=SINGLE_BYTES,
+        parameter_bytes=ELEMENT_BYTES[dtype] if rules.narrow_parameters else SINGLE_BYTES,
         copied_weight_bytes=ELEMENT_BYTES[dtype]
         * sum(counts.get(name, 0) for name, layer in types.items() if layer.casts_weights),
     )
@@ -242,9 +244,10 @@ def _with_gradient_buffers(graph: LayerGraph, probed: Operations) -> Operations:
 
 
 def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
-    """Type of gradients: as asked, or that of parameters, which mixed precision keeps in single. [-]"""
+    """Type of gradients: as asked, or that of the job unless mixed precision keeps them in single. [-]"""
     mixed = getattr(profile, processor).lowering.mixed_precision
-    return asked or ("fp32" if mixed is not None and dtype in mixed.dtypes else dtype)
+    keeps_single = mixed is not None and dtype in mixed.dtypes and mixed.gradients == "single"
+    return asked or ("fp32" if keeps_single else dtype)
 
 
 def lowered_graph(
@@ -293,7 +296,7 @@ def lowered_graph(
             "policy": profile.memory,
             "input_gradient": input_gradient,
             "recompute": recompute,
-            "types": None if types is None else _tensor_types(graph, types, dtype=dtype),
+            "types": None if types is None else _tensor_types(graph, types, rules=mixed.rules(), dtype=dtype),
         }
         passes: dict[str, Callable[[int], MemoryPass]] = {}
         if Phase.BACKWARD in phase.parts:

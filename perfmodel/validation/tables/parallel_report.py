@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import zoo
-from perfmodel.framework.profile import load_framework, without_casts
+from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel, load_scaling
@@ -185,7 +185,7 @@ def _step(
     prepared = prepare(
         subject_of_graph(graph, optimizer=table.optimizer, phase="step"),
         target=resolve_target(device=row.device, system=None, threads=None, workers=1),
-        profile=profile if table.casts else without_casts(profile),
+        profile=profile,
         batch_size=global_batch_size // layout.data_size,
         dtype=table.dtype,
         parallelism=parallelism,
