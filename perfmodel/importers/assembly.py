@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from warnings import warn
 
 from perfmodel.errors import GraphError, OpaqueLayerWarning, PerfmodelError
@@ -19,6 +19,11 @@ NOT_SHOWN: Final = ", and without parameters that it may have, which the file do
 
 class NotTranslatedError(Exception):
     """A layer that the translator of its class does not cover; it becomes a hole."""
+
+
+def decline(reason: str) -> NoReturn:
+    """Say that a translator does not cover a layer, and why."""
+    raise NotTranslatedError(reason)
 
 
 TRANSLATION_FAULTS: Final = (NotTranslatedError, PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -49,7 +54,7 @@ class Tensor:
     def axis(self, axis: int) -> int:
         """Return the axis in the graph of one in the sample, from the end if negative [-]."""
         if not -len(self.shape) <= axis < len(self.shape):
-            raise NotTranslatedError(f"it works along axis {axis} of a sample of {len(self.shape)} axes")
+            decline(f"it works along axis {axis} of a sample of {len(self.shape)} axes")
         place, last = axis % len(self.shape), len(self.shape) - 1
         if self.is_turned:
             place = 0 if place == last else place + 1
@@ -58,7 +63,7 @@ class Tensor:
     def batched_axis(self, axis: int) -> int:
         """Return the axis in the graph of one that is counted with the batch in front, from the end if negative [-]."""
         if axis == 0 or axis == -len(self.shape) - 1:
-            raise NotTranslatedError("it works along the axis of the samples")
+            decline("it works along the axis of the samples")
         return self.axis(axis - 1 if axis > 0 else axis)
 
     @property
@@ -76,6 +81,7 @@ class Assembly:
         self._nodes: dict[str, Node] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._read: set[str] = set()
+        self._ends: list[str] = []
         self.holes: list[Hole] = []
 
     def shape(self, source: str) -> Shape:
@@ -103,7 +109,7 @@ class Assembly:
         if first != name:
             shared = {parameter: (first, parameter) for parameter in parameters}
             if self._nodes[first].layer.parameter_shapes(self._nodes[first].input_shapes) != parameters:
-                raise NotTranslatedError(f"it shares the parameters of {first!r}, which have another size")
+                decline(f"it shares the parameters of {first!r}, which have another size")
             node = replace(node, usage=replace(node.usage, shared_parameters=shared))
         self._nodes[name] = node
         self._shapes[name] = node.output_shape
@@ -112,11 +118,11 @@ class Assembly:
 
     def attempt(self, make: Callable[[], Any]) -> Any:
         """Return what a translator makes; where it raises, the layers that it planned are removed."""
-        kept = (dict(self._shapes), dict(self._nodes), dict(self._owners), set(self._read))
+        kept = (dict(self._shapes), dict(self._nodes), dict(self._owners), set(self._read), list(self.holes))
         try:
             return make()
         except TRANSLATION_FAULTS:
-            self._shapes, self._nodes, self._owners, self._read = kept
+            self._shapes, self._nodes, self._owners, self._read, self.holes = kept
             raise
 
     def plain(self, tensor: Tensor) -> Tensor:
@@ -152,15 +158,13 @@ class Assembly:
             shape = (*shape[1:], shape[0])
         return Tensor(source=source, shape=shape, rows=rows, is_turned=is_turned)
 
-    def is_read(self, source: str) -> bool:
-        """Tell whether a layer reads an input or layer of the graph."""
-        return source in self._read
-
     def ended(self, tensor: Tensor) -> None:
-        """Let training start at an output that other layers read too."""
-        if self.is_read(tensor.source):
-            layer = Reshape(shape=tuple(self.shape(tensor.source)))
-            self.add(f"{tensor.source}.output", layer, tensor.source, owner=(tensor.source, "output"))
+        """Let a result of the network be one: training starts there, also if other layers read it."""
+        source = tensor.source
+        if source in self._read:
+            layer = Reshape(shape=tuple(self.shape(source)))
+            source = self.add(f"{source}.output", layer, source, owner=(source, "output"))
+        self._ends.append(source)
 
     def hole(
         self, name: str, operator: str, tensors: Collection[Tensor], *, shape: Shape, reason: str, weights: Weights
@@ -186,12 +190,18 @@ class Assembly:
         return name
 
     def built(self) -> Built:
-        """Return the graph and its holes."""
-        if not self._nodes or self._read.isdisjoint(self.inputs):
+        """Return the graph and its holes; views that nobody reads are left out."""
+        nodes: list[Node] = []
+        read = set(self._ends)
+        for node in reversed(self._nodes.values()):
+            if node.name in read or not node.layer.is_view:
+                nodes.insert(0, node)
+                read.update(node.input_names)
+        if not nodes or read.isdisjoint(self.inputs):
             raise GraphError(problem=f"graph {self.name!r}: the network computes nothing from its inputs")
-        inputs = {name: shape for name, shape in self.inputs.items() if name in self._read}
+        inputs = {name: shape for name, shape in self.inputs.items() if name in read}
         graph = LayerGraph(self.name, inputs=inputs, image_layout=self.image_layout)
-        for node in self._nodes.values():
+        for node in nodes:
             graph.add(node.name, node.layer, inputs=node.input_names, **node.usage.options)
         return Built(graph=graph, steps={}, holes=tuple(self.holes))
 

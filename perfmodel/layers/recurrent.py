@@ -409,9 +409,14 @@ class LSTM(RecurrentLayer):
 
     Options: see ``RecurrentLayer``; inputs 1 and 2 are h and c before the first step.
 
+    Parameters
+    ----------
+    peepholes : bool
+        Whether the gates also read c, each unit its own, by a weight per unit and gate [3]_. [-]
+
     Notes
     -----
-    One product step costs 8 h (x + h) FLOP per sample; a second bias vector adds 4 h. Back-propagation
+    One product step costs 8 h (x + h) FLOP per sample; a second bias vector adds 4 h, peepholes 6 h. Back-propagation
     through time is part of the recurrence with the role INPUT_GRADIENT; where the first layer's input wants
     none, its recurrence remains, without the columns of x. Kept: the gates and c.
 
@@ -419,6 +424,7 @@ class LSTM(RecurrentLayer):
     ----------
     .. [1] Hochreiter, Schmidhuber, Long short-term memory, Neural Computation 9(8), 1997.
     .. [2] Appleyard, Kocisky, Blunsom, arXiv:1604.01946.
+    .. [3] Graves, Generating sequences with recurrent neural networks, arXiv:1308.0850, equations 7 to 11.
     """
 
     kind: ClassVar[str] = "lstm"
@@ -430,8 +436,20 @@ class LSTM(RecurrentLayer):
     """Input, forget and output gate, and candidate [1]."""
     state_count: ClassVar[int] = 2
     kept_per_unit: ClassVar[int] = 5
-    pointwise_flop_count: ClassVar[int] = 18
-    """3 sigmoids of 4, 2 tanh, f c + i g (3) and o tanh(c) (1) [FLOP]."""
+    peepholes: bool = False
+
+    @property
+    def pointwise_flop_count(self) -> int:  # type: ignore[override]  # follows from an option
+        """3 sigmoids of 4, 2 tanh, f c + i g (3) and o tanh(c) (1); 2 for each of 3 peepholes [FLOP]."""
+        return 18 + 6 * self.peepholes
+
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
+        """Return those of any recurrence, and the weights of peepholes."""
+        shapes = super().parameter_shapes(input_shapes)
+        if not self.peepholes:
+            return shapes
+        places = [f"{index}{direction}" for index in range(self.layer_count) for direction in self._directions]
+        return shapes | {f"peephole_weight_{place}": (3 * self.hidden_size,) for place in places}
 
 
 @layer_kind

@@ -91,15 +91,11 @@ def _text_of(path: Path) -> str | bytes:
 def text_in_zip(path: Path, member: str) -> bytes:
     """Return one member of an archive, within limits; nothing is extracted."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            _check_members(path, members)
-            entry = next((entry for entry in members if entry.filename == member), None)
-            if entry is None:
-                raise SpecError(path, [f"has no {member}: must be a saved model"])
-            _check_size(path, entry)
-            with archive.open(entry) as file:
-                content = file.read(MOST_CONFIG_BYTES + 1)  # whatever size the entry claims
+        with (
+            zipfile.ZipFile(path) as archive,
+            archive.open(_checked_entry(path, archive.infolist(), member)) as file,
+        ):
+            content = file.read(MOST_CONFIG_BYTES + 1)  # whatever size the entry claims
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise SpecError(path, [f"is no archive, or a truncated or damaged one ({error})"]) from error
     except Exception as error:  # what the decompressor raises on damaged bytes (zlib.error, lzma.LZMAError)
@@ -109,14 +105,19 @@ def text_in_zip(path: Path, member: str) -> bytes:
     return content
 
 
-def _check_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
-    """Raise SpecError for an archive of too many members, or with one that would lie outside it."""
+def _checked_entry(path: Path, members: list[zipfile.ZipInfo], member: str) -> zipfile.ZipInfo:
+    """Return the entry of a member; SpecError for too many members, or one outside the archive or too large."""
     if len(members) > MOST_MEMBERS:
         raise SpecError(path, [f"has {len(members):,} members: must have at most {MOST_MEMBERS:,}"])
     for entry in members:
         place = PurePosixPath(entry.filename.replace("\\", "/"))
         if place.is_absolute() or ".." in place.parts:
             raise SpecError(path, [f"its member {entry.filename!r} points outside the archive: must lie inside"])
+    entry_of_member = next((entry for entry in members if entry.filename == member), None)
+    if entry_of_member is None:
+        raise SpecError(path, [f"has no {member}: must be a saved model"])
+    _check_size(path, entry_of_member)
+    return entry_of_member
 
 
 def _check_size(path: Path, entry: zipfile.ZipInfo) -> None:
@@ -150,7 +151,9 @@ def _document_of_model(model: Any) -> Document:
     try:
         text = model.to_json()
     except (NotImplementedError, TypeError, ValueError) as error:
-        allowed = "a model that has a configuration (Functional or Sequential); on torch's backend pm.from_torch reads any"
+        allowed = (
+            "a model that has a configuration (Functional or Sequential); on torch's backend pm.from_torch reads any"
+        )
         raise ArgumentError("model_or_path", model, f"{allowed}: {error}") from error
     where = f"model {model.name!r}"
     return Document(where=where, content=parsed(where, text), facts=dict(_facts(model, "")))

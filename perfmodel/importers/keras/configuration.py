@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -101,7 +101,9 @@ def model_of(content: Mapping[str, Any], *, where: str, depth: int = 0) -> Model
         config = {"layers": config}
     if class_name not in MODEL_CLASSES or not isinstance(config, Mapping) or not isinstance(config.get("layers"), list):
         kinds = " or ".join(name for name in MODEL_CLASSES if name != "Model")
-        problem = f"class_name={class_name!r}: must be {kinds}, with its layers (a subclassed model has no graph of them)"
+        problem = (
+            f"class_name={class_name!r}: must be {kinds}, with its layers (a subclassed model has no graph of them)"
+        )
         raise SpecError(where, [problem])
     try:
         layers = [_layer(entry, where=where, depth=depth) for entry in config["layers"]]
@@ -175,7 +177,7 @@ def _tensor(config: Mapping[str, Any]) -> Reference:
     return Reference(layer, call, index, None if shape is None else tuple(shape[1:]))
 
 
-SPECIAL_ARGUMENTS: Final = {
+SPECIAL_ARGUMENTS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "__keras_tensor__": _tensor,
     "__slice__": lambda config: slice(config["start"], config["stop"], config["step"]),
     "__tuple__": lambda config: tuple(map(_argument, config)),
@@ -183,9 +185,7 @@ SPECIAL_ARGUMENTS: Final = {
 """Class of an argument that stands for something else -> what reads it."""
 
 
-def _functional(
-    config: Mapping[str, Any], layers: Sequence[LayerRecord], content: Mapping[str, Any]
-) -> ModelRecord:
+def _functional(config: Mapping[str, Any], layers: Sequence[LayerRecord], content: Mapping[str, Any]) -> ModelRecord:
     """Return a functional model."""
     return ModelRecord(
         name=str(config.get("name") or "model"),
@@ -209,9 +209,7 @@ def _ends(value: Any) -> Iterator[Reference]:
             yield from _ends(part)
 
 
-def _sequential(
-    config: Mapping[str, Any], layers: Sequence[LayerRecord], content: Mapping[str, Any]
-) -> ModelRecord:
+def _sequential(config: Mapping[str, Any], layers: Sequence[LayerRecord], content: Mapping[str, Any]) -> ModelRecord:
     """Return a sequential model as a chain from its input."""
     has_input = bool(layers) and layers[0].class_name == INPUT_CLASS
     built = config.get("build_input_shape") or (content.get("build_config") or {}).get("input_shape")

@@ -7,24 +7,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from perfmodel.importers.assembly import NotTranslatedError, Tensor
+from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.importers.keras.maps import unit_length
 from perfmodel.importers.keras.pointwise import activated
-from perfmodel.layers import Add, Binary, Concat, Dense, Embedding, Flatten, MatMul, Parameter, Rearrange, Shape, Transpose
-from perfmodel.layers import Unary
+from perfmodel.layers import (
+    Add,
+    Binary,
+    Concat,
+    Dense,
+    Embedding,
+    Flatten,
+    MatMul,
+    Parameter,
+    Rearrange,
+    Shape,
+    Transpose,
+    Unary,
+)
 
 
 def _dense(call: LayerCall) -> Tensor:
     plain = call.plain(call.first)
     layer = Dense(units=call.count("units"), bias=bool(call.get("use_bias", True)))
-    return activated(call, call.like(call.add(layer, plain), plain), call.get("activation"))
+    return activated(call, call.made(layer, plain), call.get("activation"))
 
 
 def projected(call: LayerCall, tensor: Tensor, units: int, *, bias: bool, part: str) -> Tensor:
     """Return a product of the last axis with a matrix of its own."""
     plain = call.plain(tensor)
-    return call.like(call.add(Dense(units=units, bias=bias), plain, part=part), plain)
+    return call.made(Dense(units=units, bias=bias), plain, part=part)
 
 
 def _einsum_dense(call: LayerCall) -> Tensor:
@@ -41,15 +53,15 @@ def _einsum_dense(call: LayerCall) -> Tensor:
     rows = first[: len(first) - len(inner)]
     is_product = bool(arrow and comma) and kernel == "".join((*inner, *made)) and first == "".join((*rows, *inner))
     if not is_product or output != "".join((*rows, *made)) or not inner or not made or len(rows) < 1:
-        raise NotTranslatedError(f"its equation {equation!r} is not a product over the last axes")
+        decline(f"its equation {equation!r} is not a product over the last axes")
     shape = call.required("output_shape")
     extents = list(shape) if isinstance(shape, list | tuple) else [shape]
     units = tuple(extents[len(extents) - len(made) :])
     if len(units) != len(made) or not all(isinstance(size, int) for size in units):
-        raise NotTranslatedError(f"its output_shape={shape} must say the axes {', '.join(made)}")
+        decline(f"its output_shape={shape} must say the axes {', '.join(made)}")
     bias = call.get("bias_axes")
     if bias is not None and sorted(bias) != sorted(made):
-        raise NotTranslatedError(f"its bias has the axes {bias!r}, not those that the product makes")
+        decline(f"its bias has the axes {bias!r}, not those that the product makes")
     leading = plain.shape[: len(plain.shape) - len(inner)]
     features = math.prod(plain.shape[len(leading) :])
     flat = call.reshaped(plain, (*leading, features), "flat") if len(inner) > 1 else plain
@@ -77,7 +89,7 @@ def joined(call: LayerCall, function: str, tensors: Sequence[Tensor]) -> Tensor:
     """Return a function of all elements, two tensors at a time."""
     shapes = {tuple(call.assembly.shape(tensor.source)) for tensor in tensors}
     if function == "add" and len(shapes) == 1:
-        return call.like(call.add(Add(), *tensors), tensors[0])
+        return call.made(Add(), *tensors)
     so_far = tensors[0]
     for place, tensor in enumerate(tensors[1:]):
         part = f"{function}_{place}" if place else ""
@@ -104,7 +116,7 @@ def _concatenated(call: LayerCall) -> Tensor:
     axis = tensors[0].batched_axis(call.get("axis", -1))
     if len(tensors) == 1:
         return tensors[0]
-    return call.like(call.add(Concat(axis=axis), *tensors), tensors[0])
+    return call.made(Concat(axis=axis), *tensors)
 
 
 def _dotted(call: LayerCall) -> Tensor:
@@ -113,7 +125,7 @@ def _dotted(call: LayerCall) -> Tensor:
     axes = (stated, stated) if isinstance(stated, int) else tuple(stated)
     tensors = [call.plain(tensor) for tensor in call.tensors]
     if len(tensors) != len(axes) or any(len(tensor.shape) > len(("rows", "columns")) for tensor in tensors):
-        raise NotTranslatedError(f"it multiplies other than two matrices or vectors, along axes {axes}")
+        decline(f"it multiplies other than two matrices or vectors, along axes {axes}")
     places = [tensor.batched_axis(axis) for tensor, axis in zip(tensors, axes, strict=True)]
     if call.get("normalize", False):
         pairs = zip(tensors, places, ("first_", "second_"), strict=True)
@@ -153,19 +165,19 @@ def filled(target: Sequence[int], shape: Shape) -> tuple[int, ...]:
 def _permuted(call: LayerCall) -> Tensor:
     plain = call.plain(call.first)
     axes = tuple(range(len(plain.rows))) + tuple(plain.axis(axis - 1) for axis in call.required("dims"))
-    return call.like(call.add(Transpose(axes=axes), plain), plain)
+    return call.made(Transpose(axes=axes), plain)
 
 
 def _repeated(call: LayerCall) -> Tensor:
     plain = call.plain(call.first)
     layer = Rearrange(shape=(*plain.rows, call.count("n"), *plain.shape))
-    return call.like(call.add(layer, plain), plain)
+    return call.made(layer, plain)
 
 
 def scalar_parameter(call: LayerCall, tensor: Tensor, part: str) -> Tensor:
     """Return a tensor multiplied by one trained number."""
     held = Tensor(source=call.add(Parameter(shape=(1,)), part=part), shape=(1,))
-    return call.like(call.add(Binary(function="multiply"), tensor, held, part=f"{part}_multiply"), tensor)
+    return call.made(Binary(function="multiply"), tensor, held, part=f"{part}_multiply")
 
 
 def stated_axes(value: Any) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perfmodel import layers
-from perfmodel.importers.assembly import NotTranslatedError, Tensor
+from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.importers.keras.pointwise import activated, vector_along, with_vector
 from perfmodel.layers import (
@@ -178,7 +178,7 @@ INTERPOLATIONS: Final = {
 def _mode(call: LayerCall) -> str:
     stated = call.get("interpolation", "nearest" if call.class_name.startswith("Up") else "bilinear")
     if stated not in INTERPOLATIONS:
-        raise NotTranslatedError(f"its interpolation {stated!r} is not known")
+        decline(f"its interpolation {stated!r} is not known")
     return INTERPOLATIONS[stated]
 
 
@@ -189,7 +189,7 @@ def _enlarged(call: LayerCall) -> Tensor:
 
 def _resized(call: LayerCall) -> Tensor:
     if call.get("crop_to_aspect_ratio") or call.get("pad_to_aspect_ratio"):
-        raise NotTranslatedError("it keeps the aspect ratio")
+        decline("it keeps the aspect ratio")
     size = (call.count("height"), call.count("width"))
     return call.over_maps(Upsample(output_size=size, mode=_mode(call)), call.first)
 
@@ -229,7 +229,7 @@ def _last_axes(call: LayerCall) -> int:
     axes = tuple(stated) if isinstance(stated, list | tuple) else (stated,)
     places = sorted(axis - 1 if axis > 0 else axis + len(call.first.shape) for axis in axes)
     if places != list(range(len(call.first.shape) - len(places), len(call.first.shape))):
-        raise NotTranslatedError(f"its norm is over axes {axes}, which are not the last")
+        decline(f"its norm is over axes {axes}, which are not the last")
     return len(places)
 
 
@@ -251,7 +251,7 @@ def _group_norm(call: LayerCall) -> Tensor:
     is_last = call.get("axis", -1) in (-1, len(call.first.shape))
     ordered = call.assembly.turned(call.first) if is_last else call.plain(call.first)
     if ordered.rows or (not is_last and call.get("axis") != 1):
-        raise NotTranslatedError("its channels are neither the first nor the last axis")
+        decline("its channels are neither the first nor the last axis")
     channels = call.assembly.shape(ordered.source)[0]
     groups = call.count("groups", 32)
     scale, shift = _vectors(call)
@@ -271,7 +271,7 @@ def unit_length(call: LayerCall, tensor: Tensor, places: tuple[int, ...], part: 
     """Return a tensor divided by its length along axes of the graph."""
     lengths = call.add(Reduction(function="norm", axes=places, keep_axes=True), tensor, part=f"{part}length")
     length = Tensor(source=lengths, shape=())
-    return call.like(call.add(layers.Binary(function="divide"), tensor, length, part=f"{part}divide"), tensor)
+    return call.made(layers.Binary(function="divide"), tensor, length, part=f"{part}divide")
 
 
 def _repeated(call: LayerCall) -> Tensor:

@@ -9,14 +9,7 @@ from warnings import warn
 
 from perfmodel.errors import ArgumentError, PrecisionWarning, SpecError, check_known
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.assembly import (
-    TRANSLATION_FAULTS,
-    Assembly,
-    NotTranslatedError,
-    Tensor,
-    Weights,
-    warn_of_holes,
-)
+from perfmodel.importers.assembly import TRANSLATION_FAULTS, Assembly, Tensor, Weights, decline, warn_of_holes
 from perfmodel.importers.keras.archive import Document, LayerFacts, read_document
 from perfmodel.importers.keras.call import LAST, LayerCall, Result
 from perfmodel.importers.keras.configuration import (
@@ -230,28 +223,28 @@ class _Walk:
         record = place.record
         if record.model is not None:
             if len(call.tensors) != len(record.model.inputs):
-                raise NotTranslatedError(f"it is called with {len(call.tensors)} tensors")
+                decline(f"it is called with {len(call.tensors)} tensors")
             outputs = self.run(record.model, call.tensors, path=f"{place.path}.", is_trained=place.is_trained)
             return tuple(outputs)
         if record.class_name == "TimeDistributed" and record.is_builtin:
             return self._over_time(place, call)
         translator = translator_of(record)
         if translator is None:
-            raise NotTranslatedError(_why_unknown(record))
+            decline(_why_unknown(record))
         return translator(call)
 
     def _over_time(self, place: _Place, call: LayerCall) -> Result:
         """Return the results of a layer that is called for every step of a sequence."""
         plain = call.plain(call.first)
         if plain.rows or len(plain.shape) < 2:
-            raise NotTranslatedError("it runs over the steps of steps")
+            decline("it runs over the steps of steps")
         inner = wrapped_layer(place.record, where=self._document.where)
         step = Tensor(source=plain.source, shape=plain.shape[1:], rows=plain.shape[:1])
         within = call.of(inner.config, class_name=inner.class_name, tensors=(step,), arguments=(step,), options={})
         made = self._translated(_Place(inner, place.path, call.is_trained and inner.is_trained), within)
         (tensor,) = _as_tuple(made)
         if tensor is None or not tensor.rows:
-            raise NotTranslatedError(f"its layer {inner.class_name!r} does not keep the steps apart")
+            decline(f"its layer {inner.class_name!r} does not keep the steps apart")
         ordered = self._assembly.plain(tensor)
         return Tensor(source=ordered.source, shape=(*ordered.rows, *ordered.shape))
 
@@ -279,8 +272,9 @@ class _Walk:
                 raise SpecError(self._document.where, [f"layer {place.path!r} reads nothing and has no known shape"])
             return tuple(call.first.shape)
         like = call.first.shape if call.tensors and len(call.first.shape) == len(shape) else (None,) * len(shape)
-        filled = tuple(size if size is not None else other for size, other in zip(shape, like, strict=True))
-        if None in filled or not all(isinstance(size, int) for size in filled):
+        pairs = zip(shape, like, strict=True)
+        filled = tuple(int(known) for size, other in pairs if (known := other if size is None else size) is not None)
+        if len(filled) < len(shape):
             problem = f"layer {place.path!r} ({place.record.class_name}) has a result of unknown shape {tuple(shape)}"
             raise SpecError(self._document.where, [problem])
         return filled
@@ -352,7 +346,8 @@ def _input_shapes(document: Document, model: ModelRecord, given: Any) -> dict[st
         if name in given:
             shape = checked_shape(name, tuple(given[name]))
             fits = extents is None or (
-                len(extents) == len(shape) and all(size in (None, asked) for size, asked in zip(extents, shape, strict=True))
+                len(extents) == len(shape)
+                and all(size in (None, asked) for size, asked in zip(extents, shape, strict=True))
             )
             if not fits:
                 raise ArgumentError("input_shapes", given, f"of {name!r} a shape that fits its own, {extents}")
@@ -373,7 +368,11 @@ def _warn_of_precision(document: Document, model: ModelRecord) -> None:
     for record in _all_layers(model):
         stated = record.config.get("dtype")
         policy = stated.get("config", {}).get("name") if isinstance(stated, Mapping) else stated
-        if isinstance(policy, str) and policy in MIXED_POLICIES and record.class_name not in (INPUT_CLASS, *MODEL_CLASSES):
+        if (
+            isinstance(policy, str)
+            and policy in MIXED_POLICIES
+            and record.class_name not in (INPUT_CLASS, *MODEL_CLASSES)
+        ):
             message = (
                 f"{document.where}: its policy is {policy}, but a graph has no data type: predict it with "
                 f"dtype={MIXED_POLICIES[policy]!r}"

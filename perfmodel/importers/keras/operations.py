@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from perfmodel.importers.assembly import NotTranslatedError, Tensor
+from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.importers.keras.dense import filled, joined, stated_axes, together
 from perfmodel.importers.keras.pointwise import ALONG_AXIS, ELEMENTWISE
@@ -39,7 +39,10 @@ OF_TWO: Final[Mapping[str, str]] = {
 }
 """Operation -> function of two elements."""
 OF_ONE: Final[Mapping[str, str]] = {
-    **{name: name.lower() for name in ("Exp", "Expm1", "Log", "Log1p", "Log2", "Sqrt", "Rsqrt", "Square", "Sign", "Erf")},
+    **{
+        name: name.lower()
+        for name in ("Exp", "Expm1", "Log", "Log1p", "Log2", "Sqrt", "Rsqrt", "Square", "Sign", "Erf")
+    },
     "Absolute": "absolute",
     "Negative": "negative",
     "Reciprocal": "reciprocal",
@@ -111,38 +114,38 @@ def _along_axis(call: LayerCall) -> Tensor:
     kind = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Glu": "glu"}[call.class_name]
     axis = argument(call, 1, "axis", -1)
     layer = ALONG_AXIS[kind](axis=call.first.batched_axis(axis))
-    return call.like(call.add(layer, call.first), call.first)
+    return call.made(layer, call.first)
 
 
 def _reduced(call: LayerCall) -> Tensor:
     axis, keeps = argument(call, 1, "axis"), bool(argument(call, 9, "keepdims", default=False))
     if axis is None:
-        raise NotTranslatedError("it reduces the samples too")
+        decline("it reduces the samples too")
     tensor = call.plain(call.first)
     axes = tuple(tensor.batched_axis(place) for place in stated_axes(axis))
     layer = Reduction(function=REDUCTIONS[call.class_name], axes=axes, keep_axes=keeps)
-    return call.like(call.add(layer, tensor), tensor)
+    return call.made(layer, tensor)
 
 
 def _product(call: LayerCall) -> Tensor:
     tensors = [call.plain(tensor) for tensor in call.tensors]
-    return call.like(call.add(MatMul(), *tensors), tensors[0])
+    return call.made(MatMul(), *tensors)
 
 
 def _reshaped(call: LayerCall) -> Tensor:
     target = argument(call, 1, "newshape")
     batch, *rest = argument(call, 1, "shape") if target is None else target
     if batch not in (None, -1):
-        raise NotTranslatedError(f"it writes the number of samples into its shape ({batch})")
+        decline(f"it writes the number of samples into its shape ({batch})")
     return call.reshaped(call.first, filled(rest, call.first.shape))
 
 
 def _transposed(call: LayerCall) -> Tensor:
     axes = argument(call, 1, "axes")
     if axes is None or axes[0] != 0:
-        raise NotTranslatedError("it moves the axis of the samples")
+        decline("it moves the axis of the samples")
     plain = call.plain(call.first)
-    return call.like(call.add(Transpose(axes=tuple(axis - 1 for axis in axes[1:])), plain), plain)
+    return call.made(Transpose(axes=tuple(axis - 1 for axis in axes[1:])), plain)
 
 
 def _swapped(call: LayerCall) -> Tensor:
@@ -150,7 +153,7 @@ def _swapped(call: LayerCall) -> Tensor:
     first, second = (plain.batched_axis(argument(call, place, f"axis{place}")) for place in (1, 2))
     axes = list(range(len(plain.shape)))
     axes[first], axes[second] = second, first
-    return call.like(call.add(Transpose(axes=tuple(axes)), plain), plain)
+    return call.made(Transpose(axes=tuple(axes)), plain)
 
 
 def _expanded(call: LayerCall) -> Tensor:
@@ -158,7 +161,7 @@ def _expanded(call: LayerCall) -> Tensor:
     shape = list(call.first.shape)
     place = axis - 1 if axis > 0 else len(shape) + 1 + axis
     if axis == 0 or place < 0:
-        raise NotTranslatedError("it adds an axis before the samples")
+        decline("it adds an axis before the samples")
     return call.reshaped(call.first, (*shape[:place], 1, *shape[place:]))
 
 
@@ -177,8 +180,8 @@ def _concatenated(call: LayerCall) -> Tensor:
     if call.class_name == "Stack":
         tensors = tuple(map(call.plain, tensors))
         place = axis - 1 if axis > 0 else len(tensors[0].shape) + 1 + axis
-        return call.like(call.add(Concat(axis=place, new_axis=True), *tensors), tensors[0])
-    return call.like(call.add(Concat(axis=tensors[0].batched_axis(axis)), *tensors), tensors[0])
+        return call.made(Concat(axis=place, new_axis=True), *tensors)
+    return call.made(Concat(axis=tensors[0].batched_axis(axis)), *tensors)
 
 
 def _part(call: LayerCall) -> Tensor:
@@ -187,19 +190,19 @@ def _part(call: LayerCall) -> Tensor:
     stated = argument(call, 1, "key")
     keys = list(stated) if isinstance(stated, tuple) else [stated]
     if not keys or keys[0] != slice(None) or any(not isinstance(key, slice | int) for key in keys):
-        raise NotTranslatedError("it takes a part of the samples, or parts that other tensors name")
+        decline("it takes a part of the samples, or parts that other tensors name")
     extents = [
         None if isinstance(key, int) else len(range(*key.indices(size)))
         for key, size in zip(keys[1:], plain.shape, strict=False)
     ]
     shape = (*(size for size in extents if size is not None), *plain.shape[len(extents) :])
-    return call.like(call.add(Slice(shape=shape), plain), plain)
+    return call.made(Slice(shape=shape), plain)
 
 
 def _broadcast(call: LayerCall) -> Tensor:
     _, *shape = argument(call, 1, "shape")
     plain = call.plain(call.first)
-    return call.like(call.add(Expand(shape=tuple(shape)), plain), plain)
+    return call.made(Expand(shape=tuple(shape)), plain)
 
 
 def _cast(call: LayerCall) -> Tensor:

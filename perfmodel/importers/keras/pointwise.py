@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from perfmodel.importers.assembly import NotTranslatedError, Tensor
+from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.layers import (
     GELU,
@@ -56,7 +56,7 @@ ELEMENTWISE: Final[Mapping[str, Callable[[], Layer]]] = {
     "square": _unary("square"),
 }
 """Activation -> its layer; those of one formula with other constants cost the same."""
-ALONG_AXIS: Final = {"softmax": Softmax, "log_softmax": LogSoftmax, "glu": GLU}
+ALONG_AXIS: Final[Mapping[str, Callable[..., Layer]]] = {"softmax": Softmax, "log_softmax": LogSoftmax, "glu": GLU}
 """Activation that works along the last axis -> its layer."""
 IDENTITY: Final = (None, "", "linear", "identity")
 
@@ -88,8 +88,8 @@ def activated(call: LayerCall, tensor: Tensor, stated: Any, part: str = "activat
         return call.each(ELEMENTWISE[name](), tensor, part)
     if name in ALONG_AXIS:
         layer = ALONG_AXIS[name](axis=tensor.axis(-1))
-        return call.like(call.add(layer, tensor, part=part), tensor)
-    raise NotTranslatedError(f"its activation {name!r} is not known")
+        return call.made(layer, tensor, part=part)
+    return call.opaque(tensor, str(name), part, reason="no layer translates the activation")
 
 
 def _activation(call: LayerCall) -> Tensor:
@@ -109,7 +109,7 @@ def _softmax(call: LayerCall) -> Tensor:
     axis = call.get("axis", -1)
     axes = tuple(axis) if isinstance(axis, list | tuple) else (axis,)
     if len(axes) > 1:
-        raise NotTranslatedError(f"its softmax is over several axes {axes}")
+        decline(f"its softmax is over several axes {axes}")
     return call.each(Softmax(axis=call.first.batched_axis(axes[0])), call.first)
 
 
@@ -142,7 +142,7 @@ def _layer_scale(call: LayerCall) -> Tensor:
 def _added_scaled(call: LayerCall) -> Tensor:
     """Add the second tensor times a number to the first, as the residual units of Inception-ResNet do."""
     first, second = map(call.assembly.turned if call.first.is_turned else call.plain, call.tensors)
-    return call.like(call.add(Binary(function="add_scaled"), first, second), first)
+    return call.made(Binary(function="add_scaled"), first, second)
 
 
 def _rescaled(call: LayerCall) -> Tensor:

@@ -26,6 +26,8 @@ def translator_of(record: LayerRecord) -> Translator | None:
         return None
     if record.module.startswith(operations.MODULES):
         return operations.TRANSLATORS.get(record.class_name)
+    if not record.module and "trainable" not in record.config:  # an operation, where the module is not said (HDF5)
+        return operations.TRANSLATORS.get(record.class_name) or LAYERS.get(record.class_name)
     if record.module.startswith(APPLICATIONS):
         return pointwise.APPLICATION_TRANSLATORS.get(record.class_name)
     return LAYERS.get(record.class_name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from perfmodel.importers.assembly import NotTranslatedError, Tensor
+from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.keras.call import LayerCall, Result, Translator
 from perfmodel.importers.keras.dense import joined, projected, scalar_parameter
 from perfmodel.importers.keras.pointwise import activation_name
@@ -45,7 +45,7 @@ def _cell_of(class_name: str, config: Mapping[str, Any]) -> tuple[str, Mapping[s
         cell = config.get("cell") or {}
         class_name, config = str(cell.get("class_name")), cell.get("config") or {}
     if class_name not in CELLS:
-        raise NotTranslatedError(f"its cell {class_name!r} is not known")
+        decline(f"its cell {class_name!r} is not known")
     return CELLS[class_name], config
 
 
@@ -70,7 +70,7 @@ def _recurrent(call: LayerCall) -> Result:
     sequences = bool(call.get("return_sequences", False))
     layer, kind, sequence = _recurrence(call, bidirectional=False, return_sequences=sequences)
     states = tuple(map(call.plain, call.tensors[1:]))[: STATES[kind]]
-    output = call.like(call.add(layer, sequence, *states), sequence)
+    output = call.made(layer, sequence, *states)
     if not call.get("return_state", False):
         return output
     return (output, *_states(call, output, STATES[kind], first=1))
@@ -93,20 +93,18 @@ def _bidirectional(call: LayerCall) -> Result:
     config = inner["config"]
     backward = (call.get("backward_layer") or inner)["config"]
     if backward.get("units") != config.get("units") or call.get("return_state", config.get("return_state")):
-        raise NotTranslatedError("its directions differ, or their states are results")
+        decline("its directions differ, or their states are results")
     sequences = bool(config.get("return_sequences", False))
     within = call.of(config, class_name=str(inner["class_name"]))
     layer, _, sequence = _recurrence(within, bidirectional=True, return_sequences=sequences)
     if len(call.tensors) > 1:
-        raise NotTranslatedError("states before the first step are given")
-    both = call.like(call.add(layer, sequence), sequence)
+        decline("states before the first step are given")
+    both = call.made(layer, sequence)
     mode = call.config.get("merge_mode", "concat")
     if mode == "concat":
         return both
     half = (*both.rows, *both.shape[:-1], both.shape[-1] // 2)
-    halves = [
-        call.like(call.add(Slice(shape=half, is_joined=True), both, part=part), both) for part in ("forward", "backward")
-    ]
+    halves = [call.made(Slice(shape=half, is_joined=True), both, part=part) for part in ("forward", "backward")]
     if mode is None:
         return tuple(halves)
     function = {"sum": "add", "ave": "add", "mul": "multiply"}[mode]
@@ -125,13 +123,13 @@ def _heads(call: LayerCall, *, heads: int, key_heads: int, head_size: int, value
     query = _named_or_placed(call, 0, "query")
     value = _named_or_placed(call, 1, "value")
     if query is None or value is None:
-        raise NotTranslatedError("it has no query or no value")
+        decline("it has no query or no value")
     key = _named_or_placed(call, 2, "key") or value
     mask = call.options.get("attention_mask")
     if any(len(tensor.shape) != len(("steps", "features")) for tensor in (query, key, value)):
-        raise NotTranslatedError("its inputs are not (steps, features)")
+        decline("its inputs are not (steps, features)")
     if call.options.get("return_attention_scores") or call.get("use_gate", False):
-        raise NotTranslatedError("it returns its scores, or gates its values")
+        decline("it returns its scores, or gates its values")
     bias, dropout = bool(call.get("use_bias", True)), float(call.get("dropout", 0.0))
     parts = [
         projected(call, tensor, units, bias=bias, part=part)
@@ -170,7 +168,7 @@ def _grouped(call: LayerCall) -> Result:
 def _attended(call: LayerCall) -> Result:
     """Plan the attention of a query to values without projections."""
     if call.get("score_mode", "dot") != "dot" or call.options.get("return_attention_scores"):
-        raise NotTranslatedError("its scores are not those of products, or are a result")
+        decline("its scores are not those of products, or are a result")
     query, value, *rest = map(call.plain, call.tensors[:3])
     key = rest[0] if rest else value
     query = scalar_parameter(call, query, "scale") if call.get("use_scale", False) else query
@@ -178,7 +176,7 @@ def _attended(call: LayerCall) -> Result:
     layer = ScaledDotProductAttention(
         heads=1, causal=bool(call.options.get("use_causal_mask", False)), dropout=dropout, scores="materialised"
     )
-    return call.like(call.add(layer, query, key, value), query)
+    return call.made(layer, query, key, value)
 
 
 TRANSLATORS: Final[Mapping[str, Translator]] = {
