@@ -1,4 +1,4 @@
-"""``pm.from_keras`` against Keras itself: parameters, shapes, and products by torch's counter; and files that are bad."""
+"""``pm.from_keras`` against Keras itself: parameters, shapes, and products by torch's counter; and bad files."""
 
 import json
 import math
@@ -68,7 +68,7 @@ def inputs_of(model, shapes=None):
 
 
 def counted(model, shapes=None):
-    """Products of a forward pass of two samples by torch's counter; of attention by the products that it consists of."""
+    """Products of a forward pass of two samples by torch's counter, with attention as products."""
     with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         model(inputs_of(model, shapes) if len(model.inputs) > 1 else inputs_of(model, shapes)[0])
     return counter.get_total_flops()
@@ -497,7 +497,7 @@ class TestBadFiles:
             def call(self, x):
                 return x
 
-        with pytest.raises((ArgumentError, SpecError), match="subclassed|configuration"):
+        with pytest.raises((ArgumentError, SpecError), match=r"subclassed|configuration"):
             pm.from_keras(Mine())
 
 
