@@ -26,7 +26,15 @@ def decline(reason: str) -> NoReturn:
     raise NotTranslatedError(reason)
 
 
-TRANSLATION_FAULTS: Final = (NotTranslatedError, PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
+TRANSLATION_FAULTS: Final = (
+    NotTranslatedError,
+    PerfmodelError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 """Errors by which a translator declines a layer of a configuration."""
 
 

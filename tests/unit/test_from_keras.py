@@ -25,7 +25,7 @@ from keras.src.legacy.saving import legacy_h5_format
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, OpaqueLayerWarning, PrecisionWarning, SpecError, UnknownNameError
-from perfmodel.importers.keras import archive
+from perfmodel.importers import archives
 
 # of Keras 3.15 with numpy 2.4, when a model is saved
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -406,7 +406,7 @@ class TestBadFiles:
         self.refused(archived("a.keras", **{"config.json": b" " * 30_000_000}), "times what it has compressed")
         whole = SMALL.encode() + b" " * 40_000
         path = archived("b.keras", **{"config.json": whole})
-        monkeypatch.setattr(archive, "MOST_CONFIG_BYTES", 20_000)
+        monkeypatch.setattr(archives, "MOST_CONFIG_BYTES", 20_000)
         self.refused(path, "must have at most 20,000 B")
         content = bytearray(path_bytes(path))
         size = struct.pack("<L", len(whole))
@@ -417,7 +417,7 @@ class TestBadFiles:
         self.refused("c.keras", "must have at most 20,000 B|damaged|truncated")
 
     def test_many_members(self, monkeypatch):
-        monkeypatch.setattr(archive, "MOST_MEMBERS", 3)
+        monkeypatch.setattr(archives, "MOST_MEMBERS", 3)
         path = archived("a.keras", **{"config.json": SMALL, **{str(index): "" for index in range(3)}})
         self.refused(path, "has 4 members: must have at most 3")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, SpecError
+from perfmodel.importers.archives import JSON_TEXT, MOST_CONFIG_BYTES, ZIP_SIGNATURE, parsed, text_in_zip
 from perfmodel.importers.assembly import NotTranslatedError, decline
-from perfmodel.importers.keras.archive import MOST_CONFIG_BYTES, ZIP_SIGNATURE, parsed, text_in_zip
 
 CONFIG_MEMBER: Final = "configuration.json"
 """The configuration in a saved model."""
@@ -102,7 +102,7 @@ def entry_of(value: Any) -> Entry:
 def read_network(path_or_text: str | Path) -> NetworkRecord:
     """Read the configuration in a file, a saved model or a text."""
     if isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{"):
-        return network_of(parsed("JSON text", path_or_text), where="JSON text")
+        return network_of(parsed(JSON_TEXT, path_or_text), where=JSON_TEXT)
     if not isinstance(path_or_text, str | Path) or not str(path_or_text):
         raise ArgumentError("path_or_text", path_or_text, "the path of a JSON file or a saved model, or a JSON text")
     path = Path(path_or_text).expanduser()

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, SpecError, check_known
 from perfmodel.graph import LayerGraph
+from perfmodel.importers.archives import JSON_TEXT
 from perfmodel.importers.assembly import TRANSLATION_FAULTS, Assembly, Tensor, Weights, warn_of_holes
 from perfmodel.importers.configured import ConfiguredLayer
 from perfmodel.importers.deeplearning4j import layers, vertices
@@ -39,7 +40,7 @@ def from_deeplearning4j(
         Sample shapes of the inputs where the configuration does not say them: images as (channels, height, width),
         sequences as (steps, features); a single shape for the only input. [1]
     name : str or None
-        Name of the graph; None for the file's name without its suffix. [-]
+        Name of the graph; None for the file's name without its suffix, ``network`` for a text. [-]
 
     Returns
     -------
@@ -82,8 +83,8 @@ def from_deeplearning4j(
         check_text("name", name)
     network = read_network(path_or_text)
     shapes = _input_shapes(network, input_shapes)
-    is_text = network.where != str(path_or_text) and network.where == "JSON text"
-    assembly = Assembly(name or ("network" if is_text else Path(network.where).stem), inputs=shapes)
+    of_file = "network" if network.where == JSON_TEXT else Path(network.where).stem
+    assembly = Assembly(name or of_file, inputs=shapes)
     walk = _Walk(network, assembly, {name: Tensor(source=name, shape=shape) for name, shape in shapes.items()})
     for tensor in dict.fromkeys(walk.run()):
         assembly.ended(tensor)
@@ -205,18 +206,17 @@ def _stated_shape(network: NetworkRecord, name: str) -> Shape | None:
             continue
         fields = vertex.entry.fields
         if vertex.before is not None and vertex.before.class_name == "FeedForwardToCnnPreProcessor":
-            sizes = tuple(int(vertex.before.fields.get(field) or 0) for field in IMAGE_FIELDS)
+            sizes = tuple(_count(vertex.before.fields.get(field)) for field in IMAGE_FIELDS)
             return sizes if all(sizes) else None
-        features = fields.get("nin")
-        if (
-            vertex.before is None
-            and vertex.entry.class_name in OF_VECTORS
-            and isinstance(features, int)
-            and features > 0
-        ):
-            return (features,)
+        if vertex.before is None and vertex.entry.class_name in OF_VECTORS and _count(fields.get("nin")):
+            return (_count(fields["nin"]),)
         if vertex.entry.class_name == "EmbeddingLayer":
             return (1,)
-        if vertex.entry.class_name == "EmbeddingSequenceLayer" and int(fields.get("inputLength") or 0) > 0:
-            return (int(fields["inputLength"]),)
+        if vertex.entry.class_name == "EmbeddingSequenceLayer" and _count(fields.get("inputLength")):
+            return (_count(fields["inputLength"]),)
     return None
+
+
+def _count(value: Any) -> int:
+    """Return a whole number above zero as it is, anything else as zero [1]."""
+    return value if type(value) is int and value > 0 else 0

@@ -26,6 +26,15 @@ class Reference:
     index: int
     shape: tuple[int | None, ...] | None = None
 
+    @classmethod
+    def of(cls, layer: Any, call: Any, index: Any, shape: Any = None) -> Reference:
+        """Return a tensor as a configuration names it; raise ValueError where that is no name."""
+        if not isinstance(layer, str) or type(call) is not int or type(index) is not int:
+            raise ValueError([layer, call, index])
+        extents = shape if isinstance(shape, list) else []
+        is_shape = bool(extents) and all(size is None or type(size) is int for size in extents)
+        return cls(layer, call, index, tuple(extents[1:]) if is_shape else None)
+
     @property
     def key(self) -> tuple[str, int, int]:
         """What identifies it within its model."""
@@ -99,7 +108,8 @@ def model_of(content: Mapping[str, Any], *, where: str, depth: int = 0) -> Model
     class_name, config = content.get("class_name"), content.get("config")
     if isinstance(config, list):  # of a sequential model, before Keras 2.2.3
         config = {"layers": config}
-    if class_name not in MODEL_CLASSES or not isinstance(config, Mapping) or not isinstance(config.get("layers"), list):
+    is_known = isinstance(class_name, str) and class_name in MODEL_CLASSES
+    if not is_known or not isinstance(config, Mapping) or not isinstance(config.get("layers"), list):
         kinds = " or ".join(name for name in MODEL_CLASSES if name != "Model")
         problem = (
             f"class_name={class_name!r}: must be {kinds}, with its layers (a subclassed model has no graph of them)"
@@ -107,9 +117,9 @@ def model_of(content: Mapping[str, Any], *, where: str, depth: int = 0) -> Model
         raise SpecError(where, [problem])
     try:
         layers = [_layer(entry, where=where, depth=depth) for entry in config["layers"]]
-        make = _functional if MODEL_CLASSES[class_name] == "functional" else _sequential
+        make = _functional if MODEL_CLASSES[str(class_name)] == "functional" else _sequential
         return make(config, layers, content)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
         if isinstance(error, SpecError):
             raise
         problem = f"model {config.get('name')!r}: its configuration is malformed ({type(error).__name__}: {error})"
@@ -120,12 +130,13 @@ def _layer(entry: Mapping[str, Any], *, where: str, depth: int) -> LayerRecord:
     """Return one entry of a model's list of layers."""
     config = entry["config"]
     name = entry.get("name") or (config.get("name") if isinstance(config, Mapping) else None) or entry["class_name"]
-    is_model = entry["class_name"] in MODEL_CLASSES and isinstance(config, Mapping | list)
+    class_name = str(entry["class_name"])
+    is_model = class_name in MODEL_CLASSES and isinstance(config, Mapping | list)
     has_layers = is_model and (isinstance(config, list) or isinstance(config.get("layers"), list))
     registered = entry.get("registered_name") or ""
     return LayerRecord(
         name=str(name),
-        class_name=str(entry["class_name"]),
+        class_name=class_name,
         module=registered if ">" in registered else str(entry.get("module") or ""),
         config=config if isinstance(config, Mapping) else {},
         build_shape=(entry.get("build_config") or {}).get("input_shape"),
@@ -136,7 +147,10 @@ def _layer(entry: Mapping[str, Any], *, where: str, depth: int) -> LayerRecord:
 
 def wrapped_layer(record: LayerRecord, *, where: str) -> LayerRecord:
     """Return the layer that a wrapper such as ``TimeDistributed`` calls."""
-    return _layer(record.config["layer"], where=where, depth=0)
+    inner = record.config.get("layer")
+    if not isinstance(inner, Mapping) or not isinstance(inner.get("config"), Mapping):
+        raise SpecError(where, [f"layer {record.name!r} must say the layer that it calls, with its config"])
+    return _layer(inner, where=where, depth=0)
 
 
 def _call(node: Any) -> CallRecord:
@@ -145,7 +159,7 @@ def _call(node: Any) -> CallRecord:
         options = {name: _argument(value) for name, value in (node.get("kwargs") or {}).items()}
         return CallRecord(tuple(map(_argument, node.get("args") or ())), options)
     entries = [node] if node and isinstance(node[0], str) else list(node)
-    references = tuple(Reference(entry[0], entry[1], entry[2]) for entry in entries)
+    references = tuple(Reference.of(*entry[:3]) for entry in entries)
     stated = next((entry[3] for entry in entries if len(entry) > 3 and isinstance(entry[3], Mapping)), {})
     options = {name: _argument_of_keras2(value) for name, value in stated.items()}
     return CallRecord(references if len(references) == 1 else (references,), options)
@@ -173,8 +187,7 @@ def _argument(value: Any) -> Any:
 
 def _tensor(config: Mapping[str, Any]) -> Reference:
     layer, call, index = config["keras_history"]
-    shape = config.get("shape")
-    return Reference(layer, call, index, None if shape is None else tuple(shape[1:]))
+    return Reference.of(layer, call, index, config.get("shape"))
 
 
 SPECIAL_ARGUMENTS: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -202,8 +215,10 @@ def _ends(value: Any) -> Iterator[Reference]:
     if isinstance(value, Mapping):
         for part in value.values():
             yield from _ends(part)
+    elif not isinstance(value, list):
+        raise TypeError(value)
     elif len(value) == 3 and isinstance(value[0], str) and not isinstance(value[1], str):
-        yield Reference(value[0], int(value[1]), int(value[2]))
+        yield Reference.of(*value)
     else:
         for part in value:
             yield from _ends(part)
@@ -224,8 +239,7 @@ def _sequential(config: Mapping[str, Any], layers: Sequence[LayerRecord], conten
         record = _with_call(layer, CallRecord((before,), {}))
         chain.append(record)
         after = rest[place + 1].build_shape if place + 1 < len(rest) else None
-        is_shape = isinstance(after, list) and all(size is None or isinstance(size, int) for size in after)
-        before = Reference(layer.name, 0, 0, tuple(after[1:]) if isinstance(after, list) and is_shape else None)
+        before = Reference.of(layer.name, 0, 0, after)
     return ModelRecord(
         name=str(config.get("name") or "sequential"),
         layers=tuple(chain),

@@ -10,7 +10,6 @@ from warnings import warn
 from perfmodel.errors import ArgumentError, PrecisionWarning, SpecError, check_known
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.assembly import TRANSLATION_FAULTS, Assembly, Tensor, Weights, decline, warn_of_holes
-from perfmodel.importers.keras.archive import Document, LayerFacts, read_document
 from perfmodel.importers.keras.call import LAST, LayerCall, Result
 from perfmodel.importers.keras.configuration import (
     INPUT_CLASS,
@@ -22,6 +21,7 @@ from perfmodel.importers.keras.configuration import (
     model_of,
     wrapped_layer,
 )
+from perfmodel.importers.keras.document import Document, LayerFacts, read_document
 from perfmodel.importers.keras.registry import translator_of
 from perfmodel.layers import Shape
 from perfmodel.layers.checks import check_text, checked_shape
@@ -367,7 +367,8 @@ def _warn_of_precision(document: Document, model: ModelRecord) -> None:
     """Warn of a model whose layers compute in half precision: a graph has no data type."""
     for record in _all_layers(model):
         stated = record.config.get("dtype")
-        policy = stated.get("config", {}).get("name") if isinstance(stated, Mapping) else stated
+        inner = stated.get("config") if isinstance(stated, Mapping) else None
+        policy = inner.get("name") if isinstance(inner, Mapping) else stated
         if (
             isinstance(policy, str)
             and policy in MIXED_POLICIES

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, MissingPackageError, SpecError
+from perfmodel.importers.archives import JSON_TEXT, MOST_CONFIG_BYTES, ZIP_SIGNATURE, parsed, text_in_zip
 from perfmodel.importers.assembly import Weight
 
 CONFIG_MEMBER: Final = "config.json"
 """The configuration in a ``.keras`` archive."""
 H5_ATTRIBUTE: Final = "model_config"
 """The configuration in an HDF5 file: an attribute of its root."""
-MOST_CONFIG_BYTES: Final = 64 * 2**20
-"""Most bytes of a configuration, decompressed: 20 times the largest of ``keras.applications`` (EfficientNetV2L: 3 MB)
-[B]."""
-MOST_COMPRESSION: Final = 1000
-"""Most times that a configuration may be larger than it is compressed; real ones are 10 to 60 times [1]."""
-MOST_MEMBERS: Final = 10_000
-"""Most files in an archive: a few of Keras's own and its assets, such as vocabularies [1]."""
 H5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-ZIP_SIGNATURE: Final = b"PK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ class Document:
 def read_document(model_or_path: Any) -> Document:
     """Read the configuration of a model object, an archive, an HDF5 file, a JSON file or a JSON text."""
     if isinstance(model_or_path, str) and model_or_path.lstrip().startswith("{"):
-        return Document(where="JSON text", content=parsed("JSON text", model_or_path))
+        return Document(where=JSON_TEXT, content=parsed(JSON_TEXT, model_or_path))
     if isinstance(model_or_path, str | Path) and str(model_or_path):
         path = Path(model_or_path).expanduser()
         return Document(where=str(path), content=parsed(str(path), _text_of(path)))
@@ -55,21 +46,6 @@ def read_document(model_or_path: Any) -> Document:
         return _document_of_model(model_or_path)
     allowed = "a Keras model, the path of a .keras, .h5 or .json file, or the text of to_json()"
     raise ArgumentError("model_or_path", model_or_path, allowed)
-
-
-def parsed(where: str, text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in a text."""
-    if len(text) > MOST_CONFIG_BYTES:
-        raise SpecError(where, [f"its configuration has {len(text):,} B: must have at most {MOST_CONFIG_BYTES:,} B"])
-    try:
-        content = json.loads(text)
-    except RecursionError as error:
-        raise SpecError(where, ["its configuration is nested too deeply to be read"]) from error
-    except ValueError as error:
-        raise SpecError(where, [f"its configuration is not JSON, or a truncated one: {error}"]) from error
-    if not isinstance(content, dict):
-        raise SpecError(where, ["its configuration must be a JSON object"])
-    return content
 
 
 def _text_of(path: Path) -> str | bytes:
@@ -86,48 +62,6 @@ def _text_of(path: Path) -> str | bytes:
             return start + file.read(MOST_CONFIG_BYTES + 1)
     except OSError as error:
         raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
-
-
-def text_in_zip(path: Path, member: str) -> bytes:
-    """Return one member of an archive, within limits; nothing is extracted."""
-    try:
-        with (
-            zipfile.ZipFile(path) as archive,
-            archive.open(_checked_entry(path, archive.infolist(), member)) as file,
-        ):
-            content = file.read(MOST_CONFIG_BYTES + 1)  # whatever size the entry claims
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise SpecError(path, [f"is no archive, or a truncated or damaged one ({error})"]) from error
-    except Exception as error:  # what the decompressor raises on damaged bytes (zlib.error, lzma.LZMAError)
-        if isinstance(error, SpecError | OSError):
-            raise
-        raise SpecError(path, [f"its {member} is damaged ({error})"]) from error
-    return content
-
-
-def _checked_entry(path: Path, members: list[zipfile.ZipInfo], member: str) -> zipfile.ZipInfo:
-    """Return the entry of a member; SpecError for too many members, or one outside the archive or too large."""
-    if len(members) > MOST_MEMBERS:
-        raise SpecError(path, [f"has {len(members):,} members: must have at most {MOST_MEMBERS:,}"])
-    for entry in members:
-        place = PurePosixPath(entry.filename.replace("\\", "/"))
-        if place.is_absolute() or ".." in place.parts:
-            raise SpecError(path, [f"its member {entry.filename!r} points outside the archive: must lie inside"])
-    entry_of_member = next((entry for entry in members if entry.filename == member), None)
-    if entry_of_member is None:
-        raise SpecError(path, [f"has no {member}: must be a saved model"])
-    _check_size(path, entry_of_member)
-    return entry_of_member
-
-
-def _check_size(path: Path, entry: zipfile.ZipInfo) -> None:
-    """Raise SpecError for a configuration that grows beyond all measure when it is decompressed."""
-    if entry.file_size > MOST_CONFIG_BYTES or entry.file_size > MOST_COMPRESSION * max(entry.compress_size, 1):
-        problem = (
-            f"its {entry.filename} has {entry.compress_size:,} B and {entry.file_size:,} B decompressed: must have at "
-            f"most {MOST_CONFIG_BYTES:,} B, and {MOST_COMPRESSION} times what it has compressed"
-        )
-        raise SpecError(path, [problem])
 
 
 def _text_in_h5(path: Path) -> str | bytes:
