@@ -78,10 +78,10 @@ def from_keras(
     -----
     The configuration is data: no weights are read, no code is run, no class is looked up. Images whose channels come
     last are counted as everywhere here, channels first, and ``image_layout`` says how they lie; a layer that works on
-    the last axis sees them through a view. The number of samples stays free. Of a recurrence, other functions than
-    the usual ones count as these, and dropout of its states is left out. A layer that is random in training only
-    counts as dropout. An opaque layer of a file has no weights, because the configuration does not show them; of a
-    model object it has them.
+    the last axis sees them through a view. The number of samples stays free. Training starts at the outputs: what
+    ``compile()`` states is not read. Of a recurrence, other functions than the usual ones count as these, and dropout
+    of its states is left out. A layer that is random in training only counts as dropout. An opaque layer of a file has
+    no weights, because the configuration does not show them; of a model object it has them.
 
     Examples
     --------
