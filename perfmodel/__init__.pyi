@@ -34,7 +34,9 @@ from perfmodel.hardware.storage import Storage as Storage
 from perfmodel.hardware.system import System as System
 from perfmodel.importers.audit import Audit as Audit
 from perfmodel.importers.audit import audit as audit
+from perfmodel.importers.deeplearning4j.network import from_deeplearning4j as from_deeplearning4j
 from perfmodel.importers.huggingface import from_huggingface_config as from_huggingface_config
+from perfmodel.importers.keras.model import from_keras as from_keras
 from perfmodel.importers.onnx.file import from_onnx as from_onnx
 from perfmodel.importers.torch.module import from_torch as from_torch
 from perfmodel.planning.advice import Advice as Advice

@@ -294,3 +294,7 @@ class ParameterWarning(PerfmodelWarning):
 
 class BackwardWarning(PerfmodelWarning):
     """The backward phase of an imported network is a guess, or exceeds the count."""
+
+
+class PrecisionWarning(PerfmodelWarning):
+    """An imported network computes in half precision, which its graph does not say."""

@@ -35,6 +35,7 @@ EXAMPLES = {
         ({}, ((4, 9, 9),)),
         ({"affine": False}, ((10,),)),
         ({"axis": 0, "statistics": "given"}, ((5, 6),)),
+        ({"scale": False}, ((4, 9, 9),)),
     ),
     "batch_view": (
         ({"shape": (3, 7)}, ((7,),)),

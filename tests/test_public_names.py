@@ -13,10 +13,10 @@ from perfmodel.cli import app
 
 PACKAGE = """
     Advice Calibration Comparison Dataset Formula FrameworkProfile LayerGraph Plan Prediction ScalingReport Sweep
-    Work __version__ advise audit calibrate catalogue compare errors fit formula from_huggingface_config from_onnx
-    from_torch layers load_calibration load_dataset load_device load_framework load_library load_link load_price
-    load_storage load_system max_batch_size measurements plan predict refresh scaling straggler_slowdown sweep
-    transfer validate validate_live zoo
+    Work __version__ advise audit calibrate catalogue compare errors fit formula from_deeplearning4j
+    from_huggingface_config from_keras from_onnx from_torch layers load_calibration load_dataset load_device
+    load_framework load_library load_link load_price load_storage load_system max_batch_size measurements plan
+    predict refresh scaling straggler_slowdown sweep transfer validate validate_live zoo
 """
 
 ANSWERS = {
@@ -84,7 +84,7 @@ MODULES = {
     "errors": """
         ArgumentError BackwardWarning CalibrationError FixedBatchWarning FreeSizeError GraphError
         MissingPackageError NotYetAvailableError OpaqueLayerWarning ParameterWarning PerfmodelError
-        PerfmodelWarning ShapeError SpecError TableError TaskError TraceError UnknownNameError
+        PerfmodelWarning PrecisionWarning ShapeError SpecError TableError TaskError TraceError UnknownNameError
     """,
 }
 

@@ -262,15 +262,16 @@ def check_command(
 
 
 NETWORK_HELP = (
-    "A network of the zoo; the path of a graph's JSON file, an ONNX file or a config.json of a transformer; or "
-    "file.py:function that returns (module, example_inputs) of torch."
+    "A network of the zoo; the path of a graph's JSON file, an ONNX file, a config.json of a transformer, a Keras "
+    "model (.keras, .h5, .json) or a deeplearning4j network (.json, .zip); or file.py:function that returns (module, "
+    "example_inputs) of torch or a Keras model."
 )
 NetworkArgument: TypeAlias = Annotated[str, typer.Argument(help=NETWORK_HELP)]
 OptionOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="Option of the builder, config or function, or a symbolic size of an ONNX file; repeatable.",
+        help="Option of the builder, config, import or function, or a symbolic size of an ONNX file; repeatable.",
     ),
 ]
 
@@ -278,12 +279,10 @@ OptionOption: TypeAlias = Annotated[
 def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
     """Load a graph: a network of the zoo, a graph file, an ONNX file, a configuration, or a Python file."""
     from perfmodel.errors import ArgumentError, FreeSizeError
-    from perfmodel.importers.huggingface import load_network
+    from perfmodel.importers.loading import load_network
 
     if is_factory(name_or_path):
-        from perfmodel.importers.torch.module import from_torch
-
-        return from_torch(*call_factory(name_or_path, options=options))
+        return _graph_of(call_factory(name_or_path, options=options))
     if name_or_path.endswith(".py"):
         absent = "" if Path(name_or_path).is_file() else f"; there is no file {name_or_path}"
         raise ArgumentError("target", name_or_path, f"a function of a Python file, as in {name_or_path}:unet{absent}")
@@ -291,6 +290,17 @@ def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
         return load_network(name_or_path, options=key_values(options, argument="--option"))
     except FreeSizeError as error:  # its message names a Python argument; name the option instead
         raise FreeSizeError(error.file, error.places, how="--option {name}=...") from error
+
+
+def _graph_of(made: Any) -> LayerGraph:
+    """Return the graph of what a user's function makes: a torch module with its inputs, or a Keras model."""
+    if isinstance(made, tuple):
+        from perfmodel.importers.torch.module import from_torch
+
+        return from_torch(*made)
+    from perfmodel.importers.keras.model import from_keras
+
+    return from_keras(made)
 
 
 def is_factory(target: str) -> bool:
@@ -314,8 +324,8 @@ def is_factory(target: str) -> bool:
     return target.rpartition(":")[0].endswith(".py")
 
 
-def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
-    """Run a user's function and return the module and example inputs that it makes."""
+def call_factory(target: str, *, options: list[str]) -> Any:
+    """Run a user's function and return the module and example inputs, or the Keras model, that it makes."""
     from perfmodel.errors import ArgumentError, nearest_match
 
     file, _, name = target.rpartition(":")
@@ -332,8 +342,9 @@ def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
         raise ArgumentError(
             "target", target, f"a function that runs; this one fails: {type(error).__name__}: {error}"
         ) from error
-    if not isinstance(made, tuple) or len(made) != 2:
-        raise ArgumentError("target", target, "a function that returns (module, example_inputs)")
+    is_keras_model = hasattr(made, "to_json") and hasattr(made, "layers")
+    if not is_keras_model and not (isinstance(made, tuple) and len(made) == 2):
+        raise ArgumentError("target", target, "a function that returns (module, example_inputs) or a Keras model")
     return made
 
 
@@ -364,8 +375,9 @@ def audit_command(
     target: Annotated[
         str,
         typer.Argument(
-            help="A network of the zoo; path of a graph's JSON file, a config.json (or its folder) or an .onnx file; "
-            "or file.py:function that returns (module, example_inputs)."
+            help="A network of the zoo; path of a graph's JSON file, a config.json (or its folder), an .onnx file, a "
+            "Keras model (.keras, .h5, .json) or a deeplearning4j network (.json, .zip); or file.py:function that "
+            "returns (module, example_inputs) or a Keras model."
         ),
     ],
     arguments: dict[str, Any],
@@ -376,6 +388,6 @@ def audit_command(
 
     options = option or []
     if is_factory(target):
-        module, example_inputs = call_factory(target, options=options)
-        return audit(module, example_inputs, **arguments)
+        made = call_factory(target, options=options)
+        return audit(*made, **arguments) if isinstance(made, tuple) else audit(_graph_of(made), **arguments)
     return audit(load_graph(target, options=options), **arguments)

@@ -103,8 +103,9 @@ def shared_storage(
 ) -> dict[str, str]:
     """Return, for each layer whose output has no memory of its own, the tensor whose memory it uses.
 
-    A view uses its input's memory, but for a part that devices exchange. Sharing that the graph states is taken as given. A habit needs an input
-    of the output's size that neither another layer nor back-propagation reads later under any of its names.
+    A view uses its input's memory, but for a part that devices exchange. Sharing that the graph states is taken as
+    given. A habit needs an input of the output's size that neither another layer nor back-propagation reads later under
+    any of its names.
     """
     last_reader: dict[str, int] = {}
     for place, node in enumerate(nodes):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel import zoo
 from perfmodel.errors import ArgumentError, SpecError, check_known, nearest_match
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction
@@ -372,52 +370,3 @@ class ConfigFields:
         """Raise SpecError with all recorded faults, if any."""
         if self._faults:
             raise SpecError(self.where, self._faults)
-
-
-FILE_ENDINGS: Final = (".json", ".onnx")
-"""Suffixes that mark a word without a folder as a file's name."""
-
-
-def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
-    """Load a network by name or path."""
-    stated = dict(options or {})
-    path = Path(name_or_path).expanduser()
-    if not path.parent.name and path.suffix not in FILE_ENDINGS and not (path.anchor or path.is_dir()):
-        return zoo.build(str(name_or_path), **stated)
-    if str(name_or_path) in zoo.BUILDERS:
-        return zoo.build(str(name_or_path), **stated)  # rather than a folder of that name
-    if path.suffix == ".onnx":
-        return _onnx(path, stated)
-    if _is_configuration(path):
-        return _configuration(path, stated)
-    if stated:
-        allowed = "left out for a graph file; networks of the zoo, configurations and ONNX files have options"
-        raise ArgumentError("options", stated, allowed)
-    return LayerGraph.load(path)
-
-
-def _onnx(path: Path, options: dict[str, Any]) -> LayerGraph:
-    """Load an ONNX file; options that are not arguments of the import are its free sizes."""
-    from perfmodel.importers.onnx.file import from_onnx
-
-    arguments = {name: options.pop(name) for name in ("batch_size", "name", "progress") if name in options}
-    return from_onnx(path, sizes=options, **arguments)
-
-
-def _configuration(path: Path, options: Mapping[str, Any]) -> LayerGraph:
-
-    known = [name for name in signature(from_huggingface_config).parameters if name != "path_or_dict"]
-    for option in options:
-        check_known("option of a configuration:", option, known)
-    return from_huggingface_config(path, **options)
-
-
-def _is_configuration(path: Path) -> bool:
-    """Tell whether a path holds a configuration: JSON with a type of model, or a folder with a config.json."""
-    if path.is_dir():
-        return (path / CONFIG_NAME).is_file()
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False  # reading it as a graph reports what is wrong with it
-    return isinstance(content, dict) and "model_type" in content and "layers" not in content

@@ -18,7 +18,7 @@ from perfmodel.layers.base import (
     Traffic,
     layer_kind,
 )
-from perfmodel.layers.checks import check_axis, is_open_size, one_of, optional
+from perfmodel.layers.checks import check_axis, is_open_size, one_of, optional, refuse
 from perfmodel.layers.passes import one_pass, only_pass
 from perfmodel.layers.shapes import (
     IMAGE,
@@ -73,6 +73,8 @@ class BatchNorm(LayerByInput):
         ``batch``: mean and variance of the mini-batch; ``given``: fixed, like Caffe's ``use_global_stats``. [-]
     affine : bool
         Whether gamma and beta follow; Caffe's BatchNorm has none and is followed by a Scale layer. [-]
+    scale : bool
+        Whether gamma is among them; without it beta follows alone, as where a product with weights comes next. [-]
     axis : int or None
         Axis of the channels in a sample, counted from the end if negative; None: the first of (channels, height,
         width), otherwise the last. [-]
@@ -105,6 +107,21 @@ class BatchNorm(LayerByInput):
     affine: bool = True
     statistics: str = "batch"
     axis: int | None = None
+    scale: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.affine or self.scale):
+            refuse("scale", self.scale, "must be True without affine: there is neither gamma nor beta")
+
+    @property
+    def _has_gamma(self) -> bool:
+        return self.affine and self.scale
+
+    @property
+    def _vectors(self) -> int:
+        """Vectors that follow: gamma and beta, beta alone, or none [1]."""
+        return self.affine + self._has_gamma
 
     @property
     def _is_frozen(self) -> bool:
@@ -125,7 +142,7 @@ class BatchNorm(LayerByInput):
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return gamma and beta, if any."""
         channels = (self._channels(input_shapes[0]),)
-        return {"gamma": channels, "beta": channels} if self.affine else {}
+        return dict.fromkeys(("gamma", "beta")[2 - self._vectors :], channels)
 
     def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return the layer with ``given`` statistics."""
@@ -139,7 +156,7 @@ class BatchNorm(LayerByInput):
         """Return one pass that reads x twice and writes y and the statistics."""
         elements = batch_size * math.prod(input_shapes[0])
         channels = self._channels(input_shapes[0])
-        vectors = 2 * self.affine
+        vectors = self._vectors
         reads = 1 if self._is_frozen else 2
         summed_flop = 0 if self._is_frozen else 3
         return only_pass(
@@ -153,10 +170,10 @@ class BatchNorm(LayerByInput):
     def _frozen_gradient(self, elements: Any, channels: int, for_input: int) -> MemoryPass:
         return one_pass(
             self._pass_name,
-            read=(for_input + 2 * self.affine) * elements + (STATISTICS + self.affine) * channels,
-            written=for_input * elements + 2 * self.affine * channels,
+            read=(for_input + self._vectors) * elements + (STATISTICS + self._has_gamma) * channels,
+            written=for_input * elements + self._vectors * channels,
             tensor=elements,
-            flop=((1 + self.affine) * for_input + 3 * self.affine) * elements,
+            flop=((1 + self._has_gamma) * for_input + self.affine + 2 * self._has_gamma) * elements,
             role=Role.INPUT_GRADIENT if for_input else Role.WEIGHT_GRADIENT,
         )
 
@@ -169,12 +186,13 @@ class BatchNorm(LayerByInput):
             return ()
         if self._is_frozen:
             return (self._frozen_gradient(elements, channels, for_input),)
+        reads_x = int(for_input or self._has_gamma)  # the gradient of beta alone is the sum of dy
         return only_pass(
             "batch_norm",
-            read=(2 + 2 * for_input) * elements + (STATISTICS + for_input * self.affine) * channels,
-            written=for_input * elements + 2 * self.affine * channels,
+            read=(1 + reads_x + 2 * for_input) * elements + (STATISTICS + for_input * self._has_gamma) * channels,
+            written=for_input * elements + self._vectors * channels,
             tensor=elements,
-            flop=(5 + 6 * for_input) * elements,
+            flop=(1 + 4 * reads_x + 6 * for_input) * elements,
             role=Role.INPUT_GRADIENT if for_input else Role.WEIGHT_GRADIENT,
         )
 

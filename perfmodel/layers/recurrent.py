@@ -88,6 +88,11 @@ class RecurrentLayer(LayerByInput):
         return self.return_sequences
 
     @property
+    def _peephole_flop_count(self) -> int:
+        """Element-wise FLOP per unit and step that gates reading the cell's state add."""
+        return 0
+
+    @property
     def _directions(self) -> tuple[str, ...]:
         return DIRECTIONS if self.bidirectional else DIRECTIONS[:1]
 
@@ -175,7 +180,7 @@ class RecurrentLayer(LayerByInput):
                 input_size=input_size,
                 hidden_size=self.hidden_size,
                 gate_count=self.gate_count,
-                pointwise_flop_count=self.pointwise_flop_count + second_bias,
+                pointwise_flop_count=self.pointwise_flop_count + self._peephole_flop_count + second_bias,
                 state_count=self.state_count,
                 bias_vectors=self.bias_vectors,
                 first_state_gradient=first_state_gradient,
@@ -393,6 +398,10 @@ class GRU(RecurrentLayer):
     """2 sigmoids of 4, r (h U) (1), tanh, (1 - z) n + z h (4) [FLOP]."""
 
 
+PEEPHOLE_GATES = 3
+"""Gates of an LSTM that may read c, each unit its own: input, forget and output [1]."""
+PEEPHOLE_FLOP = 2 * PEEPHOLE_GATES
+"""A multiply and an add for each of them [FLOP]."""
 PEEPHOLES = "7"
 """Input of an ONNX node with weights from the cell state to the gates, which this layer lacks."""
 
@@ -409,9 +418,14 @@ class LSTM(RecurrentLayer):
 
     Options: see ``RecurrentLayer``; inputs 1 and 2 are h and c before the first step.
 
+    Parameters
+    ----------
+    peepholes : bool
+        Whether the gates also read c, each unit its own, by a weight per unit and gate [3]_. [-]
+
     Notes
     -----
-    One product step costs 8 h (x + h) FLOP per sample; a second bias vector adds 4 h. Back-propagation
+    One product step costs 8 h (x + h) FLOP per sample; a second bias vector adds 4 h, peepholes 6 h. Back-propagation
     through time is part of the recurrence with the role INPUT_GRADIENT; where the first layer's input wants
     none, its recurrence remains, without the columns of x. Kept: the gates and c.
 
@@ -419,6 +433,7 @@ class LSTM(RecurrentLayer):
     ----------
     .. [1] Hochreiter, Schmidhuber, Long short-term memory, Neural Computation 9(8), 1997.
     .. [2] Appleyard, Kocisky, Blunsom, arXiv:1604.01946.
+    .. [3] Graves, Generating sequences with recurrent neural networks, arXiv:1308.0850, equations 7 to 11.
     """
 
     kind: ClassVar[str] = "lstm"
@@ -432,6 +447,19 @@ class LSTM(RecurrentLayer):
     kept_per_unit: ClassVar[int] = 5
     pointwise_flop_count: ClassVar[int] = 18
     """3 sigmoids of 4, 2 tanh, f c + i g (3) and o tanh(c) (1) [FLOP]."""
+    peepholes: bool = False
+
+    @property
+    def _peephole_flop_count(self) -> int:
+        return PEEPHOLE_FLOP * self.peepholes
+
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
+        """Return those of any recurrence, and the weights of peepholes."""
+        shapes = super().parameter_shapes(input_shapes)
+        if not self.peepholes:
+            return shapes
+        places = [f"{index}{direction}" for index in range(self.layer_count) for direction in self._directions]
+        return shapes | {f"peephole_weight_{place}": (PEEPHOLE_GATES * self.hidden_size,) for place in places}
 
 
 @layer_kind

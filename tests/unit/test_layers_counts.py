@@ -2,6 +2,7 @@
 
 import pytest
 
+from perfmodel.errors import ArgumentError
 from perfmodel.layers import (
     LSTM,
     Accuracy,
@@ -206,6 +207,20 @@ def test_batch_norm_without_affine_has_nothing_to_learn():
     assert forward(layer, shape) == Work(5 * n, 4 * 2 * n, 4 * (n + 6))
     assert backward(layer, shape) == Work(11 * n, 4 * (4 * n + 6), 4 * n)
     assert backward(layer, shape, wanted=[False]) == Work()
+
+
+def test_batch_norm_without_scale_has_beta_alone():
+    layer, shape, n = BatchNorm(scale=False), (3, 2, 2), N * 12
+    assert layer.parameter_shapes((shape,)) == {"beta": (3,)}
+    assert forward(layer, shape) == Work(6 * n, 4 * (2 * n + 3), 4 * (n + 6))
+    assert backward(layer, shape) == Work(11 * n, 4 * (4 * n + 6), 4 * (n + 3))
+    # of beta alone: the sum of dy
+    assert backward(layer, shape, wanted=[False]) == Work(n, 4 * (n + 6), 4 * 3)
+    frozen = BatchNorm(scale=False, statistics="given")
+    # dx = dy / deviation (1), and the sum of dy (1)
+    assert backward(frozen, shape) == Work(2 * n, 4 * (2 * n + 6), 4 * (n + 3))
+    with pytest.raises(ArgumentError, match="scale must be True without affine"):
+        BatchNorm(affine=False, scale=False)
 
 
 def test_local_response_norm():

@@ -357,3 +357,12 @@ def test_a_state_is_a_view():
 def test_roles_of_a_recurrence():
     operations = LSTM(hidden_size=H).backward_operations(((T, X),), batch_size=N)
     assert [each.role for each in operations] == [Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT]
+
+
+def test_peepholes_are_a_weight_for_each_unit_and_gate():
+    plain, peeping = LSTM(hidden_size=H, layer_count=2), LSTM(hidden_size=H, layer_count=2, peepholes=True)
+    both = plain.parameter_shapes(((T, X),)), peeping.parameter_shapes(((T, X),))
+    assert both[1].items() - both[0].items() == {(f"peephole_weight_{index}", (3 * H,)) for index in range(2)}
+    (first, _), (with_them, _) = (layer.forward_operations(((T, X),), batch_size=N) for layer in (plain, peeping))
+    assert with_them.product_flop_count == first.product_flop_count
+    assert with_them.work(element_bytes=4).flop_count - first.work(element_bytes=4).flop_count == N * T * 6 * H

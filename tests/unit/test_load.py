@@ -10,7 +10,7 @@ import perfmodel as pm
 from perfmodel.cli.app import app, run
 from perfmodel.cli.specs import load_graph
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
-from perfmodel.importers.huggingface import load_network
+from perfmodel.importers.loading import load_network
 
 CONFIG = {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 64, "n_positions": 32, "vocab_size": 100}
 

@@ -1,0 +1,79 @@
+"""Configurations in archives and texts that nobody vouches for: read as data, within limits, nothing extracted."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from perfmodel.errors import SpecError
+
+MOST_CONFIG_BYTES: Final = 64 * 2**20
+"""Most bytes of a configuration, decompressed: 64 times the largest of ``keras.applications`` (EfficientNetV2L: 1 MB)
+[B]."""
+MOST_COMPRESSION: Final = 300
+"""Most times that a configuration may be larger than it is compressed; those of ``keras.applications`` are 18 to 47
+times [1]."""
+MOST_MEMBERS: Final = 10_000
+"""Most files in an archive: a program's own few and its assets, such as vocabularies [1]."""
+ZIP_SIGNATURE: Final = b"PK"
+JSON_TEXT: Final = "JSON text"
+"""What errors call a configuration that is given as a text."""
+
+
+def parsed(where: str, text: str | bytes) -> dict[str, Any]:
+    """Return the JSON object in a text."""
+    if len(text) > MOST_CONFIG_BYTES:
+        raise SpecError(where, [f"its configuration has {len(text):,} B: must have at most {MOST_CONFIG_BYTES:,} B"])
+    try:
+        content = json.loads(text)
+    except RecursionError as error:
+        raise SpecError(where, ["its configuration is nested too deeply to be read"]) from error
+    except ValueError as error:
+        raise SpecError(where, [f"its configuration is not JSON, or a truncated one: {error}"]) from error
+    if not isinstance(content, dict):
+        raise SpecError(where, ["its configuration must be a JSON object"])
+    return content
+
+
+def text_in_zip(path: Path, member: str) -> bytes:
+    """Return one member of an archive, within limits; nothing is extracted."""
+    try:
+        with (
+            zipfile.ZipFile(path) as archive,
+            archive.open(_checked_entry(path, archive.infolist(), member)) as file,
+        ):
+            content = file.read(MOST_CONFIG_BYTES + 1)  # whatever size the entry claims
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise SpecError(path, [f"is no archive, or a truncated or damaged one ({error})"]) from error
+    except Exception as error:  # what the decompressor raises on damaged bytes (zlib.error, lzma.LZMAError)
+        if isinstance(error, SpecError | OSError):
+            raise
+        raise SpecError(path, [f"its {member} is damaged ({error})"]) from error
+    return content
+
+
+def _checked_entry(path: Path, members: list[zipfile.ZipInfo], member: str) -> zipfile.ZipInfo:
+    """Return the entry of a member; SpecError for too many members, or one outside the archive or too large."""
+    if len(members) > MOST_MEMBERS:
+        raise SpecError(path, [f"has {len(members):,} members: must have at most {MOST_MEMBERS:,}"])
+    for entry in members:
+        place = PurePosixPath(entry.filename.replace("\\", "/"))
+        if place.is_absolute() or ".." in place.parts:
+            raise SpecError(path, [f"its member {entry.filename!r} points outside the archive: must lie inside"])
+    entry_of_member = next((entry for entry in members if entry.filename == member), None)
+    if entry_of_member is None:
+        raise SpecError(path, [f"has no {member}: must be a saved model"])
+    _check_size(path, entry_of_member)
+    return entry_of_member
+
+
+def _check_size(path: Path, entry: zipfile.ZipInfo) -> None:
+    """Raise SpecError for a configuration that grows beyond all measure when it is decompressed."""
+    if entry.file_size > MOST_CONFIG_BYTES or entry.file_size > MOST_COMPRESSION * max(entry.compress_size, 1):
+        problem = (
+            f"its {entry.filename} has {entry.compress_size:,} B and {entry.file_size:,} B decompressed: must have at "
+            f"most {MOST_CONFIG_BYTES:,} B, and {MOST_COMPRESSION} times what it has compressed"
+        )
+        raise SpecError(path, [problem])

@@ -1,0 +1,240 @@
+"""Assemble a layer graph from a configuration: layers with their parameters' owners, holes, and the order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NoReturn
+from warnings import warn
+
+from perfmodel.errors import GraphError, OpaqueLayerWarning, PerfmodelError
+from perfmodel.graph import LayerGraph
+from perfmodel.graph.node import Node, Usage
+from perfmodel.importers.build import Built, Hole, holes_by_operator, listed
+from perfmodel.layers import Layer, Opaque, Parameter, Reshape, Shape, Transpose
+
+NOT_SHOWN: Final = ", and without parameters that it may have, which the file does not show"
+"""What the warning about a hole adds where the file says nothing about its weights."""
+
+
+class NotTranslatedError(Exception):
+    """A layer that the translator of its class does not cover; it becomes a hole."""
+
+
+def decline(reason: str) -> NoReturn:
+    """Say that a translator does not cover a layer, and why."""
+    raise NotTranslatedError(reason)
+
+
+TRANSLATION_FAULTS: Final = (
+    NotTranslatedError,
+    PerfmodelError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""Errors by which a translator declines a layer of a configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor of a configuration, in the order of axes that the configuration has.
+
+    Parameters
+    ----------
+    source : str
+        The layer or the input of the graph that it is. [-]
+    shape : tuple of int
+        A sample's shape, without the axes in ``rows``. [1]
+    rows : tuple of int
+        Axes before those, which the layers inside a ``TimeDistributed`` do not see. [1]
+    is_turned : bool
+        Whether the graph has the last axis, the channels, before the axes of the map. [-]
+    """
+
+    source: str
+    shape: Shape
+    rows: Shape = ()
+    is_turned: bool = False
+
+    def axis(self, axis: int) -> int:
+        """Return the axis in the graph of one in the sample, from the end if negative [-]."""
+        if not -len(self.shape) <= axis < len(self.shape):
+            decline(f"it works along axis {axis} of a sample of {len(self.shape)} axes")
+        place, last = axis % len(self.shape), len(self.shape) - 1
+        if self.is_turned:
+            place = 0 if place == last else place + 1
+        return len(self.rows) + place
+
+    def batched_axis(self, axis: int) -> int:
+        """Return the axis in the graph of one that is counted with the batch in front, from the end if negative [-]."""
+        if axis == 0 or axis == -len(self.shape) - 1:
+            decline("it works along the axis of the samples")
+        return self.axis(axis - 1 if axis > 0 else axis)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The axes of the graph in the order of the sample."""
+        return (*range(len(self.rows)), *map(self.axis, range(len(self.shape))))
+
+
+class Assembly:
+    """A graph in the making; a translator that fails leaves nothing behind."""
+
+    def __init__(self, name: str, *, inputs: Mapping[str, Shape], image_layout: str | None = None) -> None:
+        self.name, self.inputs, self.image_layout = name, dict(inputs), image_layout
+        self._shapes: dict[str, Shape] = dict(inputs)
+        self._nodes: dict[str, Node] = {}
+        self._owners: dict[tuple[str, str], str] = {}
+        self._read: set[str] = set()
+        self._ends: list[str] = []
+        self.holes: list[Hole] = []
+
+    def shape(self, source: str) -> Shape:
+        """Return the shape of an input or layer of the graph [1]."""
+        return self._shapes[source]
+
+    def __contains__(self, source: object) -> bool:
+        return source in self._shapes
+
+    def unique(self, name: str) -> str:
+        """Return a name that is not taken: with a number behind it where a layer is called again."""
+        count, unique = 0, name
+        while unique in self._shapes:
+            count += 1
+            unique = f"{name}_{count}"
+        return unique
+
+    def add(self, name: str, layer: Layer, *inputs: str, owner: tuple[str, str], is_trained: bool = True) -> str:
+        """Plan a layer; parameters are those of the first layer with the same owner."""
+        name = self.unique(name)
+        shapes = tuple(map(self.shape, inputs))
+        node = Node.of(name, layer, input_names=inputs, input_shapes=shapes, usage=Usage(is_trained=is_trained))
+        parameters = layer.parameter_shapes(shapes)
+        first = self._owners.setdefault(owner, name) if parameters else name
+        if first != name:
+            shared = {parameter: (first, parameter) for parameter in parameters}
+            if self._nodes[first].layer.parameter_shapes(self._nodes[first].input_shapes) != parameters:
+                decline(f"it shares the parameters of {first!r}, which have another size")
+            node = replace(node, usage=replace(node.usage, shared_parameters=shared))
+        self._nodes[name] = node
+        self._shapes[name] = node.output_shape
+        self._read.update(inputs)
+        return name
+
+    def attempt(self, make: Callable[[], Any]) -> Any:
+        """Return what a translator makes; where it raises, the layers that it planned are removed."""
+        kept = (dict(self._shapes), dict(self._nodes), dict(self._owners), set(self._read), list(self.holes))
+        try:
+            return make()
+        except TRANSLATION_FAULTS:
+            self._shapes, self._nodes, self._owners, self._read, self.holes = kept
+            raise
+
+    def plain(self, tensor: Tensor) -> Tensor:
+        """Return a tensor with the axes of the graph as the configuration has them."""
+        if not tensor.is_turned:
+            return tensor
+        return self._seen(tensor, tensor.order, is_turned=False)
+
+    def turned(self, tensor: Tensor) -> Tensor:
+        """Return a tensor whose channels, its last axis, come before its map in the graph."""
+        if tensor.is_turned:
+            return tensor
+        first = len(tensor.rows)
+        last = first + len(tensor.shape) - 1
+        return self._seen(tensor, (*range(first), last, *range(first, last)), is_turned=True)
+
+    def _seen(self, tensor: Tensor, axes: tuple[int, ...], *, is_turned: bool) -> Tensor:
+        """Return the same memory with the axes in another order."""
+        before = self._nodes.get(tensor.source)
+        if before is not None and isinstance(before.layer, Transpose) and before.layer.is_view:
+            back = tuple(before.layer.axes[axis] for axis in axes)
+            if back == tuple(range(len(back))):
+                return replace(tensor, source=before.input_names[0], is_turned=is_turned)
+        name = f"{tensor.source}.{'channels_first' if is_turned else 'channels_last'}"
+        if name not in self:
+            self.add(name, Transpose(axes=axes), tensor.source, owner=(name, ""))
+        return replace(tensor, source=name, is_turned=is_turned)
+
+    def tensor(self, source: str, *, rows: Shape = (), is_turned: bool = False) -> Tensor:
+        """Return a layer of the graph as a tensor of the configuration."""
+        shape = tuple(self.shape(source))[len(rows) :]
+        if is_turned:
+            shape = (*shape[1:], shape[0])
+        return Tensor(source=source, shape=shape, rows=rows, is_turned=is_turned)
+
+    def ended(self, tensor: Tensor) -> None:
+        """Let a result of the network be one: training starts there, also if other layers read it."""
+        source = tensor.source
+        if source in self._read:
+            layer = Reshape(shape=tuple(self.shape(source)))
+            source = self.add(f"{source}.output", layer, source, owner=(source, "output"))
+        self._ends.append(source)
+
+    def hole(
+        self, name: str, operator: str, tensors: Collection[Tensor], *, shape: Shape, reason: str, weights: Weights
+    ) -> Tensor:
+        """Plan an opaque layer with its weights, if they are known, as tensors that it reads."""
+        inputs = [self.plain(tensor) for tensor in tensors]
+        rows = inputs[0].rows if inputs else ()
+        held = [
+            self.unique_parameter(f"{weights.owner}.{part}", weight.shape, is_trained=weight.is_trained)
+            for part, weight in weights.tensors.items()
+        ]
+        layer = Opaque(operator=operator, shape=(*rows, *shape))
+        sources = [*(tensor.source for tensor in inputs), *held]
+        source = self.add(name, layer, *sources, owner=(name, ""))
+        suffix = "" if weights.are_known else NOT_SHOWN
+        self.holes.append(Hole(layer=source, step=0, operator=operator, reason=reason + suffix))
+        return self.tensor(source, rows=rows)
+
+    def unique_parameter(self, name: str, shape: Shape, *, is_trained: bool) -> str:
+        """Return the layer that holds a parameter, planned when it is first asked for."""
+        if name not in self:
+            self.add(name, Parameter(shape=shape), owner=(name, ""), is_trained=is_trained)
+        return name
+
+    def built(self) -> Built:
+        """Return the graph and its holes; views that nobody reads are left out."""
+        nodes: list[Node] = []
+        read = set(self._ends)
+        for node in reversed(self._nodes.values()):
+            if node.name in read or not node.layer.is_view:
+                nodes.insert(0, node)
+                read.update(node.input_names)
+        if not nodes or read.isdisjoint(self.inputs):
+            raise GraphError(problem=f"graph {self.name!r}: the network computes nothing from its inputs")
+        inputs = {name: shape for name, shape in self.inputs.items() if name in read}
+        graph = LayerGraph(self.name, inputs=inputs, image_layout=self.image_layout)
+        for node in nodes:
+            graph.add(node.name, node.layer, inputs=node.input_names, **node.usage.options)
+        return Built(graph=graph, steps={}, holes=tuple(self.holes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """A weight of a layer that no translator covers."""
+
+    shape: Shape
+    is_trained: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The weights of a layer that no translator covers, where they are known."""
+
+    owner: str
+    tensors: Mapping[str, Weight] = field(default_factory=dict)
+    are_known: bool = False
+
+
+def warn_of_holes(built: Built, *, where: str, stacklevel: int) -> None:
+    """Warn of every operator that no layer translates."""
+    for operator, holes, counts in holes_by_operator(built, batch_size=1):
+        layers = f"{len(holes)} layers: {listed([hole.layer for hole in holes])}"
+        reasons = "; ".join(dict.fromkeys(hole.reason for hole in holes[:3]))
+        message = f"{where}: {operator!r} is opaque ({layers}): {reasons}; {counts}"
+        warn(OpaqueLayerWarning(message), stacklevel=stacklevel + 1)

@@ -1,0 +1,1 @@
+"""Networks of deeplearning4j as layer graphs: their JSON configurations are read as data."""

@@ -1,0 +1,177 @@
+"""A configuration of deeplearning4j as plain records: vertices, what they read, and their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from perfmodel.errors import ArgumentError, SpecError
+from perfmodel.importers.archives import JSON_TEXT, MOST_CONFIG_BYTES, ZIP_SIGNATURE, parsed, text_in_zip
+from perfmodel.importers.assembly import NotTranslatedError, decline
+
+CONFIG_MEMBER: Final = "configuration.json"
+"""The configuration in a saved model."""
+CLASS_FIELD: Final = "@class"
+INPUT: Final = "input"
+"""Name of the input of a network whose layers form a chain."""
+LAYER_VERTEX: Final = "LayerVertex"
+LEGACY_NAMES: Final[Mapping[str, str]] = {
+    "autoEncoder": "AutoEncoder",
+    "convolution": "ConvolutionLayer",
+    "convolution1d": "Convolution1DLayer",
+    "gravesLSTM": "GravesLSTM",
+    "gravesBidirectionalLSTM": "GravesBidirectionalLSTM",
+    "output": "OutputLayer",
+    "rnnoutput": "RnnOutputLayer",
+    "loss": "LossLayer",
+    "dense": "DenseLayer",
+    "subsampling": "SubsamplingLayer",
+    "subsampling1d": "Subsampling1DLayer",
+    "batchNormalization": "BatchNormalization",
+    "localResponseNormalization": "LocalResponseNormalization",
+    "embedding": "EmbeddingLayer",
+    "activation": "ActivationLayer",
+    "dropout": "DropoutLayer",
+    "GlobalPooling": "GlobalPoolingLayer",
+    "zeroPadding": "ZeroPaddingLayer",
+    "zeroPadding1d": "ZeroPadding1DLayer",
+    "ElementWiseMult": "ElementWiseMultiplicationLayer",
+    "cnnToFeedForward": "CnnToFeedForwardPreProcessor",
+    "cnnToRnn": "CnnToRnnPreProcessor",
+    "composableInput": "ComposableInputPreProcessor",
+    "feedForwardToCnn": "FeedForwardToCnnPreProcessor",
+    "feedForwardToRnn": "FeedForwardToRnnPreProcessor",
+    "rnnToFeedForward": "RnnToFeedForwardPreProcessor",
+    "rnnToCnn": "RnnToCnnPreProcessor",
+}
+"""Name of a class before 1.0.0-beta, where it was the only key of an object around the fields -> its name since; as in
+``LegacyJsonFormat.java``. The others had the names of their classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object of the configuration: its class, without the package, and its fields."""
+
+    class_name: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VertexRecord:
+    """A layer, or another vertex of a graph."""
+
+    name: str
+    entry: Entry
+    inputs: tuple[str, ...]
+    before: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRecord:
+    """A network of deeplearning4j."""
+
+    where: str
+    vertices: tuple[VertexRecord, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def entry_of(value: Any) -> Entry:
+    """Return an object with its class: named in a field, or as the only key around the fields.
+
+    Examples
+    --------
+    >>> entry_of({"@class": "org.deeplearning4j.nn.conf.layers.DenseLayer", "nout": 3}).class_name
+    'DenseLayer'
+    >>> entry_of({"dense": {"nout": 3}}).class_name
+    'DenseLayer'
+    """
+    if not isinstance(value, Mapping):
+        decline(f"{str(value)[:40]!r} must be an object with its class")
+    if CLASS_FIELD in value:
+        return Entry(str(value[CLASS_FIELD]).rpartition(".")[2].rpartition("$")[2], value)
+    name, fields = next(iter(value.items())) if len(value) == 1 else ("", None)
+    if not isinstance(fields, Mapping):
+        decline(f"an object with the fields {', '.join(list(value)[:4])} must say its class ({CLASS_FIELD})")
+    return Entry(LEGACY_NAMES.get(name, name), fields)
+
+
+def read_network(path_or_text: str | Path) -> NetworkRecord:
+    """Read the configuration in a file, a saved model or a text."""
+    if isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{"):
+        return network_of(parsed(JSON_TEXT, path_or_text), where=JSON_TEXT)
+    if not isinstance(path_or_text, str | Path) or not str(path_or_text):
+        raise ArgumentError("path_or_text", path_or_text, "the path of a JSON file or a saved model, or a JSON text")
+    path = Path(path_or_text).expanduser()
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(ZIP_SIGNATURE))
+            is_archive = start == ZIP_SIGNATURE
+            text = text_in_zip(path, CONFIG_MEMBER) if is_archive else start + file.read(MOST_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
+    return network_of(parsed(str(path), text), where=str(path))
+
+
+def is_network(content: Mapping[str, Any]) -> bool:
+    """Tell whether a JSON object is a configuration of deeplearning4j."""
+    return isinstance(content.get("confs"), list) or (
+        isinstance(content.get("vertices"), Mapping) and "vertexInputs" in content
+    )
+
+
+def network_of(content: Mapping[str, Any], *, where: str) -> NetworkRecord:
+    """Return the network that a JSON object describes; SpecError where it is none, or is malformed."""
+    if not is_network(content):
+        problem = (
+            "must be a MultiLayerConfiguration (with 'confs') or a ComputationGraphConfiguration (with 'vertices')"
+        )
+        raise SpecError(where, [problem])
+    try:
+        return _chain(content, where) if isinstance(content.get("confs"), list) else _graph(content, where)
+    except (NotTranslatedError, KeyError, TypeError, AttributeError, ValueError) as error:
+        missing = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise SpecError(where, [f"its configuration is malformed: {missing}"]) from error
+
+
+def _chain(content: Mapping[str, Any], where: str) -> NetworkRecord:
+    """Return a network whose layers follow one another."""
+    processors = content.get("inputPreProcessors") or {}
+    before, vertices = INPUT, []
+    for index, configuration in enumerate(content["confs"]):
+        entry = entry_of(configuration["layer"])
+        name = str(entry.fields.get("layerName") or f"layer{index}")
+        processor = processors.get(str(index))
+        vertices.append(
+            VertexRecord(
+                name=name, entry=entry, inputs=(before,), before=None if processor is None else entry_of(processor)
+            )
+        )
+        before = name
+    names = [vertex.name for vertex in vertices]
+    if len(set(names)) != len(names):
+        decline("layerName must differ from layer to layer")
+    return NetworkRecord(where=where, vertices=tuple(vertices), inputs=(INPUT,), outputs=(before,), facts=content)
+
+
+def _graph(content: Mapping[str, Any], where: str) -> NetworkRecord:
+    """Return a network whose vertices form a graph."""
+    vertices = []
+    for name, value in content["vertices"].items():
+        entry, before = entry_of(value), None
+        if entry.class_name == LAYER_VERTEX:
+            stated = entry.fields.get("preProcessor")
+            before = None if stated is None else entry_of(stated)
+            entry = entry_of(entry.fields["layerConf"]["layer"])
+        inputs = tuple(map(str, content["vertexInputs"][name]))
+        vertices.append(VertexRecord(name=name, entry=entry, inputs=inputs, before=before))
+    return NetworkRecord(
+        where=where,
+        vertices=tuple(vertices),
+        inputs=tuple(map(str, content["networkInputs"])),
+        outputs=tuple(map(str, content["networkOutputs"])),
+        facts=content,
+    )

@@ -1,0 +1,1 @@
+"""Keras models as layer graphs: configurations are read as data, weights and code never."""

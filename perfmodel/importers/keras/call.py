@@ -1,0 +1,52 @@
+"""One call of a Keras layer, as the translators of its class see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from perfmodel.importers.assembly import Tensor
+from perfmodel.importers.configured import ConfiguredLayer
+from perfmodel.layers import Layer
+
+LAST: Final = "channels_last"
+"""The order of axes that Keras has where a layer does not say another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCall(ConfiguredLayer):
+    """One call of a layer; its ``path`` leads through nested models.
+
+    Parameters
+    ----------
+    arguments : tuple
+        Its positional arguments, with tensors in their places. [-]
+    options : mapping
+        Its named arguments. [-]
+    read : frozenset of int
+        Which of its results are read. [-]
+    """
+
+    arguments: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    read: frozenset[int] = frozenset((0,))
+
+    def over_maps(self, layer: Layer, tensor: Tensor, part: str = "") -> Tensor:
+        """Plan a layer that reads the channels before the map, in whichever order the configuration has them."""
+        return self.made(layer, self.maps(tensor), part=part)
+
+    def maps(self, tensor: Tensor) -> Tensor:
+        """Return a tensor with the channels before the map in the graph."""
+        is_last = self.get("data_format", LAST) == LAST
+        return self.assembly.turned(tensor) if is_last else self.assembly.plain(tensor)
+
+    def of(self, config: Mapping[str, Any], **changes: Any) -> LayerCall:
+        """Return the call of a layer inside this one, with its own configuration."""
+        return replace(self, config=config, **changes)
+
+
+Result = Tensor | tuple[Tensor | None, ...]
+"""What a layer makes: one tensor, or several, of which those that nobody reads may be left out."""
+Translator = Callable[[LayerCall], Result]
+"""Plans the layers of a call; raises NotTranslatedError where it does not cover it."""

@@ -1,0 +1,203 @@
+"""Keras layers that work element by element: activations, dropout, rescaling; and the activations of other layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from perfmodel.importers.assembly import Tensor, decline
+from perfmodel.importers.keras.call import LayerCall, Translator
+from perfmodel.layers import (
+    GELU,
+    GLU,
+    Binary,
+    Constant,
+    Layer,
+    LeakyReLU,
+    LogSoftmax,
+    Parameter,
+    Reduction,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Tanh,
+    Unary,
+)
+
+RELU6_TOP: Final = 6
+
+
+def _unary(function: str) -> Callable[[], Layer]:
+    return lambda: Unary(function=function)
+
+
+ELEMENTWISE: Final[Mapping[str, Callable[[], Layer]]] = {
+    "relu": ReLU,
+    "relu6": ReLU6,
+    "leaky_relu": LeakyReLU,
+    "sigmoid": Sigmoid,
+    "tanh": Tanh,
+    **dict.fromkeys(("silu", "swish"), SiLU),
+    "gelu": GELU,
+    **dict.fromkeys(("elu", "selu", "celu"), _unary("elu")),
+    "softplus": _unary("softplus"),
+    "softsign": _unary("softsign"),
+    "mish": _unary("mish"),
+    "log_sigmoid": _unary("log_sigmoid"),
+    "hard_sigmoid": _unary("hard_sigmoid"),
+    **dict.fromkeys(("hard_silu", "hard_swish"), _unary("hard_swish")),
+    "hard_tanh": _unary("hard_tanh"),
+    "threshold": _unary("threshold"),
+    **dict.fromkeys(("exponential", "exp"), _unary("exp")),
+    "square": _unary("square"),
+}
+"""Activation -> its layer; those of one formula with other constants cost the same."""
+ALONG_AXIS: Final[Mapping[str, Callable[..., Layer]]] = {"softmax": Softmax, "log_softmax": LogSoftmax, "glu": GLU}
+"""Activation that works along the last axis -> its layer."""
+IDENTITY: Final = (None, "", "linear", "identity")
+
+
+def activation_name(stated: Any) -> str | None:
+    """Return the name of an activation; of a serialized function or layer, that of its class.
+
+    Examples
+    --------
+    >>> activation_name({"class_name": "function", "config": "silu", "registered_name": "silu"})
+    'silu'
+    """
+    if not isinstance(stated, Mapping):
+        return None if stated is None else str(stated)
+    inner = stated.get("config")
+    if isinstance(inner, str):
+        return inner
+    return {"ReLU": "relu", "LeakyReLU": "leaky_relu", "GELU": "gelu"}.get(
+        str(stated.get("class_name")), str(stated.get("class_name")).lower()
+    )
+
+
+def activated(call: LayerCall, tensor: Tensor, stated: Any, part: str = "activation") -> Tensor:
+    """Return a tensor after an activation; one that is not known becomes a hole of its own."""
+    name = activation_name(stated)
+    if name in IDENTITY:
+        return tensor
+    if name in ELEMENTWISE:
+        return call.each(ELEMENTWISE[name](), tensor, part)
+    if name in ALONG_AXIS:
+        layer = ALONG_AXIS[name](axis=tensor.axis(-1))
+        return call.made(layer, tensor, part=part)
+    return call.opaque(tensor, str(name), part, reason="no layer translates the activation")
+
+
+def _activation(call: LayerCall) -> Tensor:
+    return activated(call, call.first, call.required("activation"), part="")
+
+
+def _relu(call: LayerCall) -> Tensor:
+    top, slope = call.get("max_value"), call.get("negative_slope", 0)
+    if slope:
+        return call.each(LeakyReLU(slope=float(slope)), call.first)
+    if top is not None:
+        return call.each(ReLU6() if top == RELU6_TOP else Unary(function="clamp"), call.first)
+    return call.each(Unary(function="threshold") if call.get("threshold", 0) else ReLU(), call.first)
+
+
+def _softmax(call: LayerCall) -> Tensor:
+    axis = call.get("axis", -1)
+    axes = tuple(axis) if isinstance(axis, list | tuple) else (axis,)
+    if len(axes) > 1:
+        decline(f"its softmax is over several axes {axes}")
+    return call.each(Softmax(axis=call.first.batched_axis(axes[0])), call.first)
+
+
+def with_vector(call: LayerCall, tensor: Tensor, function: str, held: Layer, part: str) -> Tensor:
+    """Return a tensor after a function of each element and that of a vector which all samples share."""
+    vector = call.add(held, part=part)
+    joined = call.add(Binary(function=function), tensor, Tensor(source=vector, shape=()), part=function)
+    return call.like(joined, tensor)
+
+
+def vector_along(tensor: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape in the graph of a tensor with the extents of some axes of the graph, 1 along the others [1]."""
+    places = sorted(axes)
+    whole = tensor.rows + ((tensor.shape[-1], *tensor.shape[:-1]) if tensor.is_turned else tuple(tensor.shape))
+    return tuple(size if place in places else 1 for place, size in enumerate(whole))[places[0] :]
+
+
+def _prelu(call: LayerCall) -> Tensor:
+    shared = {axis - 1 for axis in call.get("shared_axes", ())}
+    axes = tuple(call.first.axis(axis) for axis in range(len(call.first.shape)) if axis not in shared)
+    shape = vector_along(call.first, axes) if axes else (1,)
+    return with_vector(call, call.first, "prelu", Parameter(shape=shape), "slope")
+
+
+def _layer_scale(call: LayerCall) -> Tensor:
+    shape = vector_along(call.first, (call.first.axis(-1),))
+    return with_vector(call, call.first, "multiply", Parameter(shape=shape), "gamma")
+
+
+def _added_scaled(call: LayerCall) -> Tensor:
+    """Add the second tensor times a number to the first, as the residual units of Inception-ResNet do."""
+    first, second = map(call.assembly.turned if call.first.is_turned else call.plain, call.tensors)
+    return call.made(Binary(function="add_scaled"), first, second)
+
+
+def _rescaled(call: LayerCall) -> Tensor:
+    scaled = call.each(Unary(function="multiply_by_number"), call.first, "")
+    offsets = call.get("offset", 0)
+    has_offset = any(offsets) if isinstance(offsets, list | tuple) else offsets != 0
+    return call.each(Unary(function="add_number"), scaled, "offset") if has_offset else scaled
+
+
+def _normalised(call: LayerCall) -> Tensor:
+    """Subtract a mean and divide by a deviation, both of which the layer has as constants."""
+    stated = call.get("axis", -1)
+    axes = [] if stated == -1 and call.config.get("axis") is None else stated
+    axes = tuple(axes) if isinstance(axes, list | tuple) else (axes,)
+    places = tuple(call.first.batched_axis(axis) for axis in axes)
+    shape = vector_along(call.first, places) if places else (1,)
+    centred = with_vector(call, call.first, "subtract", Constant(shape=shape), "mean")
+    return with_vector(call, centred, "divide", Constant(shape=shape), "deviation")
+
+
+def _dropped(call: LayerCall) -> Tensor:
+    rate = float(call.get("rate", call.get("drop_path_rate", call.get("stddev", 0.5))))
+    return call.dropped(call.first, min(max(rate, 0.0), math.nextafter(1.0, 0.0)), "")
+
+
+def _masked(call: LayerCall) -> Tensor:
+    compared = call.each(Unary(function="compare"), call.first, "compare")
+    kept = call.add(Reduction(function="any", axes=(call.first.axis(-1),), keep_axes=True), compared, part="any")
+    product = call.add(Binary(function="multiply"), call.first, replace(compared, source=kept))
+    return call.like(product, call.first)
+
+
+def _same(call: LayerCall) -> Tensor:
+    return call.first
+
+
+TRANSLATORS: Final[Mapping[str, Translator]] = {
+    "Activation": _activation,
+    "ReLU": _relu,
+    "LeakyReLU": lambda call: call.each(LeakyReLU(), call.first),
+    "PReLU": _prelu,
+    "ELU": lambda call: call.each(Unary(function="elu"), call.first),
+    "ThresholdedReLU": lambda call: call.each(Unary(function="threshold"), call.first),
+    "Softmax": _softmax,
+    **dict.fromkeys(("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D"), _dropped),
+    **dict.fromkeys(("GaussianDropout", "AlphaDropout", "GaussianNoise"), _dropped),
+    **dict.fromkeys(("ActivityRegularization", "Identity", "InputLayer"), _same),
+    "Masking": _masked,
+    "Rescaling": _rescaled,
+    "Normalization": _normalised,
+}
+"""Class -> what plans its layers. Every layer that is random in training only counts as dropout."""
+APPLICATION_TRANSLATORS: Final[Mapping[str, Translator]] = {
+    "LayerScale": _layer_scale,
+    "StochasticDepth": _dropped,
+    "CustomScaleLayer": _added_scaled,
+}
+"""The same for the classes that ``keras.applications`` has of its own, in ConvNeXt and Inception-ResNet."""

@@ -1,0 +1,110 @@
+"""Load any network that a user names: of the zoo, a graph file, or a file of another program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any, Final
+
+from perfmodel import zoo
+from perfmodel.errors import ArgumentError, check_known
+from perfmodel.graph import LayerGraph
+from perfmodel.importers.huggingface import CONFIG_NAME, from_huggingface_config
+
+FILE_ENDINGS: Final = (".json", ".onnx", ".keras", ".h5", ".hdf5", ".zip")
+"""Suffixes that mark a word without a folder as a file's name."""
+
+
+def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
+    """Load a network by name or path."""
+    stated = dict(options or {})
+    path = Path(name_or_path).expanduser()
+    if not path.parent.name and path.suffix not in FILE_ENDINGS and not (path.anchor or path.is_dir()):
+        return zoo.build(str(name_or_path), **stated)
+    if str(name_or_path) in zoo.BUILDERS:
+        return zoo.build(str(name_or_path), **stated)  # rather than a folder of that name
+    content = _json_of(path)
+    for kind in FORMATS:
+        if kind.recognises(path, content):
+            return kind.load(path, stated)
+    if stated:
+        allowed = "left out for a graph file; networks of the zoo and files of other programs have options"
+        raise ArgumentError("options", stated, allowed)
+    return LayerGraph.load(path)
+
+
+def _json_of(path: Path) -> Mapping[str, Any]:
+    """Return the JSON object in a file, or the configuration in a folder; nothing where there is none."""
+    if path.suffix in FILE_ENDINGS[1:]:
+        return {}
+    try:
+        content = json.loads((path / CONFIG_NAME if path.is_dir() else path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}  # reading it as a graph reports what is wrong with it
+    return content if isinstance(content, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of file: how it is recognised by its path and the JSON object in it, and how it is loaded."""
+
+    recognises: Callable[[Path, Mapping[str, Any]], bool]
+    load: Callable[[Path, dict[str, Any]], LayerGraph]
+
+
+def _onnx(path: Path, options: dict[str, Any]) -> LayerGraph:
+    """Load an ONNX file; options that are not arguments of the import are its free sizes."""
+    from perfmodel.importers.onnx.file import from_onnx
+
+    arguments = {name: options.pop(name) for name in ("batch_size", "name", "progress") if name in options}
+    return from_onnx(path, sizes=options, **arguments)
+
+
+def _configuration(path: Path, options: dict[str, Any]) -> LayerGraph:
+    _check_options(from_huggingface_config, options, kind="a configuration")
+    return from_huggingface_config(path, **options)
+
+
+def _keras(path: Path, options: dict[str, Any]) -> LayerGraph:
+    from perfmodel.importers.keras.model import from_keras
+
+    _check_options(from_keras, options, kind="a Keras model")
+    return from_keras(path, **options)
+
+
+def _deeplearning4j(path: Path, options: dict[str, Any]) -> LayerGraph:
+    from perfmodel.importers.deeplearning4j.network import from_deeplearning4j
+
+    _check_options(from_deeplearning4j, options, kind="a deeplearning4j network")
+    return from_deeplearning4j(path, **options)
+
+
+def _check_options(load: Callable[..., LayerGraph], options: Mapping[str, Any], *, kind: str) -> None:
+    """Raise UnknownNameError for an option that a loader does not take; its first argument is the path."""
+    known = list(signature(load).parameters)[1:]
+    for option in options:
+        check_known(f"option of {kind}:", option, known)
+
+
+def _is_keras(path: Path, content: Mapping[str, Any]) -> bool:
+    from perfmodel.importers.keras.configuration import MODEL_CLASSES
+
+    return path.suffix in (".keras", ".h5", ".hdf5") or content.get("class_name") in MODEL_CLASSES
+
+
+def _is_deeplearning4j(path: Path, content: Mapping[str, Any]) -> bool:
+    from perfmodel.importers.deeplearning4j.configuration import is_network
+
+    return path.suffix == ".zip" or is_network(content)
+
+
+FORMATS: Final = (
+    Format(lambda path, content: path.suffix == ".onnx", _onnx),
+    Format(lambda path, content: "model_type" in content and "layers" not in content, _configuration),
+    Format(_is_keras, _keras),
+    Format(_is_deeplearning4j, _deeplearning4j),
+)
+"""Files of other programs; what none recognises is a graph file."""
