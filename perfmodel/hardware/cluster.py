@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
+from perfmodel.derived import uncollected
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
@@ -254,6 +255,7 @@ def _without_adapter(machines: list[tuple[str, System]], link: Link) -> list[str
     return faults
 
 
+@uncollected
 def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -> Wiring:
     """Return the wiring of all machines, prefixed with their names, and the fabric between them."""
     fabric = file.fabric

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Final
 
-from perfmodel.derived import derived
+from perfmodel.derived import derived, uncollected
 from perfmodel.errors import ArgumentError, UnknownNameError, check_known
 from perfmodel.numeric import largest
 from perfmodel.symbolic import is_symbolic
@@ -136,7 +136,7 @@ class Wire:
     def within(self, node: str) -> Wire:
         """Return the wire renamed for a machine of a cluster."""
         lower, upper = f"{node}/{self.lower}", f"{node}/{self.upper}"
-        shared = self.upward == self.downward
+        shared = self.upward.name == self.downward.name
         upward = self.upward.renamed(f"{lower}={upper}" if shared else f"{lower}>{upper}")
         downward = upward if shared else self.downward.renamed(f"{upper}>{lower}")
         return Wire(lower=lower, upper=upper, upward=upward, downward=downward, peer=self.peer)
@@ -226,6 +226,7 @@ NO_HUBS: Final = ENDS | {"nic"}
 class Topology:
     """Places and the channels between them."""
 
+    @uncollected
     def __init__(self, places: Iterable[Place], wires: Iterable[Wire], *, alike: bool = False) -> None:
         self.alike = alike  # whether its machines are, and one switch joins them
         self.places = {place.name: place for place in places}

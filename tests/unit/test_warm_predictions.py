@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import perfmodel as pm
-from perfmodel.derived import derived, held
+from perfmodel.derived import derived, held, uncollected
 from perfmodel.hardware.spec_files import shipped_folder
 
 SPEED = Path(__file__).parents[2] / "benchmarks" / "speed.py"
@@ -97,6 +97,42 @@ def test_what_is_derived_is_by_object_and_goes_with_it():
     for number in range(50):  # new objects come to lie where dead ones lay
         assert times(Thing(number)) == number
         gc.collect()
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_waits_only_while_a_system_is_wired(collects):
+    @uncollected
+    def wired(links):
+        assert not gc.isenabled()
+        return 1 / links
+
+    before = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        assert wired(2) == 0.5
+        assert gc.isenabled() is collects
+        with pytest.raises(ZeroDivisionError):
+            wired(0)
+        assert gc.isenabled() is collects
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_wiring_many_machines_does_not_collect_over_and_over():
+    collected = []
+
+    def count(phase, info):
+        if phase == "start" and info["generation"] == 2:
+            collected.append(info)
+
+    machine = pm.load_system("gb200_nvl72")
+    gc.callbacks.append(count)
+    try:
+        links = len(pm.load_system("gb200_nvl72", machines=40).topology.channels)
+    finally:
+        gc.callbacks.remove(count)
+    assert links > 39 * len(machine.topology.channels)
+    assert len(collected) <= 1
 
 
 def test_the_benchmark_prints_every_figure(speed, monkeypatch):

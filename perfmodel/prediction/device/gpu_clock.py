@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
-from perfmodel.derived import derived
 from perfmodel.hardware.gpu import STORAGE_TYPES
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled, scaled_constant
 from perfmodel.symbolic import Quantity
@@ -32,10 +32,17 @@ class Load(NamedTuple):
 
 
 def clock_ratios(
-    device: Gpu, *, busy_share: float = BUSY_IN_PRODUCTS, factors: Factors = NO_FACTORS
+    device: Gpu,
+    *,
+    busy_share: float = BUSY_IN_PRODUCTS,
+    factors: Factors = NO_FACTORS,
+    loads: Sequence[Load] | None = None,
 ) -> dict[str, Quantity]:
-    """Return the clock that each kind of arithmetic sustains, over the boost clock. [1]"""
-    loads = _stated_loads(device) if factors is NO_FACTORS else _loads(device, factors)
+    """Return the clock that each kind of arithmetic sustains, over the boost clock. [1]
+
+    ``loads`` are the device's :func:`loads_of`, if they are known.
+    """
+    loads = loads_of(device, factors) if loads is None else loads
     highest = device.highest_clock_ratio
     ratios = {"lanes": highest, "tensor_cores": highest}
     for kind, limit_w, resting_w, arithmetic_w in loads:
@@ -45,7 +52,7 @@ def clock_ratios(
     return ratios
 
 
-def _loads(device: Gpu, factors: Factors) -> list[Load]:
+def loads_of(device: Gpu, factors: Factors) -> list[Load]:
     """Power of each kind of arithmetic; none for an unknown power."""
     place, stated = f"devices/{device.stem}", device.power_constants()
     known = scaled(stated, place=f"{place}/", factors=factors)
@@ -63,11 +70,6 @@ def _loads(device: Gpu, factors: Factors) -> list[Load]:
         Load(kind, limit_w, resting_w, PICO * known[f"power.{kind}_pj"] * device.issue_limit * peak)
         for kind, peak in peaks.items()
     ]
-
-
-@derived
-def _stated_loads(device: Gpu) -> list[Load]:
-    return _loads(device, NO_FACTORS)
 
 
 def sustained_clocks_mhz(device: Gpu) -> dict[str, float]:

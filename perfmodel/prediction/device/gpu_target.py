@@ -31,6 +31,7 @@ from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attentio
 from perfmodel.prediction.device.gpu_clock import (
     BUSY_IN_CONVOLUTIONS,
     clock_ratios,
+    loads_of,
     sustained_peak_flop_per_s,
 )
 from perfmodel.prediction.device.gpu_libraries import (
@@ -454,14 +455,15 @@ class GpuTarget(Target):
         launch_us = scaled_constant(device.launch.latency_us, f"{place}/launch.latency_us", factors=factors)
         attends = attention_role(device, profile, libraries, dtype=dtype)
         at_boost = _boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
-        clocks = clock_ratios(device, factors=factors)
+        loads = loads_of(device, factors)
+        clocks = clock_ratios(device, loads=loads)
         peaks = {name: peak * clocks[device.arithmetic_of(name)] for name, peak in at_boost.items()}
         bandwidth_bytes_per_s = scaled_constant(
             device.sustained_memory_bandwidth_bytes_per_s, f"{place}/memory.bandwidth_gb_per_s", factors=factors
         )
         clock_hz = device.clock_hz * device.highest_clock_ratio  # waiting units draw little power
         of_products = peaks[dtypes[0]] / peaks[dtype]
-        in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS, factors=factors)
+        in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS, loads=loads)
         of_convolutions = at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
         of_convolutions = of_convolutions * _fed_share(device, dtypes[1], dnn, factors)
         ramp_steps = dnn.get("ramp_steps")

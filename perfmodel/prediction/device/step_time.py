@@ -241,7 +241,8 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
     if table.stream.row_count:
         times.append((stream["launches"], *numbers.stream_times(stream, table.stream_efficiency)))
     compute, memory = named(_joined(times, 1), "arithmetic"), named(_joined(times, 2), "traffic")
-    compute_bound = where(exceeds(memory, compute), 0, 1)
+    waits = exceeds(memory, compute)
+    compute_bound = where(waits, 0, 1) if is_symbolic(waits) else 1.0 - waits
     of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
     busy = of_one * launches
     per_launch = {"busy_s": named(of_one + numbers.launch_s, "launch"), "overlap_exponent": numbers.overlap_exponent}
