@@ -59,11 +59,12 @@ class LayoutKind:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
             known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works)
         alone: Alone = known[key]
-        layout = prepared.layout
+        layout, has_buckets = prepared.layout, prepared.has_buckets(prepared.agreement)
+        shared = tuple(device.shared(layout, has_buckets=has_buckets) for device in alone.memory)
         return Unit(
             prepared=prepared,
             works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=stage_works),
-            memory=taken(tuple(device.shared(layout) for device in alone.memory), columns),
+            memory=taken(shared, columns),
             alone=alone,
         )
 

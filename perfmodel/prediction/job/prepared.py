@@ -414,11 +414,23 @@ class Prepared:
             return {"exchanges_gradients": False, "copied_s": 0.0}
         return {"exchanges_gradients": True, "copied_s": self.copied_s(times, self.agreement)}
 
+    def has_buckets(self, agreement: Agreement | None) -> bool:
+        """Whether workers exchange copies of gradients that lie in buckets of their own."""
+        copies = getattr(self.profile, self.target.processor).lowering.message_copies
+        return bool(copies) and not self.layout.shard_stage and getattr(agreement, "all_reduces", False)
+
+    def buckets_bytes(self, agreement: Agreement | None) -> float:
+        """Second copies of the gradients of a network on one device, in buckets. [B]"""
+        if not self.has_buckets(agreement):
+            return 0.0
+        memory = self.stages[0].lowered.memory(self.stages[0].subject.graph)
+        return memory.gradient_bytes * memory.pool_overhead
+
     def copied_s(self, times: PhaseTimes, agreement: Agreement) -> Any:
         """Time to copy gradients into the messages of an all-reduce and back, if the framework does. [s]"""
-        copies = getattr(self.profile, self.target.processor).lowering.message_copies
-        if not copies or self.layout.shard_stage or not getattr(agreement, "all_reduces", False):
+        if not self.has_buckets(agreement):
             return 0.0
+        copies = getattr(self.profile, self.target.processor).lowering.message_copies
         seconds, worker_count = copies * times.copying_s, agreement.worker_count
         return where(exceeds(worker_count, 1), seconds, 0.0) if is_symbolic(worker_count) else seconds
 
@@ -479,10 +491,10 @@ class Prepared:
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Memory of each device of a worker. [B]"""
-        parts = self.layout.parts
+        parts, has_buckets = self.layout.parts, self.has_buckets(self.agreement)
         return tuple(
             device_memory(self, timed.stages, place, in_parts=parts > 1)
-            .shared(self.layout)
+            .shared(self.layout, has_buckets=has_buckets)
             .footprint(order, parts=parts)
             for place, order in enumerate(timed.composed.orders)
         )

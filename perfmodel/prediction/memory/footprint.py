@@ -121,7 +121,8 @@ class MemoryFootprint:
     Parameters
     ----------
     weights_bytes, gradients_bytes, optimizer_bytes : float or ndarray
-        Parameters, their gradients, and the optimizer's state, with its copy of the weights in mixed precision. [B]
+        Parameters, their gradients, with the buckets that exchange copies of them, and the optimizer's state, with its
+        copy of the weights in mixed precision. [B]
     activations_bytes : float or ndarray
         Outputs, what layers keep for back-propagation, gradients of outputs, and scratch memory of layers. [B]
     workspace_bytes : float or ndarray
@@ -344,7 +345,7 @@ class ChunkMemory:
     gradient_bytes: int
     _peaks: dict[GradientRules, tuple[Quantity, Quantity]] = field(default_factory=dict)
 
-    def rules(self, layout: Layout, *, in_parts: bool) -> GradientRules:
+    def rules(self, layout: Layout, *, in_parts: bool, has_buckets: bool) -> GradientRules:
         """Rules for gradients if workers share state, and if there are several micro-batches."""
         return GradientRules.of(
             layout,
@@ -352,6 +353,7 @@ class ChunkMemory:
             parameter_bytes=self.memory.rules.parameter_bytes,
             gathered_bytes=self.gathered_bytes,
             gradient_bytes=self.gradient_bytes,
+            has_buckets=has_buckets,
         )
 
     def peak(self, rules: GradientRules) -> tuple[Quantity, Quantity]:
@@ -362,15 +364,15 @@ class ChunkMemory:
             self._peaks[rules] = overhead * activations, overhead * gradients
         return self._peaks[rules]
 
-    def alone(self, layout: Layout) -> MemoryFootprint:
+    def alone(self, rules: GradientRules) -> MemoryFootprint:
         """Footprint of a mini-batch that is not cut. [B]"""
-        activations, gradients = self.peak(self.rules(layout, in_parts=False))
+        activations, gradients = self.peak(rules)
         return replace(self.beside, activations_bytes=activations, gradients_bytes=gradients)
 
-    def kept_gradients(self, layout: Layout) -> float:
-        """Gradients that are kept from one micro-batch to the next. [B]"""
-        rules = self.rules(layout, in_parts=True)
-        return rules.kept_ratio / rules.share * self.memory.gradient_bytes * self.memory.pool_overhead
+    def kept_gradients(self, rules: GradientRules) -> float:
+        """Gradients and buckets that are kept from one micro-batch to the next. [B]"""
+        ratio = rules.kept_ratio / rules.share + rules.has_buckets
+        return ratio * self.memory.gradient_bytes * self.memory.pool_overhead
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -411,9 +413,13 @@ class DeviceMemory:
     units: Callable[[], UnitBytes]
     trains: bool
 
-    def shared(self, layout: Layout) -> SharedMemory:
-        """Memory on a device as workers share parameters, gradients and optimizer state. [B]"""
-        alone, among = self.chunks[0].alone(layout), self._among(layout)
+    def shared(self, layout: Layout, *, has_buckets: bool = False) -> SharedMemory:
+        """Memory on a device as workers share parameters, gradients and optimizer state, and exchange them. [B]"""
+        whole, cut = (
+            [chunk.rules(layout, in_parts=in_parts, has_buckets=has_buckets) for chunk in self.chunks]
+            for in_parts in (False, True)
+        )
+        alone, among = self.chunks[0].alone(whole[0]), self._among(cut)
         if layout.shard_stage and layout.sharing_size > 1:
             alone, among = (self._divided(footprint, layout) for footprint in (alone, among))
         return SharedMemory(
@@ -425,13 +431,13 @@ class DeviceMemory:
             trains=self.trains,
         )
 
-    def _among(self, layout: Layout) -> MemoryFootprint:
+    def _among(self, rules: Sequence[GradientRules]) -> MemoryFootprint:
         """Footprint of one micro-batch of several, without what others keep for back-propagation. [B]"""
         footprints = [chunk.beside for chunk in self.chunks]
-        kept = [chunk.kept_gradients(layout) for chunk in self.chunks]
+        kept = [chunk.kept_gradients(of_chunk) for chunk, of_chunk in zip(self.chunks, rules, strict=True)]
         largest: tuple[Quantity, Quantity] | None = None
-        for chunk, kept_bytes in zip(self.chunks, kept, strict=True):
-            activations, gradients = chunk.peak(chunk.rules(layout, in_parts=True))
+        for chunk, of_chunk, kept_bytes in zip(self.chunks, rules, kept, strict=True):
+            activations, gradients = chunk.peak(of_chunk)
             passing = activations - chunk.waiting_bytes, gradients - kept_bytes
             largest = passing if largest is None else _larger(largest, passing)
         assert largest is not None

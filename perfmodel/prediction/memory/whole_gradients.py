@@ -38,6 +38,8 @@ class GradientRules:
     kept_ratio, whole_ratio, sent_ratio : float
         Size of an element that is kept, that is made, and of a copy that is exchanged (0 if there is none), over that
         of a parameter. [1]
+    has_buckets : bool
+        Whether messages hold a second copy of all gradients, in the type of parameters, from the first step on. [-]
     """
 
     accumulates: bool = False
@@ -46,15 +48,23 @@ class GradientRules:
     kept_ratio: float = 1.0
     whole_ratio: float = 1.0
     sent_ratio: float = 0.0
+    has_buckets: bool = False
 
     @classmethod
     def of(
-        cls, layout: Layout, *, in_parts: bool, parameter_bytes: int, gathered_bytes: int, gradient_bytes: int
+        cls,
+        layout: Layout,
+        *,
+        in_parts: bool,
+        parameter_bytes: int,
+        gathered_bytes: int,
+        gradient_bytes: int,
+        has_buckets: bool = False,
     ) -> GradientRules:
         """Make the rules of a layout, from sizes of elements. [B]"""
         kept_ratio = max(1.0, gradient_bytes / parameter_bytes)
         if layout.shard_stage < 2 or layout.sharing_size == 1:
-            return cls(accumulates=in_parts, kept_ratio=kept_ratio)
+            return cls(accumulates=in_parts, kept_ratio=kept_ratio, has_buckets=has_buckets)
         made_bytes = gathered_bytes if layout.shard_stage == ALL_SHARED else parameter_bytes
         return cls(
             accumulates=in_parts,
@@ -70,7 +80,7 @@ class GradientRules:
         whole, complete = sizes
         before = np.full_like(made, all_bytes) if self.accumulates else made
         if not self.by_unit:
-            return self.kept_ratio * before
+            return self.kept_ratio * before + self.has_buckets * all_bytes
         kept = before if self.accumulates else made - whole
         return self.kept_ratio / self.share * kept + self.whole_ratio * whole + self.sent_ratio * complete
 
