@@ -351,3 +351,67 @@ def test_a_call_pays_for_handing_over_chunks_in_every_form(language_model):
         assert call.time(size_bytes) > without.time(size_bytes)
         assert call.call(size_bytes).launch_s > without.call(size_bytes).launch_s
     assert call.time(1e10) / without.time(1e10) < 1.05
+
+
+@pytest.mark.parametrize("system", ["dgx_a100", "dgx_h100"])
+def test_parameters_gathered_further_ahead_hide_more(language_model, system):
+    job = {"batch_size": 1, "workers": 16, "system": system, "machines": 2, "shard_stage": 3, **PLACE}
+    steps = [pm.predict(language_model, **job, prefetch_limit=limit) for limit in (0, 1, 2, 8)]
+    exposed_s = [p.exposed_sync_s for p in steps]
+    assert exposed_s == sorted(exposed_s, reverse=True)
+    assert exposed_s[0] > exposed_s[1] >= exposed_s[2] >= exposed_s[3]
+    assert exposed_s[1] > exposed_s[2] or system == "dgx_h100"  # where each hides behind the unit before it
+    (device,) = steps[0].basis.timed.composed.devices
+    waiting = pm.predict(language_model, **job, overlap=False)
+    gathered_s = sum(gather.total_s for gather in device.gathers)
+    taken = steps[0].basis.prepared.agreement.slowdown
+    # one ahead: first gathers are exposed; each other one hides behind the unit before it
+    hidden_s = 0.0
+    for gather in device.gathers:
+        ahead = zip(gather.seconds[1:], gather.computed_s, strict=False)
+        hidden_s += sum(min((1 - taken) * seconds, before_s) for seconds, before_s in ahead)
+    assert exposed_s[0] - exposed_s[1] <= hidden_s * (1 + 1e-9)
+    assert exposed_s[0] - exposed_s[1] == pytest.approx(hidden_s, rel=0.05)
+    assert waiting.exposed_sync_s >= exposed_s[0] > gathered_s
+    for p in steps:
+        assert p.play(2).makespan_s - p.play(1).makespan_s == pytest.approx(p.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_a_sweep_and_a_formula_gather_as_far_ahead_as_a_prediction(limit):
+    graph = pm.zoo.gpt(layers=3, width=256, heads=4, sequence_length=64, vocabulary=1000)
+    job = {"system": "dgx_h100", "workers": 8, "shard_stage": 3, "prefetch_limit": limit, **PLACE}
+    p = pm.predict(graph, batch_size=4, **job)
+    table = pm.sweep(graph, batch_size=[2, 4], columns=["step_s", "exposed_sync_s"], **job)
+    assert table.row(1)["step_s"] == pytest.approx(p.step_s, rel=1e-9)
+    assert table.row(1)["exposed_sync_s"] == pytest.approx(p.exposed_sync_s, rel=1e-9)
+    formula = pm.formula(graph=graph, free="batch_size", batch_size=2, **job)
+    assert formula(batch_size=4) == pytest.approx(p.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("machines", [True, 0, 5000, 2.5, "3"])
+def test_a_number_of_machines_is_checked_alike_everywhere(machines):
+    job = {"system": "dgx_h100", "machines": machines}
+    ways = [
+        lambda: load_system("dgx_h100", machines=machines),
+        lambda: pm.predict(pm.zoo.alexnet(), batch_size=8, **job),
+    ]
+    ways += [lambda: pm.max_batch_size(pm.zoo.alexnet(), **job)]
+    said = set()
+    for way in ways:
+        with pytest.raises(ArgumentError) as refused:
+            way()
+        said.add(str(refused.value))
+    assert said == {f"machines must be a whole number from 1 to 4,096 (got {machines!r})"}
+    assert load_system("dgx_h100", machines=2.0).describe() == load_system("dgx_h100", machines=2).describe()
+
+
+@pytest.mark.parametrize(
+    "cut", [{"accumulation_steps": 4}, {"parallelism": "pipeline", "stages": 2, "micro_batches": 2}]
+)
+def test_a_formula_in_batch_size_starts_from_one_sample_of_each_micro_batch(cut):
+    job = {"system": "dgx_h100", "workers": 2, **cut}
+    formula = pm.formula(graph=pm.zoo.alexnet(), free="batch_size", **job)
+    assert formula.stated == {"batch_size": cut.get("micro_batches", 4)}
+    p = pm.predict(pm.zoo.alexnet(), **formula.stated, **job)
+    assert formula() == pytest.approx(p.step_s, rel=1e-9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
-from perfmodel.prediction.job.beside import started_exchanges
-from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
+from perfmodel.prediction.job.beside import gathered_units, started_exchanges
+from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
@@ -391,7 +391,7 @@ class Prepared:
             exchanged_s=sum(seconds(phase, group) for phase in phases for group in ("tensor", "pipeline")),
             send_s=tuple(seconds(phase, "pipeline", kind="send") for phase in phases),
             tied_s=sum(seconds(Phase.UPDATE, group) for group in ("tensor", "pipeline")),
-            **self._gathering(seconds_of),
+            **self._gathering(stage, times, seconds_of),
         )
 
     def _started_s(self, stage: Stage, times: _StageTimes, beside: tuple[str, ...]) -> Any:
@@ -446,13 +446,35 @@ class Prepared:
             seconds_of.setdefault((exchange.phase, exchange.group), []).append((exchange, seconds))
         return seconds_of
 
-    def _gathering(self, seconds_of: _ExchangeTimes) -> dict[str, Any]:
+    def _gathering(self, stage: Stage, times: _StageTimes, seconds_of: _ExchangeTimes) -> dict[str, Any]:
         """Parameters of a stage that workers gather because they share them. [s]"""
-        forward_s, backward_s, last_s = (
-            sum(exchange_s for _, exchange_s in seconds_of.get((phase, "data"), ()))
-            for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+        gathers = tuple(
+            self._gathered(stage, times, phase)
+            for phase in (Phase.FORWARD, Phase.BACKWARD)
+            if (phase, "data") in seconds_of
         )
-        return {"gather_s": (forward_s, backward_s), "gathered_s": last_s}
+        last_s = sum(exchange_s for _, exchange_s in seconds_of.get((Phase.UPDATE, "data"), ()))
+        return {"gathers": gathers, "gathered_s": last_s}
+
+    def _gathered(self, stage: Stage, times: _StageTimes, phase: Phase) -> Gather:
+        """Units of a stage in the order in which they compute: time to gather each, and what it computes. [s]"""
+        known_s: dict[int, Any] = {0: 0.0}
+        computed: dict[tuple[int, ...], Any] = {(): 0.0}
+        gather_s: list[Any] = []
+        computed_s: list[Any] = []
+        exchanges = self.exchanges
+        for exchange, groups in gathered_units(stage, phase):
+            if groups not in computed:
+                computed[groups] = times.operations_s(groups)
+            if exchange is None and computed_s:  # it is there already
+                computed_s[-1] = computed_s[-1] + computed[groups]
+                continue
+            size_bytes = 0 if exchange is None else exchange.fixed_bytes
+            if exchange is not None and exchanges is not None and size_bytes not in known_s:
+                known_s[size_bytes] = exchanges(exchange, exchange.size_bytes(0), stage.placed)
+            gather_s.append(known_s[size_bytes])
+            computed_s.append(computed[groups])
+        return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s))
 
     def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
         """Numbers of stages of a job that differs only in what workers share. [s]"""
@@ -460,7 +482,8 @@ class Prepared:
         for stage, work in zip(self.stages, works, strict=True):
             key = (id(stage.placed), id(work))
             if key not in known:
-                gathering = self._gathering(self._exchange_times(stage, among="data"))
+                seconds_of = self._exchange_times(stage, among="data")
+                gathering = self._gathering(stage, cast("_StageTimes", work.times), seconds_of)
                 changed = replace(work, **self._adding_up(stage, work.times), **gathering)
                 known[key] = (stage, work, changed)
             changed_works.append(known[key][-1])
