@@ -21,7 +21,7 @@ from perfmodel.hardware.link import Link
 from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text, fault_at
 from perfmodel.hardware.spec_files import faults_of
-from perfmodel.hardware.system import MOST_MACHINES, Fabric, MachineCount, PeerLink, System, SystemFile
+from perfmodel.hardware.system import Fabric, MachineCount, PeerLink, System, SystemFile, machine_count
 from perfmodel.hardware.topology import Place
 from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wired, Wiring, wire_of, wiring_of
 
@@ -190,8 +190,7 @@ def several(system: Wired, machines: int, *, folder: Path | None = None) -> Syst
     SpecError
         If the machine has no adapter to the fabric.
     """
-    if not isinstance(machines, int) or isinstance(machines, bool) or not 1 <= machines <= MOST_MACHINES:
-        raise ArgumentError("machines", machines, f"a whole number from 1 to {MOST_MACHINES:,}")
+    machines = machine_count("machines", machines)
     if isinstance(system, Cluster):
         kinds = {id(machine): machine for _, machine in system.machines[: system.node_count]}
         if len(kinds) > 1:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
+import numpy as np
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from perfmodel.errors import ArgumentError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.wiring import Wired, Wiring
@@ -172,6 +174,14 @@ class PeerSwitch(spec.SpecTable):
 MOST_MACHINES: Final = 4096
 MachineCount = Annotated[spec.Count, Field(le=MOST_MACHINES)]
 """Number of equal machines of a cluster; more would be a typing error, and take minutes to wire."""
+
+
+def machine_count(name: str, value: Any) -> int:
+    """Check a number of machines that is not in a file; 2.0 counts as one."""
+    is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
+    if not (is_number and 1 <= value <= MOST_MACHINES and value == int(value)):
+        raise ArgumentError(name, value, f"a whole number from 1 to {MOST_MACHINES:,}")
+    return int(value)
 
 
 class Fabric(spec.SpecTable):

@@ -39,14 +39,15 @@ def test_state_is_an_eighth_and_two_blocks_are_gathered(footprints):
         assert memory.optimizer_bytes == pytest.approx(2 * STATE_BYTES * parameters / WORKERS, rel=1e-3)
         gathered = HEADS_BYTES * (2 * BLOCK + ENDS)  # narrow copies, prefetched one block ahead
         assert memory.weights_bytes == pytest.approx(STATE_BYTES * parameters / WORKERS + gathered, rel=1e-3)
-        whole = (STATE_BYTES + HEADS_BYTES) * BLOCK + STATE_BYTES * ENDS / 2  # of one block, of the last product
-        assert memory.gradients_bytes == pytest.approx(STATE_BYTES * parameters / WORKERS + whole, rel=1e-3)
+        # scores of 8,192 positions set the peak, when no gradient of a parameter is there yet
+        assert memory.gradients_bytes == 0
 
 
 def test_a_second_sequence_takes_as_much_as_the_first(footprints):
     """18.0 GB for one sequence and 38.0 GB for two cannot both be right, and 18.0 is not.
 
-    The state alone is 16.1 GB, so that 18.0 leave 1.9 GB. One sequence keeps the inputs of 32 blocks in fp32, 4.3 GB;
+    The state without gradients is 12.0 GB and what is gathered 3.0 GB, so that 18.0
+    leave 3.0 GB. One sequence keeps the inputs of 32 blocks in fp32, 4.3 GB;
     its 8,192 x 128,256 scores are there in bf16, in fp32 and as a gradient in fp32, 10.5 GB.
     """
     inputs = LAYERS * LENGTH * WIDTH * STATE_BYTES
@@ -55,5 +56,5 @@ def test_a_second_sequence_takes_as_much_as_the_first(footprints):
     assert two.activations_bytes == pytest.approx(2 * one.activations_bytes, rel=1e-6)
     assert one.activations_bytes == pytest.approx(inputs + scores, rel=0.1)  # and what the last layers keep
     assert one.activations_bytes > inputs + scores
-    assert one.total_bytes / GIGA == pytest.approx(39.0, abs=0.1)
-    assert two.total_bytes / GIGA == pytest.approx(55.1, abs=0.1)
+    assert one.total_bytes / GIGA == pytest.approx(31.6, abs=0.1)
+    assert two.total_bytes / GIGA == pytest.approx(47.7, abs=0.1)

@@ -432,7 +432,8 @@ def formula(
         the name of a constant of a file, in the unit of that file, e.g. ``libraries/cublas_7_5/pascal.gemm`` or just
         ``gemm``. A sympy symbol is used unchanged. [-]
     **arguments : object
-        All other arguments of ``predict``; for a free symbol, the argument is its default value. [-]
+        All other arguments of ``predict``; for a free symbol, the argument is its default value. ``batch_size`` is one
+        sample of each micro-batch if it is free and left out. [-]
 
     Returns
     -------
@@ -463,7 +464,7 @@ def formula(
     if graph is None:
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
     if "batch_size" in map(str, names) and not {"batch_size", "global_batch_size"} & set(arguments):
-        arguments["batch_size"] = graph.batch_size if isinstance(graph, Run) else 1
+        arguments["batch_size"] = graph.batch_size if isinstance(graph, Run) else _one_sample_of_each_part(arguments)
     refuse_open_ended(names, asked_of(arguments))
     if "workers" in map(str, names) and "workers" not in arguments:
         arguments["workers"] = most_workers(arguments)
@@ -482,6 +483,12 @@ def formula(
         definitions=definitions,
         named_parts=named_parts,
     )
+
+
+def _one_sample_of_each_part(arguments: Mapping[str, Any]) -> int:
+    """Return the smallest batch that micro-batches can be cut from, where they are numbers. [samples]"""
+    counts = [arguments.get(name, 1) for name in ("micro_batches", "accumulation_steps")]
+    return math.prod(count if isinstance(count, int) and count > 0 else 1 for count in counts)
 
 
 def _composed(opened: Opened, definitions: Definitions) -> dict[str, sympy.Expr]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.prepare import Lowering
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import TimedStage
-    from perfmodel.prediction.memory.footprint import DeviceMemory
+    from perfmodel.prediction.memory.footprint import DeviceMemory, SharedMemory
 
 NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
 """No exchanges: total and exposed, per step and per micro-batch. [s]"""
@@ -59,11 +59,12 @@ class LayoutKind:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
             known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works)
         alone: Alone = known[key]
-        layout = prepared.layout
+        layout, has_buckets = prepared.layout, prepared.has_buckets(prepared.agreement)
+        shared = tuple(device.shared(layout, has_buckets=has_buckets) for device in alone.memory)
         return Unit(
             prepared=prepared,
             works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=stage_works),
-            memory=tuple(device.shared(layout) for device in alone.memory),
+            memory=taken(shared, columns),
             alone=alone,
         )
 
@@ -99,7 +100,7 @@ class Alone:
             works=works,
             sizes=sizes,
             columns=columns,
-            memory=taken(memory, columns),
+            memory=memory,
             copies_s=taken(prepared.feed_times(), columns),
         )
 
@@ -110,7 +111,7 @@ class Unit:
 
     prepared: Prepared
     works: Sequence[StageWork]
-    memory: tuple[DeviceMemory, ...]
+    memory: tuple[SharedMemory, ...]
     alone: Alone
 
     @property

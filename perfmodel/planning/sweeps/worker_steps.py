@@ -140,6 +140,12 @@ class Section:
             [kind.prepared.copied_s(kind.timed.stages[0], agreement) for kind in self.kinds]
         )
 
+    def buckets_bytes(self, agreement: Agreement | None) -> Any:
+        """Second copies of gradients in buckets, where workers exchange copies. [B]"""
+        if agreement is None:
+            return 0.0
+        return self._joined_unless_none([kind.prepared.buckets_bytes(agreement) for kind in self.kinds])
+
     @property
     def forward(self) -> StepTime:
         """Not available: workers of a sweep hold the whole network. [s]"""
@@ -409,7 +415,8 @@ class JointSteps:
             section = section.beside_working_dies
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
-        memory = (job.size, path.prefetch > 0)
+        has_buckets = bool(np.any(section.buckets_bytes(agreement)))
+        memory = (job.size, path.prefetch > 0, has_buckets)
         alike = (id(agreement), memory, None if path.dataset is None else job.fed)
         kept = section.kept.setdefault("outcomes", {})
         if alike not in kept:
@@ -434,7 +441,7 @@ class JointSteps:
             batch_size=section.batch_size,
             counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
             device_count=path.worker_count,
-            memory_bytes=kept_bytes + (buffers - 1) * input_bytes,
+            memory_bytes=kept_bytes + section.buckets_bytes(agreement) + (buffers - 1) * input_bytes,
             capacity_bytes=capacity_bytes,
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=epoch_size(self.dataset_size, path.dataset),

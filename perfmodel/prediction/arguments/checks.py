@@ -55,7 +55,9 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
         and (maximum is None or value <= maximum)
     )
     if not is_whole:
-        allowed = f"a whole number >= {minimum}" if maximum is None else f"a whole number from {minimum} to {maximum}"
+        allowed = (
+            f"a whole number >= {minimum}" if maximum is None else f"a whole number from {minimum:,} to {maximum:,}"
+        )
         raise ArgumentError(name, value, allowed)
     return int(value)
 

@@ -18,6 +18,7 @@ from perfmodel.graph.graph_file import IMAGE_LAYOUTS
 from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
+from perfmodel.hardware.system import machine_count
 from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.prediction.arguments import tries
 from perfmodel.prediction.arguments.checks import (
@@ -204,7 +205,7 @@ _ROWS: Final = (
         help="A machine or cluster, instead of device: its first GPUs run, or all CPU sockets if it has no GPU.",
     ),
     Argument(
-        name="machines", type="int | None", unit="1", group="place", metavar="N", check=_from(1),
+        name="machines", type="int | None", unit="1", group="place", metavar="N", check=machine_count,
         needs=(Need(argument="system", allowed="left out without system=, whose machines it counts"),),
         means=lambda job: 1 if job.target.system_part is None else len(job.target.system_part.system.hosts),
         help="Machines of the system, on the fabric that its file calls usual; None for what the file states.",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, last_end, slowed_exchange
+from perfmodel.cost.prefetching import gather_stall
 from perfmodel.derived import derived
-from perfmodel.numeric import maximum, running_total, total
+from perfmodel.numeric import running_total, total
 from perfmodel.prediction.job.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
 from perfmodel.simulation.synchronous import PlayedExchange, synchronous_tasks
@@ -253,6 +254,7 @@ class Synchronous(Agreement):
     overlap: bool = True
     message_bytes: float | str = 0.0
     straggler: Straggler | None = None
+    prefetch_limit: int = 1
     reduces_each: bool = False
     """Whether workers add up the gradients of every micro-batch, so that none keeps all of them whole."""
 
@@ -318,10 +320,13 @@ class Synchronous(Agreement):
         total_s: Quantity = 0.0
         exposed_s: Quantity = 0.0
         for gather in device.gathers:
-            total_s = total_s + gather.seconds
-            hidden_by_s = self._slowest * gather.hidden_by_s if self.overlap else 0.0
-            left_s = maximum((1 - slowdown) * gather.seconds - hidden_by_s, 0.0) + slowdown * gather.seconds
-            exposed_s = exposed_s + left_s
+            total_s = total_s + gather.total_s
+            waited_s = gather_stall(
+                gather_s=[(1 - slowdown) * seconds for seconds in gather.seconds],
+                computed_s=[self._slowest * seconds for seconds in gather.computed_s],
+                ahead=self.prefetch_limit if self.overlap else 0,
+            )
+            exposed_s = exposed_s + waited_s + slowdown * gather.total_s
         return total_s, exposed_s
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:  # noqa: D102

@@ -93,6 +93,7 @@ class Workers:
             overlap=self.asked.overlap,
             message_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
             straggler=self.asked.straggler,
+            prefetch_limit=self.layout.prefetch_limit,
             reduces_each=self.layout.shard_stage > 1 and not self.layout.no_sync,
             **self.label(),
             **more,

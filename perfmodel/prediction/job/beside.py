@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from perfmodel.derived import derived
+from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
 
 if TYPE_CHECKING:
@@ -41,6 +42,34 @@ def started_exchanges(stage: Stage, roles: tuple[str, ...]) -> tuple[Started, ..
         first = counted.get(key, Started(each, groups, 0))
         counted[key] = first._replace(repeat=first.repeat + 1)
     return tuple(counted.values())
+
+
+@derived
+def gathered_units(stage: Stage, phase: Phase) -> tuple[tuple[Exchange | None, tuple[int, ...]], ...]:
+    """List what a stage computes in a phase, unit by unit, each with the exchange that gathers its parameters.
+
+    A unit that computes again, or for which nothing is gathered, has no exchange.
+    """
+    graph = stage.subject.graph
+    names = dict(zip((node.name for node in stage.placed.graph.layers), graph.layers, strict=True))
+    gathers = {
+        names[each.after_layer].name: each
+        for each in stage.placed.exchanges
+        if (each.kind, each.group, each.phase) == ("all_gather", "data", phase)
+    }
+    unit_of = {layer: unit.layers[0] for unit in sharded_units(graph) for layer in unit.layers}
+    runs: list[tuple[Exchange | None, list[int]]] = []
+    current = None
+    for occurrence in stage.lowered.table.occurrences:
+        if occurrence.phase is not phase:
+            continue
+        unit = unit_of.get(occurrence.layer, current)  # a layer without parameters belongs to the unit before it
+        if not runs or unit != current:
+            runs.append((gathers.pop(unit, None) if unit is not None else None, []))
+            current = unit
+        runs[-1][1].append(occurrence.group)
+    # what is gathered without computing by itself, as of fused layers, comes last
+    return (*((exchange, tuple(groups)) for exchange, groups in runs), *((left, ()) for left in gathers.values()))
 
 
 @derived

@@ -75,6 +75,19 @@ class StageNumbers(NamedTuple):
     tied_s: Quantity
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Gather:
+    """Units whose parameters data-parallel workers gather in a phase, in order: to gather, and to compute. [s]"""
+
+    seconds: tuple[Quantity, ...]
+    computed_s: tuple[Quantity, ...]
+
+    @property
+    def total_s(self) -> Quantity:
+        """Time to gather all of them. [s]"""
+        return sum(self.seconds)
+
+
 @record
 class StageWork:
     """Work of a stage for one micro-batch: floats, arrays of shape (configurations,), or expressions."""
@@ -85,7 +98,7 @@ class StageWork:
     group_s: tuple[Quantity, Quantity] = (0.0, 0.0)
     exchanged_s: Quantity = 0.0
     send_s: tuple[Quantity, Quantity] = (0.0, 0.0)
-    gather_s: tuple[Quantity, Quantity] = (0.0, 0.0)
+    gathers: tuple[Gather, ...] = ()
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
@@ -121,14 +134,6 @@ class StageWork:
     def numbers(self) -> StageNumbers:
         """Numbers of a stage that takes turns with those on other devices. [s]"""
         return self.alone._replace(forward_s=self.forward_s, backward_s=self.backward_s)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Gather:
-    """Parameters that data-parallel workers gather for a phase while the previous phase runs."""
-
-    seconds: Quantity
-    hidden_by_s: Quantity
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -432,12 +437,7 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
             DeviceWork(
                 place=place,
                 schedule=_schedule(chunks, turns) if any(stage.exchanges_gradients for _, stage in chunks) else None,
-                gathers=tuple(
-                    Gather(seconds=seconds, hidden_by_s=phase.step_s)
-                    for _, stage in chunks
-                    if any(map(_is_something, stage.gather_s))
-                    for seconds, phase in zip(stage.gather_s, (stage.times.forward, stage.times.backward), strict=True)
-                ),
+                gathers=tuple(gather for _, stage in chunks for gather in stage.gathers),
                 gathered_s=sum(stage.gathered_s for _, stage in chunks),
                 copied_s=sum(stage.copied_s for _, stage in chunks),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
-from perfmodel.prediction.job.beside import started_exchanges
-from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
+from perfmodel.prediction.job.beside import gathered_units, started_exchanges
+from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
@@ -391,7 +391,7 @@ class Prepared:
             exchanged_s=sum(seconds(phase, group) for phase in phases for group in ("tensor", "pipeline")),
             send_s=tuple(seconds(phase, "pipeline", kind="send") for phase in phases),
             tied_s=sum(seconds(Phase.UPDATE, group) for group in ("tensor", "pipeline")),
-            **self._gathering(seconds_of),
+            **self._gathering(stage, times, seconds_of),
         )
 
     def _started_s(self, stage: Stage, times: _StageTimes, beside: tuple[str, ...]) -> Any:
@@ -414,11 +414,23 @@ class Prepared:
             return {"exchanges_gradients": False, "copied_s": 0.0}
         return {"exchanges_gradients": True, "copied_s": self.copied_s(times, self.agreement)}
 
+    def has_buckets(self, agreement: Agreement | None) -> bool:
+        """Whether workers exchange copies of gradients that lie in buckets of their own."""
+        copies = getattr(self.profile, self.target.processor).lowering.message_copies
+        return bool(copies) and not self.layout.shard_stage and getattr(agreement, "all_reduces", False)
+
+    def buckets_bytes(self, agreement: Agreement | None) -> float:
+        """Second copies of the gradients of a network on one device, in buckets. [B]"""
+        if not self.has_buckets(agreement):
+            return 0.0
+        memory = self.stages[0].lowered.memory(self.stages[0].subject.graph)
+        return memory.gradient_bytes * memory.pool_overhead
+
     def copied_s(self, times: PhaseTimes, agreement: Agreement) -> Any:
         """Time to copy gradients into the messages of an all-reduce and back, if the framework does. [s]"""
-        copies = getattr(self.profile, self.target.processor).lowering.message_copies
-        if not copies or self.layout.shard_stage or not getattr(agreement, "all_reduces", False):
+        if not self.has_buckets(agreement):
             return 0.0
+        copies = getattr(self.profile, self.target.processor).lowering.message_copies
         seconds, worker_count = copies * times.copying_s, agreement.worker_count
         return where(exceeds(worker_count, 1), seconds, 0.0) if is_symbolic(worker_count) else seconds
 
@@ -434,13 +446,35 @@ class Prepared:
             seconds_of.setdefault((exchange.phase, exchange.group), []).append((exchange, seconds))
         return seconds_of
 
-    def _gathering(self, seconds_of: _ExchangeTimes) -> dict[str, Any]:
+    def _gathering(self, stage: Stage, times: _StageTimes, seconds_of: _ExchangeTimes) -> dict[str, Any]:
         """Parameters of a stage that workers gather because they share them. [s]"""
-        forward_s, backward_s, last_s = (
-            sum(exchange_s for _, exchange_s in seconds_of.get((phase, "data"), ()))
-            for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+        gathers = tuple(
+            self._gathered(stage, times, phase)
+            for phase in (Phase.FORWARD, Phase.BACKWARD)
+            if (phase, "data") in seconds_of
         )
-        return {"gather_s": (forward_s, backward_s), "gathered_s": last_s}
+        last_s = sum(exchange_s for _, exchange_s in seconds_of.get((Phase.UPDATE, "data"), ()))
+        return {"gathers": gathers, "gathered_s": last_s}
+
+    def _gathered(self, stage: Stage, times: _StageTimes, phase: Phase) -> Gather:
+        """Units of a stage in the order in which they compute: time to gather each, and what it computes. [s]"""
+        known_s: dict[int, Any] = {0: 0.0}
+        computed: dict[tuple[int, ...], Any] = {(): 0.0}
+        gather_s: list[Any] = []
+        computed_s: list[Any] = []
+        exchanges = self.exchanges
+        for exchange, groups in gathered_units(stage, phase):
+            if groups not in computed:
+                computed[groups] = times.operations_s(groups)
+            if exchange is None and computed_s:  # it is there already
+                computed_s[-1] = computed_s[-1] + computed[groups]
+                continue
+            size_bytes = 0 if exchange is None else exchange.fixed_bytes
+            if exchange is not None and exchanges is not None and size_bytes not in known_s:
+                known_s[size_bytes] = exchanges(exchange, exchange.size_bytes(0), stage.placed)
+            gather_s.append(known_s[size_bytes])
+            computed_s.append(computed[groups])
+        return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s))
 
     def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
         """Numbers of stages of a job that differs only in what workers share. [s]"""
@@ -448,7 +482,8 @@ class Prepared:
         for stage, work in zip(self.stages, works, strict=True):
             key = (id(stage.placed), id(work))
             if key not in known:
-                gathering = self._gathering(self._exchange_times(stage, among="data"))
+                seconds_of = self._exchange_times(stage, among="data")
+                gathering = self._gathering(stage, cast("_StageTimes", work.times), seconds_of)
                 changed = replace(work, **self._adding_up(stage, work.times), **gathering)
                 known[key] = (stage, work, changed)
             changed_works.append(known[key][-1])
@@ -479,10 +514,10 @@ class Prepared:
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Memory of each device of a worker. [B]"""
-        parts = self.layout.parts
+        parts, has_buckets = self.layout.parts, self.has_buckets(self.agreement)
         return tuple(
             device_memory(self, timed.stages, place, in_parts=parts > 1)
-            .shared(self.layout)
+            .shared(self.layout, has_buckets=has_buckets)
             .footprint(order, parts=parts)
             for place, order in enumerate(timed.composed.orders)
         )

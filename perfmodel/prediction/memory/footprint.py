@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,14 @@ import numpy as np
 
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, most_kept
+from perfmodel.derived import derived
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import ALL_SHARED
+from perfmodel.prediction.memory.whole_gradients import GradientRules, Sizes, unit_gradients, unit_gradients_at_once
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import Quantity
 
@@ -77,21 +79,36 @@ class Moments:
         return activations[places, np.arange(sizes.size)], self.gradients[places]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Alive:
+    """What is in memory at every moment of a step: activations, gradients made so far, and those of whole units."""
+
+    activations: NDArray[Any]
+    gradients: NDArray[Any]
+    of_units: Sizes
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class GraphMemory:
     """Memory of a graph under a framework's policy, as coefficients of the batch size."""
 
     weights_bytes: float
     optimizer_bytes: float
     rules: MemoryRules
-    moments: Moments
-    activations: Moments
+    alive: Alive
     gradient_bytes: float
     input_bytes_per_sample: float
     workspace_groups: NDArray[np.intp]
     workspace_layer_starts: NDArray[np.intp]
     workspaces_per_layer: int | None
     pool_overhead: float
+
+    @derived
+    def moments(self, rules: GradientRules) -> Moments:
+        """Moments that can be the peak, for what is kept of gradients."""
+        alive = self.alive
+        made = alive.gradients.astype(float)
+        return Moments.of(alive.activations, rules.bytes_at(made, alive.of_units, all_bytes=self.gradient_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +121,8 @@ class MemoryFootprint:
     Parameters
     ----------
     weights_bytes, gradients_bytes, optimizer_bytes : float or ndarray
-        Parameters, their gradients, and the optimizer's state, with its copy of the weights in mixed precision. [B]
+        Parameters, their gradients, with the buckets that exchange copies of them, and the optimizer's state, with its
+        copy of the weights in mixed precision. [B]
     activations_bytes : float or ndarray
         Outputs, what layers keep for back-propagation, gradients of outputs, and scratch memory of layers. [B]
     workspace_bytes : float or ndarray
@@ -148,7 +166,7 @@ class MemoryFootprint:
         return bool(fits) if np.ndim(fits) == 0 else fits
 
 
-def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable) -> Moments:
+def _always_alive(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable) -> Alive:
     """Return the only moment of a framework that keeps every output and its gradient for the whole step."""
     constant = slope = 0.0
     masks = mask_tensors(graph.layers)
@@ -162,7 +180,8 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
         constant += copies * size[0] + saved[0]
         slope += copies * size[1] + saved[1]
     gradients = float(rules.parameter_bytes * graph.trained_parameter_count)
-    return Moments(np.array([[constant], [slope]]), np.array([gradients]))
+    of_units = unit_gradients_at_once(graph, element_bytes=rules.parameter_bytes)
+    return Alive(np.array([[constant], [slope]]), np.array([gradients]), of_units)
 
 
 def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
@@ -218,11 +237,11 @@ def graph_memory(
         types=types,
     )
     if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
-        moments = activations = _static_moments(graph, rules=rules, policy=policy)
+        alive = _always_alive(graph, rules=rules, policy=policy)
     else:
         live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
-        moments = Moments.of(live.activations, live.gradients)
-        activations = Moments.of(live.activations, np.zeros_like(live.gradients))
+        made = live.gradients.astype(float)
+        alive = Alive(live.activations, live.gradients, unit_gradients(graph, live.moments, made))
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
     return GraphMemory(
@@ -231,8 +250,7 @@ def graph_memory(
         ),
         optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=rules.parameter_bytes) if updates else 0.0,
         rules=rules,
-        moments=moments,
-        activations=activations,
+        alive=alive,
         gradient_bytes=float(rules.parameter_bytes * graph.trained_parameter_count) if trains else 0.0,
         input_bytes_per_sample=_input_bytes(graph, rules=rules),
         workspace_groups=workspace_groups,
@@ -271,7 +289,7 @@ def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitBytes:
-    """Sizes of whole parameters and gradients that exist for a while although workers share them.
+    """Sizes of whole parameters that exist for a while although workers share them.
 
     Parameters
     ----------
@@ -279,8 +297,6 @@ class UnitBytes:
         Parameters outside blocks, gathered for the whole step. [B]
     block_bytes, blocks_bytes : float
         Parameters of the largest block, and of all. [B]
-    reduced_ratio : float
-        Size of a gradient as it is exchanged over that of a gathered parameter; 0 if they are of one type. [1]
     copied_bytes : float
         Narrow copies of parameters; where parameters are shared, the copies are gathered. [B]
     """
@@ -288,16 +304,11 @@ class UnitBytes:
     root_bytes: float
     block_bytes: float
     blocks_bytes: float
-    reduced_ratio: float
     copied_bytes: float
 
-    def alive(self, stage: int, *, ahead: int) -> tuple[float, float]:
-        """Parameters, with those of blocks gathered ahead [1], and gradients beside a device's own shares. [B]"""
-        blocks_bytes = min((1 + ahead) * self.block_bytes, self.blocks_bytes)
-        gathered = self.root_bytes + blocks_bytes if stage == ALL_SHARED else 0.0
-        # gradients outside blocks are complete last; those of a block are cast before they are exchanged
-        reduced = self.root_bytes + (1 + self.reduced_ratio) * self.block_bytes if stage > 1 else 0.0
-        return gathered, reduced
+    def gathered(self, *, ahead: int) -> float:
+        """Parameters beside a device's own shares, with those of blocks gathered ahead [1]. [B]"""
+        return self.root_bytes + min((1 + ahead) * self.block_bytes, self.blocks_bytes)
 
 
 def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
@@ -317,56 +328,67 @@ def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
         root_bytes=overhead * element_bytes * root,
         block_bytes=overhead * element_bytes * block,
         blocks_bytes=overhead * element_bytes * blocks,
-        reduced_ratio=(prepared.gradient_bytes != element_bytes) * prepared.gradient_bytes / element_bytes,
         copied_bytes=float(overhead * copied),
     )
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ChunkMemory:
+    """Memory of one of the chunks of layers on a device, for one micro-batch."""
+
+    memory: GraphMemory
+    samples: Quantity
+    beside: MemoryFootprint
+    """All but activations and gradients."""
+    waiting_bytes: Any
+    gathered_bytes: int
+    gradient_bytes: int
+    _peaks: dict[GradientRules, tuple[Quantity, Quantity]] = field(default_factory=dict)
+
+    def rules(self, layout: Layout, *, in_parts: bool, has_buckets: bool) -> GradientRules:
+        """Rules for gradients if workers share state, and if there are several micro-batches."""
+        return GradientRules.of(
+            layout,
+            in_parts=in_parts,
+            parameter_bytes=self.memory.rules.parameter_bytes,
+            gathered_bytes=self.gathered_bytes,
+            gradient_bytes=self.gradient_bytes,
+            has_buckets=has_buckets,
+        )
+
+    def peak(self, rules: GradientRules) -> tuple[Quantity, Quantity]:
+        """Activations and gradients at the moment when their sum is largest. [B]"""
+        if rules not in self._peaks:
+            overhead = self.memory.pool_overhead
+            activations, gradients = self.memory.moments(rules).peak(self.samples)
+            self._peaks[rules] = overhead * activations, overhead * gradients
+        return self._peaks[rules]
+
+    def alone(self, rules: GradientRules) -> MemoryFootprint:
+        """Footprint of a mini-batch that is not cut. [B]"""
+        activations, gradients = self.peak(rules)
+        return replace(self.beside, activations_bytes=activations, gradients_bytes=gradients)
+
+    def kept_gradients(self, rules: GradientRules) -> float:
+        """Gradients and buckets that are kept from one micro-batch to the next. [B]"""
+        ratio = rules.kept_ratio / rules.share + rules.has_buckets
+        return ratio * self.memory.gradient_bytes * self.memory.pool_overhead
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DeviceMemory:
+class SharedMemory:
     """Memory of one device of a worker, for any order of micro-batches.
 
-    ``alone`` is the peak of activations and gradients together; ``apart`` that of activations beside all gradients,
-    which accumulate over micro-batches or are shared as they are made.
+    ``alone`` is the footprint of a whole mini-batch; ``among`` that of one micro-batch of several, beside the gradients
+    of the others.
     """
 
     chunks: tuple[int, ...]
     alone: MemoryFootprint
-    apart: MemoryFootprint
     among: MemoryFootprint
-    units: Callable[[], UnitBytes]
     waiting_bytes: tuple[Any, ...]
     arriving_bytes: tuple[Any, ...]
     trains: bool
-
-    def shared(self, layout: Layout) -> DeviceMemory:
-        """Memory that remains on a device if workers share parameters, gradients or optimizer state. [B]"""
-        stage = layout.shard_stage
-        if not stage or layout.sharing_size == 1:
-            return self
-        units = self.units()
-
-        def of(footprint: MemoryFootprint, *, in_parts: bool) -> MemoryFootprint:
-            weights, gradients, optimizer = model_state_bytes(
-                weights_bytes=footprint.weights_bytes - (units.copied_bytes if stage == ALL_SHARED else 0.0),
-                gradients_bytes=footprint.gradients_bytes,
-                optimizer_bytes=footprint.optimizer_bytes,
-                shard_stage=stage,
-                worker_count=layout.sharing_size,
-            )
-            gathered, reduced = units.alive(stage, ahead=layout.prefetch_limit)
-            if stage > 1 and layout.no_sync and in_parts:
-                gradients, reduced = footprint.gradients_bytes, 0.0
-            return replace(
-                footprint,
-                weights_bytes=weights + gathered,
-                gradients_bytes=gradients + (reduced if self.trains else 0.0),
-                optimizer_bytes=optimizer,
-            )
-
-        alone = self.alone if stage == 1 else self.apart
-        # the parts of a mini-batch are not read from the layout, so that one answer serves any number of them
-        return replace(self, alone=of(alone, in_parts=False), among=of(self.among, in_parts=True))
 
     def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
         """Footprint at the peak of a step. [B]"""
@@ -382,15 +404,83 @@ class DeviceMemory:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DeviceMemory:
+    """Memory of one device of a worker, whatever workers share."""
+
+    places: tuple[int, ...]
+    chunks: tuple[ChunkMemory, ...]
+    units: Callable[[], UnitBytes]
+    trains: bool
+
+    def shared(self, layout: Layout, *, has_buckets: bool = False) -> SharedMemory:
+        """Memory on a device as workers share parameters, gradients and optimizer state, and exchange them. [B]"""
+        whole, cut = (
+            [chunk.rules(layout, in_parts=in_parts, has_buckets=has_buckets) for chunk in self.chunks]
+            for in_parts in (False, True)
+        )
+        alone, among = self.chunks[0].alone(whole[0]), self._among(cut)
+        if layout.shard_stage and layout.sharing_size > 1:
+            alone, among = (self._divided(footprint, layout) for footprint in (alone, among))
+        return SharedMemory(
+            chunks=self.places,
+            alone=alone,
+            among=among,
+            waiting_bytes=tuple(chunk.waiting_bytes for chunk in self.chunks),
+            arriving_bytes=tuple(chunk.beside.input_bytes for chunk in self.chunks),
+            trains=self.trains,
+        )
+
+    def _among(self, rules: Sequence[GradientRules]) -> MemoryFootprint:
+        """Footprint of one micro-batch of several, without what others keep for back-propagation. [B]"""
+        footprints = [chunk.beside for chunk in self.chunks]
+        kept = [chunk.kept_gradients(of_chunk) for chunk, of_chunk in zip(self.chunks, rules, strict=True)]
+        largest: tuple[Quantity, Quantity] | None = None
+        for chunk, of_chunk, kept_bytes in zip(self.chunks, rules, kept, strict=True):
+            activations, gradients = chunk.peak(of_chunk)
+            passing = activations - chunk.waiting_bytes, gradients - kept_bytes
+            largest = passing if largest is None else _larger(largest, passing)
+        assert largest is not None
+        return replace(
+            footprints[0],
+            weights_bytes=sum(footprint.weights_bytes for footprint in footprints),
+            gradients_bytes=sum(kept) + largest[1],
+            optimizer_bytes=sum(footprint.optimizer_bytes for footprint in footprints),
+            activations_bytes=largest[0],
+            workspace_bytes=reduce(maximum, [footprint.workspace_bytes for footprint in footprints]),
+        )
+
+    def _divided(self, footprint: MemoryFootprint, layout: Layout) -> MemoryFootprint:
+        """Divide parameters and optimizer state among workers; gradients are counted at each moment."""
+        units, gathers = self.units(), layout.shard_stage == ALL_SHARED
+        weights, _, optimizer = model_state_bytes(
+            weights_bytes=footprint.weights_bytes - (units.copied_bytes if gathers else 0.0),
+            gradients_bytes=0.0,
+            optimizer_bytes=footprint.optimizer_bytes,
+            shard_stage=layout.shard_stage,
+            worker_count=layout.sharing_size,
+        )
+        gathered = units.gathered(ahead=layout.prefetch_limit) if gathers else 0.0
+        return replace(footprint, weights_bytes=weights + gathered, optimizer_bytes=optimizer)
+
+
+def _larger(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]) -> tuple[Quantity, Quantity]:
+    """Of two pairs, take the one with the larger sum, for each configuration."""
+    is_larger = one[0] + one[1] >= other[0] + other[1]
+    if np.ndim(is_larger) == 0:
+        return one if is_larger else other
+    return np.where(is_larger, one[0], other[0]), np.where(is_larger, one[1], other[1])
+
+
 def device_memory(
     prepared: Prepared,
     stages: Sequence[TimedStage],
     place: int,
     *,
     in_parts: bool,
-    known: dict[Any, tuple[MemoryFootprint, MemoryFootprint, Any]] | None = None,
+    known: dict[Any, ChunkMemory] | None = None,
 ) -> DeviceMemory:
-    """Memory of a device if workers share nothing. [B]"""
+    """Memory of a device, before it is said what workers share. [B]"""
     chunks = {index: stage for index, stage in enumerate(stages) if stage.stage.placed.device == place}
     is_shared = len(chunks) > 1 or in_parts
     known = {} if known is None else known
@@ -399,38 +489,24 @@ def device_memory(
         stage = timed.stage
         keys.append((id(stage.lowered), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
         if keys[-1] not in known:
-            waits_bytes = _waiting_bytes(prepared, stage) if is_shared else 0.0
-            alone = _of_stage(prepared, timed)
-            known[keys[-1]] = (alone, _apart(prepared, stage, alone), waits_bytes)
-    footprints = [known[key][1] for key in keys]
-    waits = [known[key][2] for key in keys]
-    alone, among = known[keys[0]][0], footprints[0]
-    if is_shared:
-        among = replace(
-            among,
-            weights_bytes=sum(footprint.weights_bytes for footprint in footprints),
-            gradients_bytes=sum(footprint.gradients_bytes for footprint in footprints),
-            optimizer_bytes=sum(footprint.optimizer_bytes for footprint in footprints),
-            activations_bytes=reduce(
-                maximum, [footprint.activations_bytes - kept for footprint, kept in zip(footprints, waits, strict=True)]
-            ),
-            workspace_bytes=reduce(maximum, [footprint.workspace_bytes for footprint in footprints]),
-        )
-
+            known[keys[-1]] = ChunkMemory(
+                memory=stage.lowered.memory(stage.subject.graph),
+                samples=prepared.samples(stage),
+                beside=_beside(prepared, timed),
+                waiting_bytes=_waiting_bytes(prepared, stage) if is_shared else 0.0,
+                gathered_bytes=ELEMENT_BYTES[prepared.dtype],
+                gradient_bytes=prepared.gradient_bytes,
+            )
     return DeviceMemory(
-        chunks=tuple(chunks),
-        alone=alone,
-        apart=footprints[0],
-        among=among,
+        places=tuple(chunks),
+        chunks=tuple(known[key] for key in keys),
         units=partial(unit_bytes, prepared, [timed.stage for timed in chunks.values()]),
-        waiting_bytes=tuple(waits),
-        arriving_bytes=tuple(footprint.input_bytes for footprint in footprints),
         trains=prepared.trains,
     )
 
 
-def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
-    """Footprint of a stage for one micro-batch.
+def _beside(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
+    """Footprint of a stage for one micro-batch, without activations and gradients.
 
     Mini-batches that are copied during a step are on the device twice; a stage that only copies labels holds only the
     labels twice. Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's overhead.
@@ -443,28 +519,16 @@ def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
     input_bytes = (1 + is_doubled) * memory.input_bytes_per_sample * samples * overhead
     if is_doubled and not stage.is_fed:
         input_bytes = input_bytes / 2 + ahead_bytes
-    activations, gradients = memory.moments.peak(samples)
     workspace = workspace_bytes(memory, stage.lowered.table, timed.groups.chosen, batch_size=samples)
     return MemoryFootprint(
         weights_bytes=memory.weights_bytes * overhead,
-        gradients_bytes=gradients * overhead,
+        gradients_bytes=0.0,
         optimizer_bytes=memory.optimizer_bytes * overhead,
-        activations_bytes=activations * overhead,
+        activations_bytes=0.0,
         workspace_bytes=workspace * overhead,
         input_bytes=input_bytes,
         context_bytes=target.context_bytes,
         capacity_bytes=target.capacity_bytes,
-    )
-
-
-def _apart(prepared: Prepared, stage: Stage, alone: MemoryFootprint) -> MemoryFootprint:
-    """Footprint with all gradients, at the peak of activations. [B]"""
-    memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
-    activations, _ = memory.activations.peak(samples)
-    overhead = memory.pool_overhead
-    widened = max(1.0, prepared.gradient_bytes / memory.rules.parameter_bytes)
-    return replace(
-        alone, activations_bytes=activations * overhead, gradients_bytes=widened * memory.gradient_bytes * overhead
     )
 
 

@@ -1,0 +1,123 @@
+"""Gradients that are whole at each moment of a step, though workers share them, and what is kept of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.parallelism.base import ALL_SHARED
+from perfmodel.parallelism.units import ROOT, sharded_units
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from perfmodel.graph import LayerGraph
+    from perfmodel.parallelism.base import Layout
+
+Sizes = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
+"""Whole gradients of units at each moment, and those of units that are complete. [B]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientRules:
+    """What a device keeps of gradients, and of how long they are whole.
+
+    Parameters
+    ----------
+    accumulates : bool
+        Whether gradients are kept from one micro-batch to the next. [-]
+    by_unit : bool
+        Whether gradients of a unit are made whole, and freed once they are added up among workers. [-]
+    share : int
+        Workers among which kept gradients are divided. [1]
+    kept_ratio, whole_ratio, sent_ratio : float
+        Size of an element that is kept, that is made, and of a copy that is exchanged (0 if there is none), over that
+        of a parameter. [1]
+    has_buckets : bool
+        Whether messages hold a second copy of all gradients, in the type of parameters, from the first step on. [-]
+    """
+
+    accumulates: bool = False
+    by_unit: bool = False
+    share: int = 1
+    kept_ratio: float = 1.0
+    whole_ratio: float = 1.0
+    sent_ratio: float = 0.0
+    has_buckets: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        *,
+        in_parts: bool,
+        parameter_bytes: int,
+        gathered_bytes: int,
+        gradient_bytes: int,
+        has_buckets: bool = False,
+    ) -> GradientRules:
+        """Make the rules of a layout, from sizes of elements. [B]"""
+        kept_ratio = max(1.0, gradient_bytes / parameter_bytes)
+        if layout.shard_stage < 2 or layout.sharing_size == 1:
+            return cls(accumulates=in_parts, kept_ratio=kept_ratio, has_buckets=has_buckets)
+        made_bytes = gathered_bytes if layout.shard_stage == ALL_SHARED else parameter_bytes
+        return cls(
+            accumulates=in_parts,
+            by_unit=True,
+            share=1 if in_parts and layout.no_sync else layout.sharing_size,
+            kept_ratio=kept_ratio,
+            whole_ratio=made_bytes / parameter_bytes,
+            sent_ratio=(gradient_bytes != made_bytes) * gradient_bytes / parameter_bytes,
+        )
+
+    def bytes_at(self, made: NDArray[np.float64], sizes: Sizes, *, all_bytes: float) -> NDArray[np.float64]:
+        """Gradients at each moment, from those made by then of all [B] and from those of units. [B]"""
+        whole, complete = sizes
+        before = np.full_like(made, all_bytes) if self.accumulates else made
+        if not self.by_unit:
+            return self.kept_ratio * before + self.has_buckets * all_bytes
+        kept = before if self.accumulates else made - whole
+        return self.kept_ratio / self.share * kept + self.whole_ratio * whole + self.sent_ratio * complete
+
+
+def unit_gradients(graph: LayerGraph, moments: Sequence[tuple[str, Phase]], made: NDArray[np.float64]) -> Sizes:
+    """Follow the gradients of each unit from the first that is made until those of another unit are made.
+
+    Gradients of layers outside blocks are complete last. Ignores: exchanges that take longer than that.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> network = pm.zoo.gpt(layers=2, width=64, heads=2, sequence_length=16, vocabulary=100)
+    >>> made = np.array([0.0, 4.0, 10.0, 10.0, 13.0])
+    >>> names = ("", "block2_mlp_up", "block2_mlp_norm", "block2_mlp_add", "block1_mlp_up")
+    >>> unit_gradients(network, [(name, Phase.BACKWARD) for name in names], made)[0]
+    array([ 0.,  4., 10., 10.,  3.])
+    """
+    unit_of = {layer: unit.name for unit in sharded_units(graph) for layer in unit.layers}
+    new = np.diff(made, prepend=0.0)
+    events = [(place, unit_of.get(moments[place][0], ROOT)) for place in np.flatnonzero(new).tolist()]
+    is_update = [place for place, (_, phase) in enumerate(moments) if phase is Phase.UPDATE]
+    end = is_update[0] if is_update else len(moments)
+    whole, complete = np.zeros_like(new), np.zeros_like(new)
+    for unit in dict.fromkeys(name for _, name in events):
+        places = [place for place, name in events if name == unit]
+        freed = next((place for place, _ in events if place > places[-1]), end)
+        of_unit = np.zeros_like(new)
+        of_unit[places] = new[places]
+        whole[:freed] += np.cumsum(of_unit)[:freed]
+        complete[places[-1] : freed] += of_unit.sum()
+    return whole, complete
+
+
+def unit_gradients_at_once(graph: LayerGraph, *, element_bytes: int) -> Sizes:
+    """Whole gradients of the largest block and of all layers outside blocks, where a step has only one moment. [B]"""
+    units = sharded_units(graph)
+    block = max((unit.parameter_count for unit in units if unit.is_block), default=0)
+    root = sum(unit.parameter_count for unit in units if not unit.is_block)
+    return np.array([float(element_bytes * (root + block))]), np.array([float(element_bytes * max(root, block))])
