@@ -167,7 +167,9 @@ class LayerGraph(GraphStructure):
         pairs = [(step.name, operation) for step in steps for operation in step.at(batch_size)]
         if Phase.UPDATE in parts:
             updates = load_optimizer(optimizer)
-            pairs += updates.layer_operations(self.trained_parameter_counts, batch_size=batch_size)
+            pairs *= updates.evaluation_count
+            counts, shapes = self.trained_parameter_counts, self.updated_shapes
+            pairs += updates.layer_operations(counts, batch_size=batch_size, shapes=shapes)
         return tuple(pairs)
 
     def probed_operations(
@@ -183,8 +185,8 @@ class LayerGraph(GraphStructure):
         steps = self._steps(phase.parts, input_gradient=input_gradient, recompute=recompute)
         pairs = [(step.name, operations) for step in steps for operations in step.probed(sizes)]
         if Phase.UPDATE in phase.parts:
-            counts = self.trained_parameter_counts
-            at_sizes = [optimizer.layer_operations(counts, batch_size=size) for size in sizes]
+            counts, shapes = self.trained_parameter_counts, self.updated_shapes
+            at_sizes = [optimizer.layer_operations(counts, batch_size=size, shapes=shapes) for size in sizes]
             pairs += [(same[0][0], tuple(operation for _, operation in same)) for same in zip(*at_sizes, strict=True)]
         return tuple(pairs)
 

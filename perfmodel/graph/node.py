@@ -135,8 +135,13 @@ class Node:
     @derived_property
     def trained_parameter_count(self) -> int:
         """Parameters that are this layer's own and need gradients [1]."""
-        shapes = self.parameter_shapes
-        return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in shapes)
+        return sum(map(math.prod, self.updated_shapes))
+
+    @derived_property
+    def updated_shapes(self) -> tuple[Shape, ...]:
+        """Shapes of the parameters that are this layer's own and need gradients [1]."""
+        own = self.parameter_shapes
+        return tuple(shape for name, shape in self.trained_shapes.items() if name in own)
 
     @derived_property
     def trained_shared_count(self) -> int:

@@ -224,6 +224,16 @@ class GraphStructure:
         return dict(self._once("trained", count))
 
     @property
+    def updated_shapes(self) -> dict[str, tuple[Shape, ...]]:
+        """Shapes of the parameters that an optimizer updates, by layer, shared ones with their owner [1]."""
+
+        def shapes() -> dict[str, tuple[Shape, ...]]:
+            counted = self.trained_parameter_counts
+            return {node.name: node.updated_shapes for node in self.layers if node.name in counted}
+
+        return dict(self._once("updated_shapes", shapes))
+
+    @property
     def parameter_count(self) -> int:
         """Parameters, each once however many layers use it [1]."""
         count: int = expanded(sum(self.parameter_counts.values()))

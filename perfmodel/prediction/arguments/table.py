@@ -18,7 +18,7 @@ from perfmodel.graph.graph_file import IMAGE_LAYOUTS
 from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
-from perfmodel.layers.optimizers import load_optimizer
+from perfmodel.layers.optimizers import OPTIMIZERS, WEIGHT_PENALTIES, load_optimizer
 from perfmodel.prediction.arguments import tries
 from perfmodel.prediction.arguments.checks import (
     DTYPES,
@@ -234,7 +234,13 @@ _ROWS: Final = (
         name="optimizer", type="str | Optimizer", unit="-", group="step", default="sgd", loads=_loaded(load_optimizer),
         check=_optimizer,
         ran="optimizer", means=_optimizer_name,
-        help="none, sgd, momentum, nesterov, adam, or an optimizer with options.",
+        help=f"{', '.join(OPTIMIZERS)}, or an optimizer with options.",
+    ),
+    Argument(
+        name="weight_penalty", type="str | None", unit="-", group="step", metavar="TERM",
+        check=partial(one_of, known=tuple(WEIGHT_PENALTIES)),
+        means=lambda job: job.subject.optimizer.weight_penalty,
+        help="Term of the weights in the loss: l1, l2 or l1_l2; None for none. Two passes for each letter.",
     ),
     Argument(
         name="recompute", type="str | None", unit="-", group="step", metavar="HOW",

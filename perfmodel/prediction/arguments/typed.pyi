@@ -27,6 +27,7 @@ class JobArguments(TypedDict, total=False):
     phase: str
     dtype: str
     optimizer: str | Optimizer
+    weight_penalty: str | None
     recompute: str | None
     image_layout: str | None
     workers: int
@@ -75,6 +76,7 @@ class JobAttributes:
     phase: str = "step"
     dtype: str = "fp32"
     optimizer: str | Optimizer = "sgd"
+    weight_penalty: str | None = None
     recompute: str | None = None
     image_layout: str | None = None
     workers: int = 1

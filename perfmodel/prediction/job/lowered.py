@@ -241,6 +241,14 @@ def _with_gradient_buffers(graph: LayerGraph, probed: Operations) -> Operations:
     return with_buffers
 
 
+def _repeated(operations: Operations, evaluation_count: int) -> Operations:
+    """Repeat the forward and backward phases before an update that needs several losses and gradients."""
+    updates = [probes for probes in operations if probes.phase is Phase.UPDATE]
+    if evaluation_count == 1 or not updates:
+        return operations
+    return evaluation_count * [probes for probes in operations if probes.phase is not Phase.UPDATE] + updates
+
+
 def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
     """Type of gradients: as asked, or that of parameters, which mixed precision keeps in single. [-]"""
     mixed = getattr(profile, processor).lowering.mixed_precision
@@ -283,6 +291,7 @@ def lowered_graph(
             types = _types(graph, **how_mixed)
             how_mixed |= {"fuses": lowering.fuses, "input_gradient": input_gradient}
             operations = _with_casts(graph, operations, types, **how_mixed)
+        operations = _repeated(operations, optimizer.evaluation_count)
         how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
         table = probed_table(operations, element_bytes=element_bytes, **how)
         gradient_rules = how | {"element_bytes": element_bytes if types is None else SINGLE_BYTES}

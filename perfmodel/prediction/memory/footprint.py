@@ -167,11 +167,11 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
 
 def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
     """Optimizer state, with a 4-byte copy of the weights in half precision. [B]"""
-    state = optimizer.state_elements_per_parameter
+    state = optimizer.state_elements([shape for shapes in graph.updated_shapes.values() for shape in shapes])
     if element_bytes > HALF_PRECISION_BYTES:
-        return float(element_bytes * state * graph.trained_parameter_count)
-    master = 0 if isinstance(optimizer, NoUpdate) else 1
-    return float(MASTER_BYTES * (master + state) * graph.trained_parameter_count)
+        return float(element_bytes * state)
+    master = 0 if isinstance(optimizer, NoUpdate) else graph.trained_parameter_count
+    return float(MASTER_BYTES * (master + state))
 
 
 def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
