@@ -31,6 +31,7 @@ from perfmodel.prediction.arguments.checks import (
 )
 from perfmodel.prediction.arguments.checks import HOST_MEMORY as HOST_MEMORY
 from perfmodel.prediction.arguments.checks import MERGED as MERGED
+from perfmodel.records import PACKED_BYTES
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job.job import Job
@@ -229,6 +230,11 @@ _ROWS: Final = (
         name="dtype", type="str", unit="-", group="step", default="fp32", metavar="TYPE",
         check=partial(one_of, known=DTYPES), ran="element_type", means=lambda job: job.element_type,
         help="Data type of weights and activations, e.g. fp32.",
+    ),
+    Argument(
+        name="weight_dtype", type="str | None", unit="-", group="step", metavar="TYPE",
+        check=partial(one_of, known=tuple(PACKED_BYTES)),
+        help="Data type in which weights of products are stored, int8 or int4; they compute in dtype. None for dtype.",
     ),
     Argument(
         name="optimizer", type="str | Optimizer", unit="-", group="step", default="sgd", loads=_loaded(load_optimizer),

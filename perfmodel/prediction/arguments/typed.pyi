@@ -26,6 +26,7 @@ class JobArguments(TypedDict, total=False):
     threads: int | None
     phase: str
     dtype: str
+    weight_dtype: str | None
     optimizer: str | Optimizer
     weight_penalty: str | None
     recompute: str | None
@@ -75,6 +76,7 @@ class JobAttributes:
     threads: int | None = None
     phase: str = "step"
     dtype: str = "fp32"
+    weight_dtype: str | None = None
     optimizer: str | Optimizer = "sgd"
     weight_penalty: str | None = None
     recompute: str | None = None

@@ -265,11 +265,11 @@ class Job(JobAttributes):
     def subject(self) -> Subject:
         """The network, with the facts of how it runs."""
         if not isinstance(self.graph, Run):
-            return subject_of_graph(self.graph, optimizer=self._updates, phase=self.phase)
-        if self.weight_penalty is not None:
-            raise ArgumentError(
-                "weight_penalty", self.weight_penalty, "None for a Run, whose script is as it was measured"
-            )
+            graph = self.graph if self.weight_dtype is None else self.graph.quantised(self.weight_dtype)
+            return subject_of_graph(graph, optimizer=self._updates, phase=self.phase)
+        for name in ("weight_penalty", "weight_dtype"):
+            if name in self.asked:
+                raise ArgumentError(name, self.asked[name], "None for a Run, whose script is as it was measured")
         for name, value in self.asked.items():
             row = ARGUMENTS[name]
             if not row.ran:

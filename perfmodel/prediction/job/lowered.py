@@ -154,9 +154,14 @@ def _types(graph: LayerGraph, *, rules: MixedPrecisionRules, dtype: str) -> Mapp
     return layer_types(graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype])
 
 
+def _cast_counts(graph: LayerGraph) -> Mapping[str, int]:
+    """Parameters that are cast with their layer; packed ones are unpacked in the type of the product. [1]"""
+    return {node.name: node.parameter_count - node.packed_count for node in graph.layers}
+
+
 def _tensor_types(graph: LayerGraph, types: Mapping[str, LayerTypes], *, dtype: str) -> TensorTypes:
     """Types of the tensors that stay in memory."""
-    counts = graph.parameter_counts
+    counts = _cast_counts(graph)
     return TensorTypes(
         result_bytes={name: layer.result_bytes for name, layer in types.items()},
         cast_inputs={name: layer.cast_inputs for name, layer in types.items() if layer.cast_inputs},
@@ -182,7 +187,7 @@ def _with_casts(
     """
     narrow_bytes = ELEMENT_BYTES[dtype]
     nodes = {node.name: node for node in graph.layers}
-    wanted, counts = graph.wants_gradient(input_gradient=input_gradient), graph.parameter_counts
+    wanted, counts = graph.wants_gradient(input_gradient=input_gradient), _cast_counts(graph)
     cast_in: dict[Phase, set[str]] = {Phase.FORWARD: set(), Phase.BACKWARD: set()}
     with_casts: Operations = []
     for layer, phase, operations, _ in probed:

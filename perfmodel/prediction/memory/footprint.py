@@ -227,7 +227,8 @@ def graph_memory(
     updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
     return GraphMemory(
         weights_bytes=float(
-            rules.parameter_bytes * graph.parameter_count + (0 if types is None else types.copied_weight_bytes)
+            graph.weight_bytes(element_bytes=rules.parameter_bytes)
+            + (0 if types is None else types.copied_weight_bytes)
         ),
         optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=rules.parameter_bytes) if updates else 0.0,
         rules=rules,
