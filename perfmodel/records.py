@@ -51,6 +51,10 @@ class WeightFormat:
     density: float = 1.0
     sparsity: str | None = None
 
+    def __str__(self) -> str:
+        pattern = "" if self.sparsity is None else f"{100 * self.density:.3g} % {self.sparsity}"
+        return " ".join(filter(None, (self.dtype or "", pattern)))
+
     @property
     def names(self) -> frozenset[str]:
         """What a product has to be able to read: the data type, the pattern. [-]"""
