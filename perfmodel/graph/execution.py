@@ -238,10 +238,11 @@ def multiplies_by_weights(node: Node) -> bool:
 
 def _of_packed(operation: Operation, packed: WeightFormat) -> Operation:
     """Return a product that reads weights stored in a format of their own."""
-    has_weights = isinstance(operation, Convolution) or (isinstance(operation, Contraction) and operation.has_weights)
-    if not has_weights or operation.role is Role.WEIGHT_GRADIENT:
+    if operation.role is Role.WEIGHT_GRADIENT:
         return operation
-    return replace(operation, packed=packed)  # type: ignore[call-arg]  # one of the two that have weights
+    if isinstance(operation, Convolution) or (isinstance(operation, Contraction) and operation.has_weights):
+        return replace(operation, packed=packed)
+    return operation
 
 
 class SumStep(NamedTuple):
