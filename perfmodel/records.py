@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import expanded, share_of
@@ -23,6 +23,59 @@ ELEMENT_BYTES: dict[str, int] = {
 }  # fmt: skip
 """Bytes of one element in memory by a network's data type. tf32 is stored as fp32; types of eight bits or fewer are
 recipes that cast only the operands of linear layers of a 16-bit network. [B]"""
+
+
+PACKED_BYTES: Final = {"int8": 1.0, "int4": 0.5 + 2 / 128}
+"""Bytes of one stored weight by its own data type: int8 with a scale for each row, which is left out, int4 with a
+half-precision scale for each 128 weights. [B]"""
+
+SPARSITIES: Final = {"unstructured": 4.0, "2:4": 1 / 4}
+"""Pattern of pruned weights -> bytes of an index for each weight that is left: a column number, or 2 bits. [B]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFormat:
+    """How the weights of a layer's products lie in memory, where it is not one element for each.
+
+    Parameters
+    ----------
+    dtype : str or None
+        Their own data type, ``int8`` or ``int4``; None for that of the network. [-]
+    density : float
+        Share of the weights that pruning left. [1]
+    sparsity : str or None
+        Pattern of the pruned ones, ``unstructured`` or ``2:4``; None without pruning. [-]
+    """
+
+    dtype: str | None = None
+    density: float = 1.0
+    sparsity: str | None = None
+
+    def __str__(self) -> str:
+        pattern = "" if self.sparsity is None else f"{100 * self.density:.3g} % {self.sparsity}"
+        return " ".join(filter(None, (self.dtype or "", pattern)))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What a product has to be able to read: the data type, the pattern. [-]"""
+        return frozenset(name for name in (self.dtype, self.sparsity) if name is not None)
+
+    def bytes_per_weight(self, *, element_bytes: int) -> float:
+        """Bytes of a weight, pruned ones included, at ``element_bytes`` [B] per element: never more than dense. [B]
+
+        Examples
+        --------
+        >>> WeightFormat(density=0.5, sparsity="2:4").bytes_per_weight(element_bytes=2)
+        1.125
+        """
+        value_bytes = element_bytes if self.dtype is None else PACKED_BYTES[self.dtype]
+        index_bytes = 0.0 if self.sparsity is None else SPARSITIES[self.sparsity]
+        return min(float(value_bytes), self.density * (value_bytes + index_bytes))
+
+
+def weight_bytes(count: Quantity, packed: WeightFormat | None, *, element_bytes: int) -> Quantity:
+    """Bytes of weights as they are stored. [B]"""
+    return count * (element_bytes if packed is None else packed.bytes_per_weight(element_bytes=element_bytes))
 
 
 class Phase(StrEnum):
@@ -109,6 +162,8 @@ class Contraction:
         Whether an operand is a layer's weight, or the result its gradient. [-]
     role : Role
         What the product yields. [-]
+    packed : WeightFormat or None
+        How the weights are stored, if they are the second operand; None for dense. [-]
     """
 
     kind: ClassVar[str] = "contraction"
@@ -119,6 +174,7 @@ class Contraction:
     bias_elements: int = 0
     has_weights: bool = True
     role: Role = Role.OUTPUT
+    packed: WeightFormat | None = None
 
     @property
     def product_flop_count(self) -> Quantity:
@@ -129,7 +185,8 @@ class Contraction:
         """Return FLOP and bytes of all ``count`` products at ``element_bytes`` [B] per element."""
         return Work(
             self.product_flop_count,
-            element_bytes * (self.count * (self.m * self.k + self.k * self.n) + self.bias_elements),
+            element_bytes * (self.count * self.m * self.k + self.bias_elements)
+            + weight_bytes(self.count * self.k * self.n, self.packed, element_bytes=element_bytes),
             element_bytes * self.count * self.m * self.n,
         )
 
@@ -330,6 +387,8 @@ class Convolution:
         Filter banks: 1 for all samples, or one for each; it changes the traffic only. [1]
     role : Role
         OUTPUT, INPUT_GRADIENT or WEIGHT_GRADIENT. [-]
+    packed : WeightFormat or None
+        How the filters are stored; None for dense. [-]
     """
 
     kind: ClassVar[str] = "convolution"
@@ -347,6 +406,7 @@ class Convolution:
     bias_elements: int = 0
     bank_count: Quantity = 1
     role: Role = Role.OUTPUT
+    packed: WeightFormat | None = None
 
     @property
     def mirrored(self) -> Convolution:
@@ -397,7 +457,10 @@ class Convolution:
             Role.INPUT_GRADIENT: (y + w, x),
             Role.WEIGHT_GRADIENT: (x + y, w),
         }[self.role]
-        return Work(flop_count, element_bytes * read, element_bytes * written)
+        if self.packed is None:
+            return Work(flop_count, element_bytes * read, element_bytes * written)
+        stored_bytes = weight_bytes(w, self.packed, element_bytes=element_bytes)
+        return Work(flop_count, element_bytes * (read - w) + stored_bytes, element_bytes * written)
 
 
 STATISTIC_BYTES = 4

@@ -79,6 +79,8 @@ EXAMPLES = {
         ({"out_channels": 6, "kernel_size": (1, 2, 2), "groups": 2, "bias": False}, ((4, 5, 6, 7),)),
     ),
     "copy": (({}, ((4, 9, 9),)),),
+    "dequantize": (({}, ((4, 9, 9),)),),
+    "quantize": (({}, ((4, 9, 9),)),),
     "cross_entropy": (
         ({}, ((10,),)),
         ({"over": "probabilities"}, ((5, 6),)),

@@ -42,7 +42,10 @@ ONE_WAY: dict[str, str] = {
         "count mean_squared_error mean_absolute_error huber binary_cross_entropy kl_divergence top_k "
         "broadcast_sum_backward depthwise depthwise_input_gradient depthwise_weight_gradient"
     ),
-    "update": "sgd momentum nesterov adam gradient_norm gradient_scale",
+    "update": (
+        "sgd momentum nesterov adam adamw nadam adamax adagrad adadelta rmsprop lamb_direction lamb adafactor_moments "
+        "adafactor_direction adafactor lbfgs l1_penalty l1_gradient l2_penalty l2_gradient gradient_norm gradient_scale"
+    ),
     "gather": "gather scatter_add top_k_backward",
 }
 """Class -> its passes, by exactly these names."""

@@ -17,7 +17,17 @@ from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.numeric import minimum
-from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
+from perfmodel.records import (
+    Attention,
+    Contraction,
+    Convolution,
+    Gather,
+    MemoryPass,
+    Operation,
+    Recurrence,
+    Role,
+    WeightFormat,
+)
 
 
 def visible_keys(operation: Attention) -> Any:
@@ -211,6 +221,50 @@ def _clearing_pass(elements: Any, *, element_bytes: int) -> Stream:
     return Stream(read_bytes=0, written_bytes=element_bytes * elements, flop_count=0, efficiency="clear")
 
 
+def _unpacking_pass(count: Any, packed: WeightFormat, *, element_bytes: int) -> Stream:
+    """Pass that writes stored weights as elements: subtract and scale, or find their places."""
+    stored_bytes = packed.bytes_per_weight(element_bytes=element_bytes) * count
+    return Stream(
+        read_bytes=stored_bytes, written_bytes=element_bytes * count, flop_count=2 * count, efficiency="unpack_weights"
+    )
+
+
+def _reads_packed(operation: Contraction, rules: LoweringRules) -> bool:
+    """Return whether a framework's products read an operation's weights as they are stored."""
+    packed = operation.packed
+    if packed is None or not packed.names <= frozenset(rules.packed_weights):
+        return False
+    return packed.sparsity != "2:4" or rules.sparse_products
+
+
+def _row_by_row(operation: Contraction, packed: WeightFormat, *, element_bytes: int) -> Stream:
+    """Return the kernel for few rows, which passes over the stored weights for each of them."""
+    op, stored_bytes = operation, packed.bytes_per_weight(element_bytes=element_bytes)
+    return Stream(
+        read_bytes=op.count * op.m * op.k * (element_bytes + stored_bytes * op.n),
+        written_bytes=element_bytes * op.count * op.m * op.n,
+        flop_count=op.product_flop_count,
+        efficiency="packed_gemv",
+    )
+
+
+def _packed_product(
+    operation: Contraction, product: Matmul, packed: WeightFormat, *, rules: LoweringRules, element_bytes: int
+) -> tuple[Kernel, ...]:
+    """Return a product that reads weights as they are stored, or one after a pass that unpacks them.
+
+    Sparse tensor cores skip the half of a 2:4 sum that is zero.
+    """
+    count = operation.count * operation.k * operation.n
+    is_sparse = packed.sparsity == "2:4"
+    if not _reads_packed(operation, rules):
+        return (_unpacking_pass(count, packed, element_bytes=element_bytes), product)
+    spared_bytes = (element_bytes - packed.bytes_per_weight(element_bytes=element_bytes)) * operation.k * operation.n
+    read_bytes = product.read_bytes - product.count * spared_bytes
+    steps = (1 + product.k) // 2 if is_sparse else product.k
+    return (replace(product, k=steps, read_bytes=read_bytes),)
+
+
 def _lower_contraction(
     operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
@@ -229,13 +283,20 @@ def _lower_contraction(
         launches=op.count if loops else 1,
     )
     kernels: tuple[Kernel, ...] = (product,)
-    if rules.narrow is not None and takes_narrow(op):
+    if rules.narrow is not None and takes_narrow(op) and op.packed is None:
         kernels = narrow_product(op, product, recipe=rules.narrow, element_bytes=element_bytes)
+    elif op.packed is not None:
+        kernels = _packed_product(op, product, op.packed, rules=rules, element_bytes=element_bytes)
+    ways = {"gemm": kernels}
+    if _reads_packed(op, rules) and op.packed is not None and op.packed.sparsity is None:
+        ways["packed_gemv"] = (_row_by_row(op, op.packed, element_bytes=element_bytes),)
+    before: tuple[Kernel, ...] = ()
+    after: tuple[Kernel, ...] = ()
     if op.bias_elements and rules.bias == "separate":
-        kernels = (*kernels, _bias_pass(op.count * op.m * op.n, element_bytes=element_bytes))
+        after = (_bias_pass(op.count * op.m * op.n, element_bytes=element_bytes),)
     if rules.clears(op.role):
-        kernels = (_clearing_pass(op.count * op.m * op.n, element_bytes=element_bytes), *kernels)
-    return (Alternative(name="gemm", kernels=kernels),)
+        before = (_clearing_pass(op.count * op.m * op.n, element_bytes=element_bytes),)
+    return tuple(Alternative(name=name, kernels=(*before, *way, *after)) for name, way in ways.items())
 
 
 def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kernel, ...]:
@@ -350,7 +411,8 @@ def _lower_convolution(
     operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
     # libraries run a transposed convolution as the input gradient of the convolution that it mirrors
-    plain = operation.mirrored if operation.transposed else operation
+    dense = operation if operation.packed is None else replace(operation, packed=None)
+    plain = dense.mirrored if operation.transposed else dense
     direct = rules.pointwise_products and _is_pointwise(plain)
     depthwise = rules.depthwise_kernel and is_depthwise(plain)
     if direct:
@@ -374,6 +436,9 @@ def _lower_convolution(
     if rules.padding_copies and not direct:
         extra += _padding_copy(operation, element_bytes=element_bytes)
     extra += _layout_passes(sizes, element_bytes=element_bytes)
+    if operation.packed is not None:
+        filters = operation.weight_elements * operation.bank_count
+        extra += (_unpacking_pass(filters, operation.packed, element_bytes=element_bytes),)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
     filters = operation.weight_elements * operation.bank_count

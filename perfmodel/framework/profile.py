@@ -139,6 +139,7 @@ class LoweringTable(spec.SpecTable):
     passes: dict[spec.Identifier, PassTable] = Field(default_factory=dict)
     mixed_precision: MixedPrecisionTable | None = None
     fuses: bool = False
+    packed_weights: tuple[Literal["int8", "int4", "2:4"], ...] = ()
 
     @property
     def workspace_limit_bytes(self) -> float:
@@ -156,6 +157,7 @@ class LoweringTable(spec.SpecTable):
             "grouped_channels": support.grouped_channels,
             "layout_passes": support.tensor_cores and (support.image_layout or self.image_layout) == "channels_first",
             "attention": support.attention,
+            "sparse_products": support.sparse_products,
             "narrow": RECIPES[support.narrow] if support.narrow else None,
             "recurrent": self.recurrent.rules(support.algorithms),
             "passes": {name: PassRule(**table.model_dump()) for name, table in self.passes.items()},

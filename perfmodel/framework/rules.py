@@ -58,6 +58,8 @@ class LoweringRules:
     layout_passes: bool = False
     grouped_channels: tuple[int, ...] | None = None
     attention: bool = False
+    packed_weights: tuple[str, ...] = ()
+    sparse_products: bool = False
     narrow: NarrowRecipe | None = None
     bias: Literal["fused", "separate"] = "separate"
     gradient_accumulation: bool | Literal["apart"] = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from perfmodel.graph.storage import is_parameter, kept_tensors, tensor_bytes
 from perfmodel.layers import Layer, Shape
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import element_count
-from perfmodel.records import Gather, MemoryPass, Operation, Role
+from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Operation, Role, WeightFormat
 
 RECOMPUTE = ("full", "sqrt")
 """Ways to place checkpoints; None keeps every activation outside the regions that the graph marks."""
@@ -216,12 +216,33 @@ class LayerStep(NamedTuple):
     def at(self, batch_size: Any) -> Sequence[Operation]:
         """Return the operations at a batch size [samples]."""
         if self.into is None:
-            return operations_of(self.node, None, self.node.runs(batch_size))
-        return _gradients_of(self.node, self.into, batch_size=batch_size)
+            operations: Sequence[Operation] = operations_of(self.node, None, self.node.runs(batch_size))
+        else:
+            operations = _gradients_of(self.node, self.into, batch_size=batch_size)
+        packed = self.node.usage.weight_format
+        return operations if packed is None else [_of_packed(operation, packed) for operation in operations]
 
     def probed(self, sizes: tuple[int, ...]) -> tuple[tuple[Operation, ...], ...]:
         """Return each operation at several batch sizes [samples]; parts of a network share its layers, and these."""
         return _probed_layer(self.node, self.into, sizes)
+
+
+def multiplies_by_weights(node: Node) -> bool:
+    """Return whether a layer has weights of its own that are an operand of a product or a convolution."""
+    has_matrix = any(len(shape) > 1 for shape in node.parameter_shapes.values())
+    return has_matrix and any(
+        isinstance(operation, Convolution) or (isinstance(operation, Contraction) and operation.has_weights)
+        for operation in operations_of(node, None, 1)
+    )
+
+
+def _of_packed(operation: Operation, packed: WeightFormat) -> Operation:
+    """Return a product that reads weights stored in a format of their own."""
+    if operation.role is Role.WEIGHT_GRADIENT:
+        return operation
+    if isinstance(operation, Convolution) or (isinstance(operation, Contraction) and operation.has_weights):
+        return replace(operation, packed=packed)
+    return operation
 
 
 class SumStep(NamedTuple):

@@ -202,6 +202,14 @@ def _usage(where: str, entry: Mapping[str, Any], faults: list[str]) -> Usage | N
     region = entry.get("recomputed_in")
     if region is not None and not _is_text(region):
         mistakes.append(f"{where}: recomputed_in={region!r} must be a string")
+    stored = {name: entry[name] for name in ("weight_dtype", "density", "sparsity") if name in entry}
+    if "density" in stored and not isinstance(stored["density"], int | float):
+        mistakes.append(f"{where}: density={stored['density']!r} must be a number")
+    mistakes += [
+        f"{where}: {name}={stored[name]!r} must be a string"
+        for name in ("weight_dtype", "sparsity")
+        if name in stored and not _is_text(stored[name])
+    ]
     flags = {name: entry[name] for name in ("is_trained", "in_place", "reruns_all") if name in entry}
     mistakes += [
         f"{where}: {name}={flag!r} must be true or false" for name, flag in flags.items() if type(flag) is not bool
@@ -210,7 +218,7 @@ def _usage(where: str, entry: Mapping[str, Any], faults: list[str]) -> Usage | N
     if mistakes:
         return None
     owners = {name: (layer, of) for name, (layer, of) in shared.items()}
-    return Usage(shared_parameters=owners, frozen_parameters=tuple(frozen), recomputed_in=region, **flags)
+    return Usage(shared_parameters=owners, frozen_parameters=tuple(frozen), recomputed_in=region, **flags, **stored)
 
 
 def _layer(where: str, kind: type[Layer], options: Any, faults: list[str]) -> Layer | None:

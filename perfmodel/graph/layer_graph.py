@@ -30,6 +30,7 @@ from perfmodel.graph.execution import (
     backward_steps,
     check_recompute,
     forward_steps,
+    multiplies_by_weights,
     segments,
     wants_gradient,
 )
@@ -40,7 +41,7 @@ from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
 from perfmodel.layers.checks import check_path
 from perfmodel.numeric import expanded
-from perfmodel.records import ELEMENT_BYTES, Phase, Work
+from perfmodel.records import ELEMENT_BYTES, PACKED_BYTES, SPARSITIES, Phase, Work
 
 
 def _symbols(value: Any) -> set[Any]:
@@ -167,7 +168,9 @@ class LayerGraph(GraphStructure):
         pairs = [(step.name, operation) for step in steps for operation in step.at(batch_size)]
         if Phase.UPDATE in parts:
             updates = load_optimizer(optimizer)
-            pairs += updates.layer_operations(self.trained_parameter_counts, batch_size=batch_size)
+            pairs *= updates.evaluation_count
+            counts, shapes = self.trained_parameter_counts, self.updated_shapes
+            pairs += updates.layer_operations(counts, batch_size=batch_size, shapes=shapes)
         return tuple(pairs)
 
     def probed_operations(
@@ -183,8 +186,8 @@ class LayerGraph(GraphStructure):
         steps = self._steps(phase.parts, input_gradient=input_gradient, recompute=recompute)
         pairs = [(step.name, operations) for step in steps for operations in step.probed(sizes)]
         if Phase.UPDATE in phase.parts:
-            counts = self.trained_parameter_counts
-            at_sizes = [optimizer.layer_operations(counts, batch_size=size) for size in sizes]
+            counts, shapes = self.trained_parameter_counts, self.updated_shapes
+            at_sizes = [optimizer.layer_operations(counts, batch_size=size, shapes=shapes) for size in sizes]
             pairs += [(same[0][0], tuple(operation for _, operation in same)) for same in zip(*at_sizes, strict=True)]
         return tuple(pairs)
 
@@ -258,12 +261,74 @@ class LayerGraph(GraphStructure):
         same = layers == [node.layer for node in self.layers]
         return self if same else self._rebuilt(self._input_shapes, layers)
 
-    def _rebuilt(self, input_shapes: Mapping[str, Shape], layers: Sequence[Layer]) -> Self:
+    def quantised(self, dtype: str) -> Self:
+        """Return the network with the weights of its products stored in fewer bits; it computes as before.
+
+        Parameters
+        ----------
+        dtype : str
+            ``int8`` or ``int4``. [-]
+
+        Returns
+        -------
+        LayerGraph
+            The same layers; those with products by weights of their own keep them in this type. [-]
+        """
+        check_known("data type of weights:", str(dtype), PACKED_BYTES)
+        stored = {name: {"weight_dtype": dtype} for name in self.weighted_layers}
+        return self._once(("quantised", dtype), lambda: self._rebuilt(self._input_shapes, self._kinds, stored))
+
+    def pruned(self, density: float, *, pattern: str = "unstructured", layers: Sequence[str] | None = None) -> Self:
+        """Return the network with some of the weights of its products left out.
+
+        Parameters
+        ----------
+        density : float
+            Share of the weights that is left; 0.5 for ``2:4``. [1]
+        pattern : str
+            ``unstructured``: any weights, stored as values with a column number each; ``2:4``: two of four neighbours,
+            stored as values with 2 bits each. [-]
+        layers : sequence of str or None
+            Layers to prune; None for all with products by weights of their own. [-]
+
+        Returns
+        -------
+        LayerGraph
+            The same layers and parameters, stored in fewer bytes. [-]
+
+        Notes
+        -----
+        Products skip zeros only where a framework's kernels do, for 2:4 on sparse tensor cores; elsewhere a pass
+        writes the dense weights before each product. ``work`` counts the arithmetic of dense products.
+        """
+        check_known("pattern of pruned weights:", str(pattern), SPARSITIES)
+        chosen = self.weighted_layers if layers is None else tuple(layers)
+        for name in chosen:
+            check_known("layer with weights of products", name, self.weighted_layers)
+        stored = {name: {"density": density, "sparsity": pattern} for name in chosen}
+        return self._rebuilt(self._input_shapes, self._kinds, stored)
+
+    @property
+    def weighted_layers(self) -> tuple[str, ...]:
+        """Names of the layers with products by weights of their own: dense ones, convolutions, attention."""
+        return self._once("weighted", lambda: tuple(node.name for node in self.layers if multiplies_by_weights(node)))
+
+    @property
+    def _kinds(self) -> list[Layer]:
+        return [node.layer for node in self.layers]
+
+    def _rebuilt(
+        self,
+        input_shapes: Mapping[str, Shape],
+        layers: Sequence[Layer],
+        changed: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Self:
         graph = type(self)(
             self.name, inputs=input_shapes, fixed_batch_size=self.fixed_batch_size, image_layout=self.image_layout
         )
         for node, layer in zip(self.layers, layers, strict=True):
-            graph.add(node.name, layer, inputs=node.input_names, **node.usage.options)
+            options = node.usage.options | dict((changed or {}).get(node.name, {}))
+            graph.add(node.name, layer, inputs=node.input_names, **options)
         return graph
 
     def _check_complete(self) -> None:

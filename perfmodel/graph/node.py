@@ -11,6 +11,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ShapeError
 from perfmodel.layers import Layer, Shape, ShapeMismatchError, SharedShape
 from perfmodel.layers.shapes import shape_text
+from perfmodel.records import WeightFormat, weight_bytes
 
 INDEX_BYTES = 4
 """Size of an index unless a framework states another [B]."""
@@ -21,7 +22,7 @@ ParameterName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """How a graph uses a layer: shared or frozen parameters, regions that run again."""
+    """How a graph uses a layer: shared or frozen parameters, regions that run again, and how weights are stored."""
 
     shared_parameters: Mapping[str, ParameterName] = field(default_factory=dict)
     is_trained: bool = True
@@ -29,6 +30,16 @@ class Usage:
     in_place: bool | None = None
     recomputed_in: str | None = None
     reruns_all: bool = False
+    weight_dtype: str | None = None
+    density: float = 1.0
+    sparsity: str | None = None
+
+    @property
+    def weight_format(self) -> WeightFormat | None:
+        """How the weights of its products are stored; None for dense, in the network's data type."""
+        if self.weight_dtype is None and self.sparsity is None:
+            return None
+        return WeightFormat(dtype=self.weight_dtype, density=self.density, sparsity=self.sparsity)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -135,8 +146,13 @@ class Node:
     @derived_property
     def trained_parameter_count(self) -> int:
         """Parameters that are this layer's own and need gradients [1]."""
-        shapes = self.parameter_shapes
-        return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in shapes)
+        return sum(map(math.prod, self.updated_shapes))
+
+    @derived_property
+    def updated_shapes(self) -> tuple[Shape, ...]:
+        """Shapes of the parameters that are this layer's own and need gradients [1]."""
+        own = self.parameter_shapes
+        return tuple(shape for name, shape in self.trained_shapes.items() if name in own)
 
     @derived_property
     def trained_shared_count(self) -> int:
@@ -149,6 +165,18 @@ class Node:
         """Whether gradients are needed for the parameters with the most axes: weights rather than biases."""
         axis_counts = [len(shape) for shape in self.layer.parameter_shapes(self.input_shapes).values()]
         return any(len(shape) == max(axis_counts) for shape in self.trained_shapes.values())
+
+    @derived_property
+    def packed_count(self) -> int:
+        """Parameters of its own that are stored in a format of their own: those of two axes or more [1]."""
+        if self.usage.weight_format is None:
+            return 0
+        return sum(math.prod(shape) for shape in self.parameter_shapes.values() if len(shape) > 1)
+
+    def stored_bytes(self, *, element_bytes: int) -> Any:
+        """Return the bytes of the parameters that are this layer's own, as they are stored. [B]"""
+        dense = element_bytes * (self.parameter_count - self.packed_count)
+        return dense + weight_bytes(self.packed_count, self.usage.weight_format, element_bytes=element_bytes)
 
     def saved_bytes(self, *, batch_size: Any, element_bytes: int, index_bytes: int = INDEX_BYTES) -> Any:
         """Return bytes kept for back-propagation besides inputs and output. [B]"""

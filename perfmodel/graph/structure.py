@@ -16,6 +16,7 @@ from perfmodel.layers.checks import check_count, check_text, checked_batch_size,
 from perfmodel.layers.shapes import shape_text
 from perfmodel.numeric import expanded
 from perfmodel.presentation.quantities import cell_text
+from perfmodel.records import PACKED_BYTES, SPARSITIES
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -40,6 +41,20 @@ def check_frozen(node: Node) -> None:
     known = node.layer.parameter_shapes(node.input_shapes)
     for name in node.usage.frozen_parameters:
         check_known(f"parameter of layer {node.name!r}", name, known)
+
+
+def check_weight_format(usage: Usage) -> None:
+    """Raise an error for an unknown data type or pattern of weights, or a density outside 0 to 1."""
+    if usage.weight_dtype is not None:
+        check_known("data type of weights:", str(usage.weight_dtype), PACKED_BYTES)
+    if usage.sparsity is not None:
+        check_known("pattern of pruned weights:", str(usage.sparsity), SPARSITIES)
+    if not 0 < usage.density <= 1:
+        refuse("density", usage.density, "above 0 and at most 1")
+    if (usage.density != 1) != (usage.sparsity is not None):
+        refuse("density", usage.density, "1 without sparsity, and below 1 with it")
+    if usage.sparsity == "2:4" and usage.density != 0.5:  # two of four
+        refuse("density", usage.density, "0.5 with sparsity='2:4', which keeps two of four weights")
 
 
 def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: ParameterName) -> None:
@@ -113,6 +128,9 @@ class GraphStructure:
         in_place: bool | None = None,
         recomputed_in: str | None = None,
         reruns_all: bool = False,
+        weight_dtype: str | None = None,
+        density: float = 1.0,
+        sparsity: str | None = None,
     ) -> str:
         """Add a layer and infer its shape."""
         check_text("name", name)
@@ -134,7 +152,11 @@ class GraphStructure:
             in_place=in_place,
             recomputed_in=recomputed_in,
             reruns_all=reruns_all,
+            weight_dtype=weight_dtype,
+            density=density,
+            sparsity=sparsity,
         )
+        check_weight_format(usage)
         input_shapes = tuple(map(self.shape, input_names))
         node = Node.of(name, layer, input_names=input_names, input_shapes=input_shapes, usage=usage)
         check_frozen(node)
@@ -224,10 +246,24 @@ class GraphStructure:
         return dict(self._once("trained", count))
 
     @property
+    def updated_shapes(self) -> dict[str, tuple[Shape, ...]]:
+        """Shapes of the parameters that an optimizer updates, by layer, shared ones with their owner [1]."""
+
+        def shapes() -> dict[str, tuple[Shape, ...]]:
+            counted = self.trained_parameter_counts
+            return {node.name: node.updated_shapes for node in self.layers if node.name in counted}
+
+        return dict(self._once("updated_shapes", shapes))
+
+    @property
     def parameter_count(self) -> int:
         """Parameters, each once however many layers use it [1]."""
         count: int = expanded(sum(self.parameter_counts.values()))
         return count
+
+    def weight_bytes(self, *, element_bytes: int) -> Any:
+        """Return the bytes of all parameters as they are stored, at ``element_bytes`` [B] per dense element. [B]"""
+        return expanded(sum(node.stored_bytes(element_bytes=element_bytes) for node in self.layers))
 
     @property
     def trained_parameter_count(self) -> int:

@@ -87,6 +87,7 @@ class LibrarySupport:
     grouped_channels: tuple[int, ...] | None = None
     image_layout: str | None = None
     attention: bool = False
+    sparse_products: bool = False
     narrow: str | None = None
 
 

@@ -14,7 +14,7 @@ from perfmodel.layers import Opaque
 from perfmodel.layers.shapes import shape_text
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
-from perfmodel.records import Phase, Role, Work
+from perfmodel.records import Phase, Role, WeightFormat, Work
 
 if TYPE_CHECKING:
     from perfmodel.importers.torch.module import Imported
@@ -109,6 +109,19 @@ def _audit_of_graph(graph: LayerGraph, *, batch_size: int | None, phase: str) ->
         phase=phase,
         rows=Table([row for row in rows if row.has_products], row_type=AuditRow),
         holes=_holes(graph, batch_size=batch_size, phase=phase),
+        notes=_packed_notes(graph),
+    )
+
+
+def _packed_notes(graph: LayerGraph) -> tuple[str, ...]:
+    """Return a note for each way in which weights are stored, other than one element for each."""
+    counts: Counter[WeightFormat] = Counter()
+    for node in graph.layers:
+        if node.usage.weight_format is not None:
+            counts[node.usage.weight_format] += node.packed_count
+    return tuple(
+        f"{count:,} weights are stored as {packed}, {packed.bytes_per_weight(element_bytes=4):.4g} B each in fp32"
+        for packed, count in counts.items()
     )
 
 

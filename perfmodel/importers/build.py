@@ -166,6 +166,7 @@ class _Emission:
             inputs=tuple(map(self.name, node.inputs)),
             shared_parameters=shared,
             **self._training(node),
+            weight_dtype=self._weight_dtype(node),
             in_place=node.in_place if node.inputs else None,
             recomputed_in=node.region or None,
             reruns_all=node.reruns_all,
@@ -192,6 +193,11 @@ class _Emission:
         if frozen and len(frozen) == len(node.parameters):
             return {"is_trained": False}
         return {"frozen_parameters": frozen}
+
+    def _weight_dtype(self, node: TranslatedNode) -> str | None:
+        """Return the data type in which a file stores the weights of a layer's products; None for the network's."""
+        tensors = map(self.translation.parameter, node.parameters.values())
+        return next((tensor.weight_dtype for tensor in tensors if tensor.weight_dtype and len(tensor.shape) > 1), None)
 
     def add_sink(self, node: TranslatedNode) -> None:
         """Add a reader to a result that no loss depends on, so that no gradient starts there."""

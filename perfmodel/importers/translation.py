@@ -44,6 +44,7 @@ class ParameterTensor:
     name: str
     shape: Shape
     is_trained: bool = True
+    weight_dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,8 @@ from perfmodel.layers.convolution import TransposedConvolution2d as TransposedCo
 from perfmodel.layers.convolution import TransposedConvolution3d as TransposedConvolution3d
 from perfmodel.layers.copying import Concat as Concat
 from perfmodel.layers.copying import Copy as Copy
+from perfmodel.layers.copying import Dequantize as Dequantize
+from perfmodel.layers.copying import Quantize as Quantize
 from perfmodel.layers.copying import Rearrange as Rearrange
 from perfmodel.layers.copying import Transpose as Transpose
 from perfmodel.layers.drawing import ContrastiveDivergence as ContrastiveDivergence

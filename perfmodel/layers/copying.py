@@ -20,7 +20,7 @@ from perfmodel.layers.base import (
 from perfmodel.layers.checks import check_axes, check_count, refuse
 from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, mismatch, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, of_first
 from perfmodel.records import Role
 
 
@@ -50,6 +50,46 @@ class Copy(OnePassLayer):
         """Return a pass that reads x and writes y."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return {"read": elements, "written": elements}, None
+
+
+@layer_kind
+class Quantize(OnePassLayer):
+    """Elements rounded to eight bits, as a quantised network's activations are.
+
+    Notes
+    -----
+    Forward divides, rounds, adds, and cuts off twice: 5 FLOP per element; reads x and writes y, whose elements count
+    with the network's size although they take one byte. Backward does nothing: dy is passed on.
+    """
+
+    kind: ClassVar[str] = "quantize"
+    onnx_operators: ClassVar[Operators] = {"QuantizeLinear": lambda call: of_first(call, Quantize())}
+    keeps_inputs: ClassVar[bool] = False
+
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
+        """Return a pass that reads x and writes y."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return {"read": elements, "written": elements, "flop": 5 * elements}, None
+
+
+@layer_kind
+class Dequantize(OnePassLayer):
+    """Elements of eight bits as numbers of the network's type again.
+
+    Notes
+    -----
+    Forward subtracts and multiplies: 2 FLOP per element; reads x, whose elements count with the network's size although
+    they take one byte, and writes y. Backward does nothing: dy is passed on.
+    """
+
+    kind: ClassVar[str] = "dequantize"
+    onnx_operators: ClassVar[Operators] = {"DequantizeLinear": lambda call: of_first(call, Dequantize())}
+    keeps_inputs: ClassVar[bool] = False
+
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
+        """Return a pass that reads x and writes y."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return {"read": elements, "written": elements, "flop": 2 * elements}, None
 
 
 def _joined(tensors: tuple[Operand, ...], place: int | None, *, new_axis: bool) -> Translation | None:

@@ -5,26 +5,36 @@ learning rate and bias corrections are numbers of the step, not of the parameter
 the fly: two FLOP more, no traffic. Clipping is two passes over the gradients before the update:
 ``gradient_norm`` (square and add; reads g) and ``gradient_scale`` (multiply; reads and writes g).
 ``per_batch`` compares the norm of all gradients together with a threshold, so every norm comes before the
-first scale. ``per_sample`` states the threshold for each sample: the gradient summed over the mini-batch is
-compared with batch size times threshold, layer by layer (as CNTK's clippingThresholdPerSample does); gradients
-of single samples are never formed.
+first scale. A weight penalty, a term of the loss, is two passes before these: its sum (``l1_penalty``: absolute value
+and add, ``l2_penalty``: square and add; reads w) and its gradient (``l1_gradient``: sign, multiply, add,
+``l2_gradient``: multiply, add; reads w and g, writes g). ``per_sample`` states the threshold for each sample: the
+gradient summed over the mini-batch is compared with batch size times threshold, layer by layer (as CNTK's
+clippingThresholdPerSample does); gradients of single samples are never formed.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
 from perfmodel.errors import UnknownNameError, check_known
 from perfmodel.layers.base import Checked, Checks, Operations, layer_kind
-from perfmodel.layers.checks import one_of, refuse
+from perfmodel.layers.checks import one_of, optional, refuse
 from perfmodel.layers.passes import elementwise, one_pass
+from perfmodel.layers.shapes import Shape
 from perfmodel.records import MemoryPass, Operation, Role
 
 CLIPPINGS = ("none", "per_batch", "per_sample")
 """Ways to clip gradients."""
+WEIGHT_PENALTIES: Final[Mapping[str, Mapping[str, tuple[int, int]]]] = {
+    "l1": {"l1": (2, 3)},
+    "l2": {"l2": (2, 2)},
+    "l1_l2": {"l1": (2, 3), "l2": (2, 2)},
+}
+"""Penalty of the weights in the loss -> its terms, each with the FLOP per parameter of its sum and its gradient."""
 WEIGHT_DECAY_FLOP = 2
 """Per parameter of g + decay w [FLOP]."""
 
@@ -42,6 +52,8 @@ class Optimizer(Checked, ABC):
         Fraction of the weight added to its gradient. [1]
     clipping : str
         ``none``, ``per_batch`` or ``per_sample``. [-]
+    weight_penalty : str or None
+        Sum of absolute weights (``l1``), of their squares (``l2``) or of both (``l1_l2``) in the loss. [-]
     """
 
     kind: ClassVar[str]
@@ -53,11 +65,43 @@ class Optimizer(Checked, ABC):
     """Arithmetic without weight decay [FLOP]."""
     state_elements_per_parameter: ClassVar[int] = 0
     """Values kept from step to step besides the weight [1]."""
-    checks: ClassVar[Checks] = {"clipping": one_of(CLIPPINGS)}
+    decay_flop_per_parameter: ClassVar[int] = WEIGHT_DECAY_FLOP
+    """Arithmetic of weight decay [FLOP]."""
+    checks: ClassVar[Checks] = {
+        "clipping": one_of(CLIPPINGS),
+        "weight_penalty": optional(one_of(tuple(WEIGHT_PENALTIES))),
+    }
     weight_decay: float = 0.0
     clipping: str = "none"
+    weight_penalty: str | None = None
 
-    def layer_operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> LayerOperations:
+    @property
+    def evaluation_count(self) -> int:
+        """Losses with their gradients that a step computes. [1]"""
+        return 1
+
+    def state_elements(self, shapes: Sequence[Shape]) -> Any:
+        """Return the values kept from step to step besides the weights.
+
+        Parameters
+        ----------
+        shapes : sequence of tuple of int
+            Shapes of the trained parameters. [1]
+
+        Returns
+        -------
+        int or sympy.Expr
+            Values; counters of steps, a number a tensor, are left out. [1]
+        """
+        return self.state_elements_per_parameter * sum(map(math.prod, shapes))
+
+    def layer_operations(
+        self,
+        parameter_counts: Mapping[str, int],
+        *,
+        batch_size: Any,
+        shapes: Mapping[str, tuple[Shape, ...]] | None = None,
+    ) -> LayerOperations:
         """Return the passes of one update, each with its layer, in order.
 
         Parameters
@@ -66,6 +110,8 @@ class Optimizer(Checked, ABC):
             Parameters by layer. [1]
         batch_size : int, ndarray or sympy.Expr
             Samples in the mini-batch; no update here depends on it. [samples]
+        shapes : mapping of str to tuple of tuple of int or None
+            Shapes of the parameters by layer, on which factored states depend; None for a vector for each layer. [1]
 
         Returns
         -------
@@ -73,19 +119,43 @@ class Optimizer(Checked, ABC):
             Pairs (layer, operation). [-]
         """
         layers = [(name, count) for name, count in parameter_counts.items() if count]
-        made = {count: self._update(count) for _, count in layers}  # equal layers share their operations
-        updates: LayerOperations = tuple((name, made[count]) for name, count in layers)
-        if self.clipping == "none":
-            return updates
-        norms: LayerOperations = tuple((name, _gradient_norm(count)) for name, count in layers)
-        scales: LayerOperations = tuple((name, _gradient_scale(count)) for name, count in layers)
-        by_layer = tuple(pair for passes in zip(norms, scales, updates, strict=True) for pair in passes)
-        return {
-            "per_batch": norms + scales + updates,
-            "per_sample": by_layer,
-        }[self.clipping]
+        tensors = {name: ((count,),) if shapes is None else shapes[name] for name, count in layers}
+        made = {tensors[name]: self._updates(count, tensors[name]) for name, count in layers}  # equal layers share them
+        updates = {name: tuple((name, update) for update in made[tensors[name]]) for name, _ in layers}
+        return self._penalties(layers) + self._clipped(layers, updates)
 
-    def operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> Operations:
+    def _penalties(self, layers: Sequence[tuple[str, int]]) -> LayerOperations:
+        terms = () if self.weight_penalty is None else WEIGHT_PENALTIES[self.weight_penalty].items()
+        return tuple(
+            (name, penalty)
+            for term, flop in terms
+            for name, count in layers
+            for penalty in _penalty(term, count, flop_per_parameter=flop)
+        )
+
+    def _clipped(self, layers: Sequence[tuple[str, int]], updates: Mapping[str, LayerOperations]) -> LayerOperations:
+        norms = {name: ((name, _gradient_norm(count)),) for name, count in layers}
+        scales = {name: ((name, _gradient_scale(count)),) for name, count in layers}
+        orders: Mapping[str, Sequence[tuple[Mapping[str, LayerOperations], ...]]] = {
+            "none": [(updates,)],
+            "per_batch": [(norms,), (scales,), (updates,)],
+            "per_sample": [(norms, scales, updates)],
+        }
+        return tuple(
+            pair
+            for together in orders[self.clipping]
+            for name, _ in layers
+            for passes in together
+            for pair in passes[name]
+        )
+
+    def operations(
+        self,
+        parameter_counts: Mapping[str, int],
+        *,
+        batch_size: Any,
+        shapes: Mapping[str, tuple[Shape, ...]] | None = None,
+    ) -> Operations:
         """Return the passes of one update in order, without their layers.
 
         Parameters
@@ -94,6 +164,8 @@ class Optimizer(Checked, ABC):
             Parameters by layer. [1]
         batch_size : int, ndarray or sympy.Expr
             Samples in the mini-batch. [samples]
+        shapes : mapping of str to tuple of tuple of int or None
+            As in ``layer_operations``. [1]
 
         Returns
         -------
@@ -105,19 +177,31 @@ class Optimizer(Checked, ABC):
         >>> Sgd().operations({"fc": 100}, batch_size=1)[0].work(element_bytes=4)
         Work(flop_count=200, read_bytes=800, written_bytes=400)
         """
-        pairs = self.layer_operations(parameter_counts, batch_size=batch_size)
+        pairs = self.layer_operations(parameter_counts, batch_size=batch_size, shapes=shapes)
         return tuple(operation for _, operation in pairs)
 
-    def _update(self, count: int) -> MemoryPass:
-        flop_per_parameter = self.flop_per_parameter + (WEIGHT_DECAY_FLOP if self.weight_decay else 0)
-        return elementwise(
-            self.kind,
-            count,
-            reads=self.reads,
-            writes=self.writes,
-            flop_per_element=flop_per_parameter,
-            role=Role.UPDATE,
-        )
+    def _updates(self, count: int, shapes: tuple[Shape, ...]) -> Operations:
+        """Return the passes of one layer's update, which depend on the shapes of its tensors if state is factored."""
+        del shapes
+        return (_update_pass(self.kind, count, self.reads, self.writes, self.flop_per_parameter + self._decay_flop),)
+
+    @property
+    def _decay_flop(self) -> int:
+        return self.decay_flop_per_parameter if self.weight_decay else 0
+
+
+def _update_pass(name: str, count: int, reads: int, writes: int, flop_per_parameter: int) -> MemoryPass:
+    flop: dict[str, Any] = {"flop_per_element": flop_per_parameter, "role": Role.UPDATE}
+    return elementwise(name, count, reads=reads, writes=writes, **flop)
+
+
+def _penalty(term: str, count: int, *, flop_per_parameter: tuple[int, int]) -> Operations:
+    """Return a penalty's sum, which the loss adds, and its gradient, which is added to that of the weights."""
+    of_sum, of_gradient = flop_per_parameter
+    return (
+        one_pass(f"{term}_penalty", read=count, written=1, tensor=count, flop=of_sum * count, role=Role.UPDATE),
+        _update_pass(f"{term}_gradient", count, 2, 1, of_gradient),
+    )
 
 
 def _gradient_norm(count: int) -> MemoryPass:
@@ -139,10 +223,17 @@ class NoUpdate(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weight_decay or self.clipping != "none":
-            refuse("optimizer", "none", "given without weight_decay and clipping, because nothing is updated")
+        if self.weight_decay or self.clipping != "none" or self.weight_penalty is not None:
+            allowed = "given without weight_decay, clipping and weight_penalty, because nothing is updated"
+            refuse("optimizer", "none", allowed)
 
-    def layer_operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> LayerOperations:
+    def layer_operations(
+        self,
+        parameter_counts: Mapping[str, int],
+        *,
+        batch_size: Any,
+        shapes: Mapping[str, tuple[Shape, ...]] | None = None,
+    ) -> LayerOperations:
         """Return nothing."""
         return ()
 
@@ -214,9 +305,235 @@ class Adam(Optimizer):
     beta_2: float = 0.999
 
 
+@layer_kind
+class AdamW(Adam):
+    """Adam [1]_ whose weights shrink by themselves: w *= 1 - rate decay, 1 FLOP. Options: see ``Adam``.
+
+    References
+    ----------
+    .. [1] Loshchilov, Hutter, Decoupled weight decay regularization, ICLR 2019, arXiv:1711.05101.
+    """
+
+    kind: ClassVar[str] = "adamw"
+    decay_flop_per_parameter: ClassVar[int] = 1
+    weight_decay: float = 0.01
+
+
+@layer_kind
+class Nadam(Adam):
+    """Adam with a look ahead [1]_: 14 FLOP; reads w, g, m and v, writes w, m and v. Options: see ``Adam``.
+
+    m and v as in Adam: 7 FLOP. w -= (a g + b m) / (sqrt(v) + eps): 7.
+
+    References
+    ----------
+    .. [1] Dozat, Incorporating Nesterov momentum into Adam, ICLR workshop 2016.
+    """
+
+    kind: ClassVar[str] = "nadam"
+    flop_per_parameter: ClassVar[int] = 14
+
+
+@layer_kind
+class Adamax(Adam):
+    """Adam with the largest gradient [1]_: 10 FLOP; reads w, g, m and u, writes w, m and u. Options: see ``Adam``.
+
+    m as in Adam: 3 FLOP. u = max(b2 u, abs(g) + eps): 4. w -= rate m / u: 3.
+
+    References
+    ----------
+    .. [1] Kingma, Ba, Adam: a method for stochastic optimization, ICLR 2015, arXiv:1412.6980, section 7.1.
+    """
+
+    kind: ClassVar[str] = "adamax"
+    flop_per_parameter: ClassVar[int] = 10
+
+
+@layer_kind
+class Adagrad(Optimizer):
+    """s += g^2, w -= rate g / (sqrt(s) + eps) [1]_: 7 FLOP; reads w, g and s, writes w and s.
+
+    References
+    ----------
+    .. [1] Duchi, Hazan, Singer, Adaptive subgradient methods, JMLR 12, 2011.
+    """
+
+    kind: ClassVar[str] = "adagrad"
+    reads: ClassVar[int] = 3
+    writes: ClassVar[int] = 2
+    flop_per_parameter: ClassVar[int] = 7
+    state_elements_per_parameter: ClassVar[int] = 1
+
+
+@layer_kind
+class Adadelta(Optimizer):
+    """Adadelta [1]_: 16 FLOP; reads w, g, s and d, writes w, s and d.
+
+    s = rho s + (1 - rho) g^2: 4 FLOP. x = g sqrt(d + eps) / sqrt(s + eps): 6. d = rho d + (1 - rho) x^2: 4.
+    w -= rate x: 2.
+
+    References
+    ----------
+    .. [1] Zeiler, ADADELTA: an adaptive learning rate method, arXiv:1212.5701.
+    """
+
+    kind: ClassVar[str] = "adadelta"
+    reads: ClassVar[int] = 4
+    writes: ClassVar[int] = 3
+    flop_per_parameter: ClassVar[int] = 16
+    state_elements_per_parameter: ClassVar[int] = 2
+
+
+@layer_kind
+class Rmsprop(Optimizer):
+    """s = a s + (1 - a) g^2, w -= rate g / (sqrt(s) + eps) [1]_: 9 FLOP; reads w, g and s, writes w and s.
+
+    Momentum keeps a velocity of the step: 2 FLOP more. Centred, the mean gradient is kept too, and its square taken
+    off s: 5 FLOP more. Each reads and writes one value more.
+
+    Parameters
+    ----------
+    momentum : float
+        Fraction of the velocity that stays; 0 keeps none. [1]
+    centered : bool
+        Whether s is the variance of the gradient, not its mean square. [-]
+
+    References
+    ----------
+    .. [1] Tieleman, Hinton, Neural networks for machine learning, lecture 6.5, 2012.
+    """
+
+    kind: ClassVar[str] = "rmsprop"
+    state_elements_per_parameter: ClassVar[int] = 1
+    momentum: float = 0.0
+    centered: bool = False
+
+    @property
+    def _kept(self) -> int:
+        return 1 + bool(self.momentum) + self.centered
+
+    def state_elements(self, shapes: Sequence[Shape]) -> Any:
+        """Return one value for each parameter, and one for each option."""
+        return self._kept * sum(map(math.prod, shapes))
+
+    def _updates(self, count: int, shapes: tuple[Shape, ...]) -> Operations:
+        flop = 9 + 2 * bool(self.momentum) + 5 * self.centered + self._decay_flop
+        return (_update_pass(self.kind, count, 2 + self._kept, 1 + self._kept, flop),)
+
+
+@layer_kind
+class Lamb(Adam):
+    """Adam whose step is as long as a share of the weights of its layer [1]_: 16 FLOP. Options: see ``Adam``.
+
+    ``lamb_direction``: m and v as in Adam: 7 FLOP, u = m / (sqrt(v) + eps): 3, the squares of u and w summed: 4; reads
+    w, g, m and v, writes m, v and u, where g was. ``lamb``: w -= rate |w| / |u| u: 2; reads w and u, writes w. Ignores:
+    the few numbers that norms reduce to.
+
+    References
+    ----------
+    .. [1] You et al., Large batch optimization for deep learning, ICLR 2020, arXiv:1904.00962, algorithm 2.
+    """
+
+    kind: ClassVar[str] = "lamb"
+
+    def _updates(self, count: int, shapes: tuple[Shape, ...]) -> Operations:
+        direction = _update_pass("lamb_direction", count, 4, 3, 14 + self._decay_flop)
+        return direction, _update_pass(self.kind, count, 2, 1, 2)
+
+
+def _factored(shape: Shape) -> Any:
+    """Values of a second moment: row and column means over the last two axes; one for each parameter of a vector."""
+    if len(shape) < 2:
+        return math.prod(shape)
+    *outer, rows, columns = shape
+    return math.prod(outer) * (rows + columns)
+
+
+@layer_kind
+class Adafactor(Optimizer):
+    """Scaling by a second moment of which a matrix keeps only the means of rows and columns [1]_: 12 FLOP.
+
+    ``adafactor_moments``: square, and add to a row and a column: 3 FLOP; reads g and the means, writes the means.
+    ``adafactor_direction``: u = g / sqrt(row column): 3, and the squares of u and w summed: 4; reads g, w and the
+    means, writes u. ``adafactor``: w -= rate u: 2; reads w and u, writes w. Without momentum, as ``torch.optim`` has
+    it; matrices are the last two axes of a tensor. Ignores: arithmetic on the means themselves.
+
+    References
+    ----------
+    .. [1] Shazeer, Stern, Adafactor: adaptive learning rates with sublinear memory cost, arXiv:1804.04235.
+    """
+
+    kind: ClassVar[str] = "adafactor"
+    reads: ClassVar[int] = 5
+    writes: ClassVar[int] = 2
+    flop_per_parameter: ClassVar[int] = 12
+    decay_flop_per_parameter: ClassVar[int] = 1
+
+    def state_elements(self, shapes: Sequence[Shape]) -> Any:
+        """Return the means of rows and columns of matrices, and a value for each parameter of vectors."""
+        return sum(map(_factored, shapes))
+
+    def _updates(self, count: int, shapes: tuple[Shape, ...]) -> Operations:
+        means, role = self.state_elements(shapes), Role.UPDATE
+        return (
+            one_pass("adafactor_moments", read=count + means, written=means, tensor=count, flop=3 * count, role=role),
+            one_pass(
+                "adafactor_direction", read=2 * count + means, written=count, tensor=count, flop=7 * count, role=role
+            ),
+            _update_pass(self.kind, count, 2, 1, 2 + self._decay_flop),
+        )
+
+
+@layer_kind
+class Lbfgs(Optimizer):
+    """One iteration of L-BFGS [1]_, with a full history of h steps and gradient changes: 17 + 8 h FLOP.
+
+    Each vector operation is a pass over all parameters, as ``torch.optim.LBFGS`` calls them: the loops over the history
+    read 8 h values and write 2 h for each parameter; the new pair, its products, the direction, the former gradient,
+    the step and the checks whether it has converged read 19 and write 10. State: h pairs, the direction and the former
+    gradient, 2 h + 2 values.
+
+    A step is one iteration, so that it computes one loss with its gradient: a call of ``torch.optim.LBFGS.step`` with
+    its defaults (``max_iter`` 20 and no line search) takes the time of 20 such steps. A line search computes more in an
+    iteration: ``evaluations`` says how many, 1 for the first point that is tried.
+
+    Parameters
+    ----------
+    history_size : int
+        Pairs kept, h. [1]
+    evaluations : int
+        Losses with their gradients in an iteration. [1]
+
+    References
+    ----------
+    .. [1] Liu, Nocedal, On the limited memory BFGS method, Mathematical Programming 45, 1989.
+    """
+
+    kind: ClassVar[str] = "lbfgs"
+    history_size: int = 100
+    evaluations: int = 1
+
+    @property
+    def evaluation_count(self) -> int:
+        """Losses with their gradients that a step computes. [1]"""
+        return self.evaluations
+
+    def state_elements(self, shapes: Sequence[Shape]) -> Any:
+        """Return the pairs of the history, the direction and the former gradient."""
+        return (2 * self.history_size + 2) * sum(map(math.prod, shapes))
+
+    def _updates(self, count: int, shapes: tuple[Shape, ...]) -> Operations:
+        history, flop = self.history_size, 17 + self._decay_flop
+        return (_update_pass(self.kind, count, 19 + 8 * history, 10 + 2 * history, flop + 8 * history),)
+
+
 OPTIMIZERS: dict[str, type[Optimizer]] = {
-    optimizer.kind: optimizer for optimizer in (NoUpdate, Sgd, Momentum, Nesterov, Adam)
-}
+    optimizer.kind: optimizer
+    for optimizer in (
+        NoUpdate, Sgd, Momentum, Nesterov, Adam,
+        AdamW, Nadam, Adamax, Adagrad, Adadelta, Rmsprop, Lamb, Adafactor, Lbfgs,
+    )
+}  # fmt: skip
 """Name to class."""
 
 _PLAIN: Final = {kind: optimizer() for kind, optimizer in OPTIMIZERS.items()}
@@ -228,9 +545,9 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
     Parameters
     ----------
     optimizer : str or Optimizer
-        ``none``, ``sgd``, ``momentum``, ``nesterov``, ``adam``, or an object (then without options). [-]
+        A name of ``OPTIMIZERS``, or an object (then without options). [-]
     **options : float or str
-        ``weight_decay``, ``clipping`` and the optimizer's own. [-]
+        ``weight_decay``, ``clipping``, ``weight_penalty`` and the optimizer's own. [-]
 
     Returns
     -------

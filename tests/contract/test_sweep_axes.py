@@ -35,6 +35,8 @@ AXES = {
     "dtype": (["fp32", "bf16"], {}),
     "optimizer": (["sgd", "adam"], {}),
     "recompute": ([None, "full"], {}),
+    "weight_dtype": ([None, "int8", "int4"], {"phase": "forward"}),
+    "weight_penalty": ([None, "l1", "l1_l2"], {}),
     "image_layout": ([None, "channels_first", "channels_last"], {"network": "alexnet", "dtype": "fp16"}),
     "library": ([None, "cudnn_7", "cudnn_5"], {"network": "alexnet"}),
     "calibration": ([None, "shi2016_gpu"], {"network": "alexnet"}),

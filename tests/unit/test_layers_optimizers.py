@@ -23,6 +23,13 @@ def work(optimizer):
         ("momentum", 4, 3, 2, 1),  # v = mu v + g, w -= rate v; reads w, g, v
         ("nesterov", 6, 3, 2, 1),  # v = mu v + g, w -= rate (g + mu v)
         ("adam", 12, 4, 3, 2),  # m: 3, v: 4, w: sqrt, add, divide, multiply, subtract
+        ("adamw", 13, 4, 3, 2),  # and w *= 1 - rate decay, which it has by default
+        ("nadam", 14, 4, 3, 2),  # m: 3, v: 4, sqrt, add, a g, b m, their sum, divide, subtract
+        ("adamax", 10, 4, 3, 2),  # m: 3, u = max(b u, |g| + eps): 4, m / u, multiply, subtract
+        ("adagrad", 7, 3, 2, 1),  # s += g g: 2, sqrt, add, divide, multiply, subtract
+        ("adadelta", 16, 4, 3, 2),  # s: 4, x: 6, d: 4, w: 2
+        ("rmsprop", 9, 3, 2, 1),  # s: 4, w: 5
+        ("lamb", 16, 6, 4, 2),  # m: 3, v: 4, u: 3, squares summed: 4, w: 2; u goes through memory
     ],
 )
 def test_updates(name, flop, reads, writes, state):

@@ -33,6 +33,8 @@ WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     "MatMul": (1,),
 }
 """Operator -> the inputs from which it reads weights."""
+INTEGER_WEIGHTS: Final = {2: "int8", 3: "int8", 21: "int4", 22: "int4"}
+"""onnx.TensorProto's numbers of unsigned and signed integers -> the data type of weights that are stored so."""
 MOST_NAMED_ELEMENTS: Final = 64
 """Known inputs with more elements are data, not options such as axes, starts or a ratio [1]."""
 
@@ -46,6 +48,7 @@ class NodeCalls:
         self._first_names: dict[str, str] = {}
         self._transposed: set[str] = set()
         self._held: set[str] = set()
+        self._weight_dtypes: dict[str, str] = {}
         for node in self._model.nodes:
             if is_standard(node) and node.op_type in ("Identity", "Dropout") and not self._drops(node):
                 self._name_again(node.output[0], node.input[0])
@@ -59,6 +62,18 @@ class NodeCalls:
             self._transposed.add(name)
         if self._is_parameter(first):
             self._held.add(name)
+        self._pass_dtype_on(name, first)
+
+    def _pass_dtype_on(self, name: str, source: str) -> None:
+        """Record that a rearranged tensor is stored in the data type of its source."""
+        stored = self._model.initialisers.get(source)
+        dtype = self._weight_dtypes.get(source) if stored is None else INTEGER_WEIGHTS.get(stored.data_type)
+        if dtype is not None:
+            self._weight_dtypes[name] = dtype
+
+    def weight_dtype(self, name: str) -> str | None:
+        """Return the integer type in which a parameter is stored; None for fractional numbers."""
+        return self._weight_dtypes.get(name)
 
     def _hold(self, node: Any) -> None:
         """Record the result of a node that only rearranges parameters: it is a parameter itself."""
@@ -79,6 +94,7 @@ class NodeCalls:
         elif node.op_type in ARRANGES and len(self.reads[names[0]]) > 1:
             return  # a view of a parameter that others read as it is
         self._held.add(node.output[0])
+        self._pass_dtype_on(node.output[0], names[0])
 
     def _is_read_as_weight(self, name: str) -> bool:
         """Tell whether a tensor is read only where layers have their own parameters."""
@@ -541,7 +557,7 @@ def _program(traced: Traced, *, name: str) -> Program:
         name=name,
         inputs=inputs,
         parameters={
-            key: ParameterTensor(name=key, shape=tuple(operand.shape))
+            key: ParameterTensor(name=key, shape=tuple(operand.shape), weight_dtype=calls.weight_dtype(key))
             for key, operand in read.items()
             if operand.is_parameter and key not in made
         },

@@ -43,7 +43,7 @@ class KnownJobs:
     def unplaced(self, arguments: Mapping[str, Any]) -> Job:
         """Return a job that knows its network, but not its devices."""
         job = Job(self.space.graph, **arguments)
-        key = ("subject", job.phase, id(job.optimizer))
+        key = ("subject", job.phase, id(job.optimizer), job.weight_penalty, job.weight_dtype)
         # the optimizer is kept too, so that no other object gets its id
         job.__dict__["subject"] = self.once(key, lambda: (job.optimizer, job.subject))[1]
         return job

@@ -19,7 +19,7 @@ from perfmodel.hardware.catalogue import load_dataset, load_device, load_library
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
 from perfmodel.hardware.system import machine_count
-from perfmodel.layers.optimizers import load_optimizer
+from perfmodel.layers.optimizers import OPTIMIZERS, WEIGHT_PENALTIES, load_optimizer
 from perfmodel.prediction.arguments import tries
 from perfmodel.prediction.arguments.checks import (
     DTYPES,
@@ -32,6 +32,7 @@ from perfmodel.prediction.arguments.checks import (
 )
 from perfmodel.prediction.arguments.checks import HOST_MEMORY as HOST_MEMORY
 from perfmodel.prediction.arguments.checks import MERGED as MERGED
+from perfmodel.records import PACKED_BYTES
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job.job import Job
@@ -232,10 +233,21 @@ _ROWS: Final = (
         help="Data type of weights and activations, e.g. fp32.",
     ),
     Argument(
+        name="weight_dtype", type="str | None", unit="-", group="step", metavar="TYPE",
+        check=partial(one_of, known=tuple(PACKED_BYTES)),
+        help="Data type in which weights of products are stored, int8 or int4; they compute in dtype. None for dtype.",
+    ),
+    Argument(
         name="optimizer", type="str | Optimizer", unit="-", group="step", default="sgd", loads=_loaded(load_optimizer),
         check=_optimizer,
         ran="optimizer", means=_optimizer_name,
-        help="none, sgd, momentum, nesterov, adam, or an optimizer with options.",
+        help=f"{', '.join(OPTIMIZERS)}, or an optimizer with options.",
+    ),
+    Argument(
+        name="weight_penalty", type="str | None", unit="-", group="step", metavar="TERM",
+        check=partial(one_of, known=tuple(WEIGHT_PENALTIES)),
+        means=lambda job: job.subject.optimizer.weight_penalty,
+        help="Term of the weights in the loss: l1, l2 or l1_l2; None for none. Two passes for each letter.",
     ),
     Argument(
         name="recompute", type="str | None", unit="-", group="step", metavar="HOW",

@@ -26,7 +26,9 @@ class JobArguments(TypedDict, total=False):
     threads: int | None
     phase: str
     dtype: str
+    weight_dtype: str | None
     optimizer: str | Optimizer
+    weight_penalty: str | None
     recompute: str | None
     image_layout: str | None
     workers: int
@@ -74,7 +76,9 @@ class JobAttributes:
     threads: int | None = None
     phase: str = "step"
     dtype: str = "fp32"
+    weight_dtype: str | None = None
     optimizer: str | Optimizer = "sgd"
+    weight_penalty: str | None = None
     recompute: str | None = None
     image_layout: str | None = None
     workers: int = 1

@@ -21,7 +21,7 @@ from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, base_dtype
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.gpu import STORAGE_TYPES, Gpu
+from perfmodel.hardware.gpu import SPARSE_TENSOR_CORES, STORAGE_TYPES, Gpu
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
@@ -276,9 +276,11 @@ def _files_of(asked: Any) -> _Files:
 
 
 @lru_cache(maxsize=64)
-def _support_for(support: LibrarySupport, *, attention: bool, narrow: str | None) -> LibrarySupport:
-    """Add attention and narrow products to what a DNN library supports."""
-    return replace(support, attention=attention, narrow=narrow)
+def _support_for(
+    support: LibrarySupport, *, attention: bool, sparse_products: bool, narrow: str | None
+) -> LibrarySupport:
+    """Add attention, sparse and narrow products to what a DNN library supports."""
+    return replace(support, attention=attention, sparse_products=sparse_products, narrow=narrow)
 
 
 def _recipe_remark(recipe: str, blas: LibraryProfile, computed_in: str, *, architecture: str) -> str:
@@ -383,7 +385,10 @@ class GpuTarget(Target):
         if dtype in RECIPES:
             products = product_dtype(self.device, profile, libraries, "gpu_blas", dtype=dtype)
         narrow, attention = products if products in RECIPES else None, len(libraries) > len(self.roles)
-        return _support_for(support, attention=attention, narrow=narrow) if attention or narrow else support
+        sparse = dtype in SPARSE_TENSOR_CORES.get(self.architecture, ())
+        if not (attention or narrow or sparse):
+            return support
+        return _support_for(support, attention=attention, sparse_products=sparse, narrow=narrow)
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
         """Remarks on types that libraries compute in, and on libraries that replace the framework's own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
@@ -14,6 +14,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import several
 from perfmodel.hardware.wiring import Wired
+from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.measurements.table import Run
 from perfmodel.parallelism.base import SIZES, Layout
 from perfmodel.prediction.arguments.checks import NO_SYNC, resolved_batch_size
@@ -29,6 +30,7 @@ from perfmodel.records import Phase
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.fit_file import FitFile
+    from perfmodel.layers.optimizers import Optimizer
     from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.job.data_path import DataPath
@@ -249,11 +251,25 @@ class Job(JobAttributes):
         """Source of its mini-batches."""
         return resolve_data_path(self.target, self)
 
+    @property
+    def _updates(self) -> str | Optimizer:
+        """The optimizer, with the penalty of the weights that the loss has."""
+        if self.weight_penalty is None:
+            return self.optimizer
+        if self.phase != Phase.STEP:
+            allowed = f"None with phase={self.phase!r}; its passes belong to the update of phase='step'"
+            raise ArgumentError("weight_penalty", self.weight_penalty, allowed)
+        return replace(load_optimizer(self.optimizer), weight_penalty=self.weight_penalty)
+
     @derived_property
     def subject(self) -> Subject:
         """The network, with the facts of how it runs."""
         if not isinstance(self.graph, Run):
-            return subject_of_graph(self.graph, optimizer=self.optimizer, phase=self.phase)
+            graph = self.graph if self.weight_dtype is None else self.graph.quantised(self.weight_dtype)
+            return subject_of_graph(graph, optimizer=self._updates, phase=self.phase)
+        for name in ("weight_penalty", "weight_dtype"):
+            if name in self.asked:
+                raise ArgumentError(name, self.asked[name], "None for a Run, whose script is as it was measured")
         for name, value in self.asked.items():
             row = ARGUMENTS[name]
             if not row.ran:

@@ -154,11 +154,16 @@ def _types(graph: LayerGraph, *, rules: MixedPrecisionRules, dtype: str) -> Mapp
     return layer_types(graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype])
 
 
+def _cast_counts(graph: LayerGraph) -> Mapping[str, int]:
+    """Parameters that are cast with their layer; packed ones are unpacked in the type of the product. [1]"""
+    return {node.name: node.parameter_count - node.packed_count for node in graph.layers}
+
+
 def _tensor_types(
     graph: LayerGraph, types: Mapping[str, LayerTypes], *, rules: MixedPrecisionRules, dtype: str
 ) -> TensorTypes:
     """Types of the tensors that stay in memory."""
-    counts = graph.parameter_counts
+    counts = _cast_counts(graph)
     return TensorTypes(
         result_bytes={name: layer.result_bytes for name, layer in types.items()},
         cast_inputs={name: layer.cast_inputs for name, layer in types.items() if layer.cast_inputs},
@@ -184,7 +189,7 @@ def _with_casts(
     """
     narrow_bytes = ELEMENT_BYTES[dtype]
     nodes = {node.name: node for node in graph.layers}
-    wanted, counts = graph.wants_gradient(input_gradient=input_gradient), graph.parameter_counts
+    wanted, counts = graph.wants_gradient(input_gradient=input_gradient), _cast_counts(graph)
     cast_in: dict[Phase, set[str]] = {Phase.FORWARD: set(), Phase.BACKWARD: set()}
     with_casts: Operations = []
     for layer, phase, operations, _ in probed:
@@ -243,6 +248,14 @@ def _with_gradient_buffers(graph: LayerGraph, probed: Operations) -> Operations:
     return with_buffers
 
 
+def _repeated(operations: Operations, evaluation_count: int) -> Operations:
+    """Repeat the forward and backward phases before an update that needs several losses and gradients."""
+    updates = [probes for probes in operations if probes.phase is Phase.UPDATE]
+    if evaluation_count == 1 or not updates:
+        return operations
+    return evaluation_count * [probes for probes in operations if probes.phase is not Phase.UPDATE] + updates
+
+
 def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
     """Type of gradients: as asked, or that of the job unless mixed precision keeps them in single. [-]"""
     mixed = getattr(profile, processor).lowering.mixed_precision
@@ -286,6 +299,7 @@ def lowered_graph(
             types = _types(graph, **how_mixed)
             how_mixed |= {"fuses": lowering.fuses, "input_gradient": input_gradient}
             operations = _with_casts(graph, operations, types, **how_mixed)
+        operations = _repeated(operations, optimizer.evaluation_count)
         how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
         table = probed_table(operations, element_bytes=element_bytes, **how)
         gradient_rules = how | {"element_bytes": element_bytes if types is None else SINGLE_BYTES}

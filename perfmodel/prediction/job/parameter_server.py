@@ -18,6 +18,7 @@ from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
+    from perfmodel.layers import Shape
     from perfmodel.layers.optimizers import Optimizer
     from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.subject import Subject
@@ -263,8 +264,9 @@ class Server:
     @property
     def update_passes(self) -> float:
         """Bytes moved by an update for each byte of gradient. [1]"""
-        counts = tuple(self.subject.graph.trained_parameter_counts.items())
-        return _update_passes(counts, self.subject.optimizer, self.element_bytes)
+        graph = self.subject.graph
+        counts, shapes = tuple(graph.trained_parameter_counts.items()), tuple(graph.updated_shapes.items())
+        return _update_passes(counts, shapes, self.subject.optimizer, self.element_bytes)
 
     @property
     def s_per_byte(self) -> float:
@@ -298,7 +300,12 @@ class Server:
 
 
 @lru_cache(maxsize=16)
-def _update_passes(counts: tuple[tuple[str, int], ...], optimizer: Optimizer, element_bytes: int) -> float:
-    operations = optimizer.operations(dict(counts), batch_size=1)
+def _update_passes(
+    counts: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[Shape, ...]], ...],
+    optimizer: Optimizer,
+    element_bytes: int,
+) -> float:
+    operations = optimizer.operations(dict(counts), batch_size=1, shapes=dict(shapes))
     moved = sum(operation.work(element_bytes=element_bytes).moved_bytes for operation in operations)
     return float(moved) / (element_bytes * sum(count for _, count in counts))

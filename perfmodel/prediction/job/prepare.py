@@ -165,6 +165,15 @@ class Lowering:
             allowed = f"None with {self.profile.name}, which keeps every activation for the whole step"
             raise ArgumentError("recompute", self.recompute, allowed)
 
+    def _refuse_repeated_exchanges(self) -> None:
+        """Raise if devices would exchange gradients more than once in a step."""
+        evaluations, layout = self.subject.optimizer.evaluation_count, self.layout
+        if evaluations > 1 and layout.workers > 1:
+            allowed = (
+                "1 with several devices, which would exchange after every evaluation; predict an evaluation a step"
+            )
+            raise ArgumentError("evaluations", evaluations, allowed)
+
     def prepared(
         self,
         batch_size: int,
@@ -177,6 +186,7 @@ class Lowering:
     ) -> Prepared:
         """Prepare the job with the network cut at ``cuts``; without any, cut so that stage times balance."""
         self._refuse_useless_recomputing()
+        self._refuse_repeated_exchanges()
         subject, layout, target = self.subject, self.layout, self.target
         system_part = target.system_part
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)

@@ -186,11 +186,11 @@ def _always_alive(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable)
 
 def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
     """Optimizer state, with a 4-byte copy of the weights in half precision. [B]"""
-    state = optimizer.state_elements_per_parameter
+    state = optimizer.state_elements([shape for shapes in graph.updated_shapes.values() for shape in shapes])
     if element_bytes > HALF_PRECISION_BYTES:
-        return float(element_bytes * state * graph.trained_parameter_count)
-    master = 0 if isinstance(optimizer, NoUpdate) else 1
-    return float(MASTER_BYTES * (master + state) * graph.trained_parameter_count)
+        return float(element_bytes * state)
+    master = 0 if isinstance(optimizer, NoUpdate) else graph.trained_parameter_count
+    return float(MASTER_BYTES * (master + state))
 
 
 def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
@@ -246,7 +246,8 @@ def graph_memory(
     updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
     return GraphMemory(
         weights_bytes=float(
-            rules.parameter_bytes * graph.parameter_count + (0 if types is None else types.copied_weight_bytes)
+            graph.weight_bytes(element_bytes=rules.parameter_bytes)
+            + (0 if types is None else types.copied_weight_bytes)
         ),
         optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=rules.parameter_bytes) if updates else 0.0,
         rules=rules,

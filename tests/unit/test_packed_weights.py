@@ -1,0 +1,135 @@
+"""Weights stored in fewer bits or without those that pruning left out: bytes, passes, times, files."""
+
+import pytest
+
+import perfmodel as pm
+from perfmodel import layers
+from perfmodel.errors import ArgumentError, PerfmodelError
+
+COUNT = 16384 * 16384
+"""Weights of the layer. [1]"""
+
+
+def one_layer(**options):
+    graph = pm.LayerGraph("one", input_shape=(16384,))
+    graph.add("fc", layers.Dense(units=16384), inputs="input", **options)
+    return graph
+
+
+def predicted(graph=None, **arguments):
+    asked = {"batch_size": 1, "device": "a100_80_sxm", "framework": "generic", "dtype": "bf16", "phase": "forward"}
+    return pm.predict(one_layer() if graph is None else graph, **asked | arguments)
+
+
+@pytest.mark.parametrize(("dtype", "per_weight"), [(None, 2.0), ("int8", 1.0), ("int4", 0.515625)])
+def test_weights_have_their_own_bytes(dtype, per_weight):
+    graph = one_layer() if dtype is None else one_layer().quantised(dtype)
+    assert graph.weight_bytes(element_bytes=2) == per_weight * COUNT + 2 * 16384  # biases stay
+    work = graph.work(batch_size=1, dtype="bf16")
+    assert work.read_bytes == per_weight * COUNT + 2 * 16384 + 2 * 16384
+    dense, packed = predicted().memory.weights_bytes, predicted(weight_dtype=dtype).memory.weights_bytes
+    assert packed / dense == pytest.approx((per_weight * COUNT + 2 * 16384) / (2 * COUNT + 2 * 16384))
+
+
+def test_a_product_of_one_row_takes_the_time_of_its_stored_weights():
+    dense, eight, four = (predicted(weight_dtype=dtype).step_s for dtype in (None, "int8", "int4"))
+    assert dense > 1.5 * eight > 2 * four
+    by_name = predicted(weight_dtype="int4", batch_size=4096).step_s
+    assert by_name == pytest.approx(predicted(batch_size=4096).step_s, rel=0.1)  # products of many rows
+    # kernels that read dense weights have them unpacked first: read stored, write and read elements
+    unpacked = predicted(framework="pytorch_1_0", weight_dtype="int8", dtype="fp32").step_s
+    assert unpacked > 1.4 * predicted(framework="pytorch_1_0", dtype="fp32").step_s
+
+
+@pytest.mark.parametrize(
+    ("pattern", "density", "per_weight"),
+    [("2:4", 0.5, 2 * 9 / 16), ("unstructured", 0.1, 0.6), ("unstructured", 0.9, 2.0)],
+)
+def test_pruned_weights_are_stored_as_values_and_indices(pattern, density, per_weight, tmp_path):
+    graph = one_layer().pruned(density, pattern=pattern)
+    assert graph.weight_bytes(element_bytes=2) == pytest.approx(per_weight * COUNT + 2 * 16384)
+    assert graph.parameter_count == one_layer().parameter_count
+    graph.save(tmp_path / "pruned.json")
+    assert pm.LayerGraph.load(tmp_path / "pruned.json").fingerprint == graph.fingerprint != one_layer().fingerprint
+
+
+def test_sparse_tensor_cores_take_half_the_time_from_ampere_on():
+    sparse, many = one_layer().pruned(0.5, pattern="2:4"), {"batch_size": 8192}
+    faster = predicted(**many).compute_s / predicted(sparse, **many).compute_s  # the step waits for its input
+    assert 1.7 < faster < 2.05
+    volta = many | {"device": "v100_sxm2", "dtype": "fp16"}
+    for dense in (volta, many | {"dtype": "fp32"}):
+        of_sparse, of_dense = predicted(sparse, **dense), predicted(**dense)
+        assert of_sparse.compute_s == of_dense.compute_s
+        assert of_sparse.memory_bound_s > of_dense.memory_bound_s  # unpacked first
+
+
+def test_packed_weights_do_not_train_unless_frozen():
+    with pytest.raises(ArgumentError, match=r"fc.*freeze"):
+        predicted(weight_dtype="int8", phase="step")
+    graph = pm.LayerGraph("adapted", input_shape=(16384,))
+    graph.add("fc", layers.Dense(units=16384), inputs="input", is_trained=False)
+    graph.add("adapter", layers.Dense(units=16), inputs="fc")
+    trained = graph.pruned(0.5, pattern="2:4", layers=["fc"])
+    assert predicted(trained, phase="step").memory.weights_bytes < predicted(graph, phase="step").memory.weights_bytes
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"density": 0.4, "pattern": "2:4"},
+        {"density": 1.5},
+        {"density": 0.5, "pattern": "4:8"},
+        {"density": 0.5, "layers": ["fd"]},
+    ],
+)
+def test_wrong_pruning_is_refused(wrong):
+    with pytest.raises(PerfmodelError):
+        one_layer().pruned(**wrong)
+
+
+def quantised_file(path, *, weight_type=None):
+    """Write x -> Q -> DQ -> MatMul with 32 x 64 dequantised weights -> Relu."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper
+
+    kind = TensorProto.INT8 if weight_type is None else weight_type
+    scale, zero = (
+        helper.make_tensor("s", TensorProto.FLOAT, [], [0.1]),
+        helper.make_tensor("z", TensorProto.INT8, [], [0]),
+    )
+    weights = helper.make_tensor("w", kind, [32, 64], [1] * (32 * 64))
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "s"], ["wd"]),
+        helper.make_node("MatMul", ["xd", "wd"], ["y"]),
+        helper.make_node("Relu", ["y"], ["r"]),
+    ]
+    sides = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", size]) for name, size in (("x", 32), ("r", 64))
+    ]
+    graph = helper.make_graph(nodes, "qdq", sides[:1], sides[1:], [scale, zero, weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), path)
+    return path
+
+
+def test_a_quantised_onnx_file_keeps_its_integer_weights(tmp_path):
+    graph = pm.from_onnx(quantised_file(tmp_path / "qdq.onnx"))
+    assert [node.layer.kind for node in graph.layers] == ["quantize", "dequantize", "dense", "relu"]
+    assert (graph.parameter_count, graph.weight_bytes(element_bytes=4)) == (2048, 2048)
+    dense = pm.LayerGraph("dense", input_shape=(32,))
+    dense.add("fc", layers.Dense(units=64, bias=False), inputs="input")
+    dense.add("relu", layers.ReLU(), inputs="fc")
+    extra = graph.work(batch_size=8).moved_bytes - dense.work(batch_size=8).moved_bytes
+    assert extra == 2 * (4 + 4) * 8 * 32 - (4 - 1) * 2048  # two passes over activations, weights of one byte
+    p = pm.predict(graph, batch_size=8, device="gtx_1080", phase="forward")
+    q = pm.predict(dense, batch_size=8, device="gtx_1080", phase="forward")
+    assert q.memory.weights_bytes == 4 * p.memory.weights_bytes
+    with pytest.raises(ArgumentError, match="freeze"):
+        pm.predict(graph, batch_size=8, device="gtx_1080")
+
+
+def test_the_audit_tells_of_integer_weights(tmp_path):
+    audit = pm.audit(pm.from_onnx(quantised_file(tmp_path / "qdq.onnx")), phase="forward", batch_size=8)
+    assert any("int8" in note and "2,048" in note for note in audit.notes)
