@@ -59,10 +59,10 @@ class Incapacity(spec.SpecTable):
     def what(self) -> str:
         """What cannot be done, as a noun with its conditions."""
         noun = ", ".join(self.layers) or ("several workers" if self.several_workers else "a computation")
-        conditions = [("on a", self.processors, str.upper), ("in", self.dtypes, str), ("in phase", self.phases, str)]
-        return " ".join(
-            [noun, *(f"{word} {' or '.join(map(shown, values))}" for word, values, shown in conditions if values)]
-        )
+        where = f" on a {' or '.join(name.upper() for name in self.processors)}" if self.processors else ""
+        types = f" in {' or '.join(self.dtypes)}" if self.dtypes else ""
+        when = f" in phase {' or '.join(self.phases)}" if self.phases else ""
+        return f"{noun}{where}{types}{when}"
 
     def concerns(self, *, processor: str, phases: Iterable[str], dtype: str, workers: int) -> bool:
         """Return whether the conditions other than layers hold for a job."""

@@ -16,7 +16,7 @@ from perfmodel.zoo.options import checked, member
 READ_STEPS: dict[str, bool] = {"every": True, "last": False}
 """Which steps the output layer reads, to whether the recurrent layer returns all of them."""
 
-CELLS: dict[str, type[nn.Layer]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+CELLS: dict[str, Callable[..., nn.Layer]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 """Name of a recurrent layer to its class."""
 
 
