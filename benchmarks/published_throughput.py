@@ -34,7 +34,10 @@ from perfmodel.validation.scores.validation_report import ValidationReport
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "generalisation.md"
-OTHERS = ("johnson2016", "mxnet2017", "tensorflow2017", "lambda2019", "sako2018", "nvidia2019", "nvidia2021", "rnn2016")
+OTHERS = (
+    "johnson2016", "mxnet2017", "tensorflow2017", "lambda2019", "sako2018", "nvidia2019", "nvidia2021", "rnn2016",
+    "bahrampour2016", "guolinke2016", "dl4j2017", "dl4j_dgx2017",
+)  # fmt: skip
 K80 = "tesla_k80_gk210"
 SCALING = next(rule for rule in baselines.RULES["gpu"] if rule.name.startswith("sqrt"))
 FAR_OFF = 1.3

@@ -1,6 +1,6 @@
 """Convolutions of CPU frameworks: unfold the image into columns (im2col), then multiply.
 
-Four algorithms are in use. They compute the same products and differ in what is unfolded, how often, and on which
+Five algorithms are in use. They compute the same products and differ in what is unfolded, how often, and on which
 threads:
 
 ``im2col_per_sample``
@@ -14,6 +14,9 @@ threads:
 ``im2col_batch``
     CNTK (GemmConvolutionEngine): unfolds the whole mini-batch, multiplies once and transposes the result. The input
     gradient unfolds the *output* gradient, at every position of the input whatever the stride.
+``im2col_batch_folded``
+    Deeplearning4j (ConvolutionLayer): unfolds the whole mini-batch and multiplies once. The weight gradient reads the
+    same columns; that of the input is a product whose columns are added back.
 ``spatial_contraction``
     TensorFlow (Eigen): the forward pass unfolds while packing, without a column buffer; the two gradients unfold into a
     buffer. All steps are threaded.
@@ -184,10 +187,19 @@ def _contraction(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantit
     return (shape.unfold(samples=samples), product), columns
 
 
+def _batch_folded(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
+    kernels, _ = _contraction(shape, role)
+    columns = shape.column_bytes * shape.batch_size
+    if role is Role.OUTPUT:
+        kernels = (shape.unfold(samples=shape.batch_size), kernels[-1])
+    return kernels[-1:] if role is Role.WEIGHT_GRADIENT else kernels, columns
+
+
 _ALGORITHMS: dict[str, Callable[[_Shape, Role], tuple[tuple[Kernel, ...], Quantity]]] = {
     "im2col_per_sample": _per_sample,
     "im2col_parallel_samples": _parallel_samples,
     "im2col_batch": _batch,
+    "im2col_batch_folded": _batch_folded,
     "spatial_contraction": _contraction,
 }
 
@@ -239,7 +251,8 @@ def cpu_convolution_alternatives(
        updateOutput and updateGradInput; none in accGradParameters).
     .. [3] CNTK 1.5, Source/Math/ConvolutionEngine.cpp, class GemmConvolutionEngine.
     .. [4] TensorFlow 0.9, core/kernels/conv_ops.cc (Eigen::SpatialConvolution) and conv_grad_ops.cc.
-    .. [5] K. Chellapilla, S. Puri, P. Simard, High performance convolutional neural networks for document
+    .. [5] Deeplearning4j 0.9.1, nn/layers/convolution/ConvolutionLayer.java.
+    .. [6] K. Chellapilla, S. Puri, P. Simard, High performance convolutional neural networks for document
        processing, IWFHR 2006.
     """
     if algorithm not in _ALGORITHMS:

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from perfmodel.derived import derived
+from perfmodel.framework.capabilities import Incapacity
 from perfmodel.framework.mixed_precision import MixedPrecisionRules
 from perfmodel.framework.narrow import RECIPES
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
@@ -119,7 +120,10 @@ class MixedPrecisionTable(spec.SpecTable):
 
 
 class LoweringTable(spec.SpecTable):
-    """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`."""
+    """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`.
+
+    With ``outputs_again`` each layer with parameters computes its output once more before it goes back.
+    """
 
     convolution_algorithms: tuple[spec.Identifier, ...] | None = None
     workspace_limit_mib: spec.PositiveNumber | None = None
@@ -135,6 +139,7 @@ class LoweringTable(spec.SpecTable):
     depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"]
     serial_rows: tuple[spec.Identifier, ...] = ()
+    outputs_again: bool = False
     recurrent: RecurrentTable
     passes: dict[spec.Identifier, PassTable] = Field(default_factory=dict)
     mixed_precision: MixedPrecisionTable | None = None
@@ -256,11 +261,13 @@ class FrameworkProfile(spec.SpecFile):
         What is kept. [-]
     exchange : ExchangeTable
         How workers exchange gradients, and tensor groups what they share. [-]
+    cannot : tuple of Incapacity
+        What it cannot do, with the evidence; see :mod:`perfmodel.framework.capabilities`. [-]
     constant : dict of str to Constant
         Unit, meaning and range of each constant. [-]
     """
 
-    WITHOUT_SOURCE = frozenset({"schema_version", "source", "constant"})
+    WITHOUT_SOURCE = frozenset({"schema_version", "source", "constant", "cannot"})
 
     version: spec.Text
     input_gradient: bool
@@ -270,6 +277,7 @@ class FrameworkProfile(spec.SpecFile):
     feed: FeedTable
     memory: MemoryTable
     exchange: ExchangeTable = Field(default_factory=ExchangeTable)
+    cannot: tuple[Incapacity, ...] = ()
     constant: dict[spec.Identifier, spec.Constant]
 
     @model_validator(mode="after")

@@ -37,6 +37,7 @@ OptimizerName = Annotated[str, AfterValidator(partial(_one_of, allowed=OPTIMIZER
 Clipping = Annotated[str, AfterValidator(partial(_one_of, allowed=CLIPPINGS))]
 PhaseName = Annotated[str, AfterValidator(partial(_one_of, allowed=PHASES))]
 CpuDtype = Annotated[str, AfterValidator(partial(_one_of, allowed=CPU_DTYPES))]
+BuilderOption = bool | int | float | str | list[int | list[int]]
 GpuDtype = Annotated[str, AfterValidator(partial(_one_of, allowed=GPU_DTYPES))]
 
 
@@ -86,7 +87,7 @@ class RunEntry(_Entry):
     network: str = Text
     framework: str = Text
     builder: str = Text
-    builder_options: dict[str, bool | int | float | str] = {}
+    builder_options: dict[str, BuilderOption] = {}
     optimizer: OptimizerName = "sgd"
     optimizer_options: dict[str, float] = {}
     clipping: Clipping = "none"

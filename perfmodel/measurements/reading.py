@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError, nearest_match
 from perfmodel.measurements.table import (
@@ -397,8 +397,14 @@ def _given_runs(description: TableDescription, *, table: str, faults: list[str])
     return runs
 
 
+def _frozen(value: Any) -> Any:
+    """Return an option with lists as tuples, so that a graph is built once for each."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
 def _stated_run(entry: RunEntry, *, table: str) -> Run:
     facts = entry.model_dump(exclude={"feed", "evidence"})
+    facts["builder_options"] = {name: _frozen(value) for name, value in facts["builder_options"].items()}
     return Run(
         table=table,
         batch_size=1,  # replaced by each batch size of the CSV

@@ -28,7 +28,7 @@ GPU_DTYPES = ("fp32", "tf32", "fp16", "bf16")
 ORIGINS = ("reader", "host_tensor", "interpreter")
 """Where a fed array lives: a reader's buffer, a framework's tensor in host memory, an array of the script."""
 
-Option = str | int | float | bool
+Option = str | int | float | bool | tuple[int | tuple[int, ...], ...]
 
 
 class Evidence(NamedTuple):
@@ -68,7 +68,7 @@ class Run:
         Samples in a mini-batch. [samples]
     builder : str
         Name of the builder in the zoo. [-]
-    builder_options : mapping of str to str, int, float or bool
+    builder_options : mapping of str to str, int, float, bool or tuple of int
         Keyword arguments of the builder; read-only by convention. [-]
     optimizer : str
         One of OPTIMIZERS. [-]

@@ -15,6 +15,9 @@ from perfmodel.layers.window import Padding, Window
 from perfmodel.zoo.blocks import ACTIVATIONS, chain, dropped, image_graph
 from perfmodel.zoo.options import checked, member
 
+NO_ACTIVATION = "none"
+"""Layers without a non-linearity."""
+
 SQUASHES: dict[str, nn.Layer] = {"tanh": nn.Tanh(), "sigmoid": nn.Sigmoid(), "relu": nn.ReLU()}
 """Name to non-linearity."""
 
@@ -83,6 +86,8 @@ class _Tower:
     image_size: int = 224
     groups: tuple[int, ...] = (1, 1, 1, 1, 1)
     first_padding: Padding = "valid"
+    second_stride: int = 1
+    pools: tuple[nn.MaxPool2d, ...] = ()
     is_normed: bool = False
 
     def graph(
@@ -90,7 +95,7 @@ class _Tower:
     ) -> LayerGraph:
         """Return the five convolutions, the three dense layers and the loss."""
         graph = LayerGraph(name, input_shape=(3, self.image_size, self.image_size))
-        sizes = ((11, 4, first_padding), (5, 1, padding or 2), *((3, 1, padding or 1),) * 3)
+        sizes = ((11, 4, first_padding), (5, self.second_stride, padding or 2), *((3, 1, padding or 1),) * 3)
         x = graph.input
         for index, (channels, groups, (taps, stride, zeros)) in enumerate(
             zip(self.channels, self.groups, sizes, strict=True), start=1
@@ -99,7 +104,7 @@ class _Tower:
                 out_channels=channels, kernel_size=taps, stride=stride, padding=zeros, groups=groups
             )
             norm = nn.LocalResponseNorm() if self.is_normed and index <= 2 else None
-            pooled = pool if index in POOLED else None
+            pooled = (self.pools or (pool,) * len(POOLED))[POOLED.index(index)] if index in POOLED else None
             x = chain(graph, x, (f"conv{index}", layer), (f"relu{index}", nn.ReLU()), (f"norm{index}", norm))
             x = chain(graph, x, (f"pool{index}", pooled))
         x = graph.add("flatten", nn.Flatten(), inputs=x)
@@ -131,6 +136,16 @@ TOWERS: dict[str, _Tower] = {
     "wide_tower": _Tower(channels=(64, 192, 384, 384, 256), first_padding=0, image_size=227),
     "grouped": _Tower(channels=(96, 256, 384, 384, 256), image_size=227, groups=(1, 2, 1, 2, 2), is_normed=True),
     "shi2016": _Tower(channels=(96, 256, 384, 384, 256)),
+    "deeplearning4j": _Tower(
+        channels=(64, 192, 384, 256, 256),
+        first_padding=2,
+        second_stride=2,
+        pools=(
+            nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
+            nn.MaxPool2d(kernel_size=3, stride=2, padding="same"),
+            nn.MaxPool2d(kernel_size=3, stride=7, padding="same"),
+        ),
+    ),
 }
 """Name -> its special options."""
 POOLED = (1, 2, 5)
@@ -154,8 +169,9 @@ def alexnet(
         forward); ``wide_tower`` [4]_ (the same with 384 channels in the fourth convolution, 227 x 227: 61,838,248
         parameters, 0.838 G); ``grouped`` [2]_ (two towers as groups, 96-256-384-384-256, local response norm, 227 x
         227: 60,965,224 parameters, 0.724 G, of which convolutions 0.666 G); ``shi2016`` [3]_ (96-256-384-384-256,
-        neither groups nor norm, 224 x 224: 62,378,344 parameters, 6x6x256 before the dense layers, 1.13 G).
-        [-]
+        neither groups nor norm, 224 x 224: 62,378,344 parameters, 6x6x256 before the dense layers, 1.13 G);
+        ``deeplearning4j`` [5]_ (the channels of ``one_tower``, a stride of two in the second convolution and of seven
+        in the last pool: 1x1x256 before the dense layers, 24,400,680 parameters). [-]
     padding : str
         ``shi2016`` only. ``valid``: Caffe's script, the first convolution and the pools without padding (54 x
         54 maps after it); ``same``: TensorFlow's, SAME throughout (56 x 56 maps, 7x7x256 before the dense
@@ -178,6 +194,7 @@ def alexnet(
        NIPS 2012.
     .. [3] Shi, Wang, Xu, Chu, arXiv:1608.07249, and https://github.com/hclhkbu/dlbench.
     .. [4] TensorFlow, https://github.com/tensorflow/benchmarks, scripts/tf_cnn_benchmarks, alexnet_model.py.
+    .. [5] Deeplearning4j, https://github.com/deeplearning4j/dl4j-benchmark, models/cnn/AlexNet.java.
     """
     chosen = TOWERS[variant]
     if variant == "shi2016":
@@ -378,7 +395,7 @@ def _check_channels(argument: str, channels: object) -> None:
     channels=_check_channels,
     padding=one_of(PADDINGS),
     pool=one_of(POOLS),
-    activation=one_of(ACTIVATIONS),
+    activation=one_of((*ACTIVATIONS, NO_ACTIVATION)),
     hidden=partial(check_widths, fewest=0),
 )
 def convolutional(
@@ -417,7 +434,7 @@ def convolutional(
     batch_norm : bool
         Whether batch normalisation follows each convolution, which then has no bias. [-]
     activation : str
-        Non-linearity of all layers but the last, e.g. ``relu``. [-]
+        Non-linearity of all layers but the last, e.g. ``relu``; ``none``. [-]
     global_pool : bool
         Whether each map is averaged to one number before the dense layers. [-]
     hidden : sequence of int or sympy.Symbol
@@ -443,7 +460,7 @@ def convolutional(
     stages = _stage_channels(channels)
     if padding == "same" and not is_open_size(kernel_size) and kernel_size % 2 == 0:
         refuse("kernel_size", kernel_size, "must be odd with padding='same'")
-    nonlinear = ACTIVATIONS[activation]
+    nonlinear = None if activation == NO_ACTIVATION else ACTIVATIONS[activation]
     graph = image_graph("convolutional", image_size=image_size, in_channels=in_channels)
     zeros = kernel_size // 2 if padding == "same" else 0
     x, norm = graph.input, nn.BatchNorm() if batch_norm else None

@@ -16,9 +16,16 @@ from perfmodel.zoo.options import checked, member
 READ_STEPS: dict[str, bool] = {"every": True, "last": False}
 """Which steps the output layer reads, to whether the recurrent layer returns all of them."""
 
+CELLS: dict[str, Callable[..., nn.Layer]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+"""Name of a recurrent layer to its class."""
+
 
 @checked(
-    layer_count=numbered(), bias_vectors=numbered(minimum=0), function=one_of(FUNCTIONS), read_steps=one_of(READ_STEPS)
+    layer_count=numbered(),
+    bias_vectors=numbered(minimum=0),
+    function=one_of(FUNCTIONS),
+    read_steps=one_of(READ_STEPS),
+    cell=one_of(CELLS),
 )
 def recurrent_network(
     *,
@@ -30,6 +37,7 @@ def recurrent_network(
     bias_vectors: int = 1,
     function: Literal["tanh", "relu"] = "tanh",
     read_steps: str = "every",
+    cell: str = "rnn",
 ) -> LayerGraph:
     """Return a simple recurrent network, by default Elman's for words [1]_: 31-150-31, 31,981 parameters.
 
@@ -51,6 +59,8 @@ def recurrent_network(
         ``tanh`` or ``relu``. [-]
     read_steps : str
         ``every``: a class at each step; ``last``: one of the whole sequence. [-]
+    cell : str
+        ``rnn``, ``lstm`` or ``gru``; only the first has a ``function``. [-]
 
     Returns
     -------
@@ -67,14 +77,14 @@ def recurrent_network(
     .. [1] Elman, Finding structure in time, Cognitive Science 14, 1990.
     """
     graph = LayerGraph("recurrent_network", input_shape=(steps, features))
-    layer = nn.RNN(
+    layer = CELLS[cell](
         hidden_size=hidden_size,
         layer_count=layer_count,
         bias_vectors=bias_vectors,
-        function=function,
         return_sequences=READ_STEPS[read_steps],
+        **({"function": function} if cell == "rnn" else {}),
     )
-    x = graph.add("rnn", layer, inputs=graph.input)
+    x = graph.add(cell, layer, inputs=graph.input)
     chain(graph, x, ("scores", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
     return graph
 

@@ -30,6 +30,7 @@ AXES = {
     "machines": ([None, 1, 2], {"workers": 16}),
     "link": ([None, "nvlink_2_x1"], {}),
     "framework": (["pytorch_2", "generic", "tensorflow_1_1"], {"dtype": "fp16"}),
+    "strict": ([False, True], {"framework": ["theano_0_8", "generic"], "workers": [2, 1]}),
     "threads": ([1, 8], {**ON_CPU, "network": "alexnet"}),
     "phase": (["step", "forward_backward", "forward"], {}),
     "dtype": (["fp32", "bf16"], {}),
@@ -84,7 +85,7 @@ BESIDE = {
 }
 """Axes beside the one that is walked, which rows could be mixed up with."""
 COLUMNS = ["step_s", "samples_per_s", "memory_bytes", *PARTS, *TOTALS]
-ONLY_REFUSES = {"machines"}
+ONLY_REFUSES = {"machines", "strict"}
 """Axes that decide what is possible, but change no time of what is: the first devices of a system are the same."""
 
 

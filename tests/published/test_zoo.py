@@ -24,6 +24,15 @@ from perfmodel.records import Convolution
         ("alexnet", {"variant": "shi2016", "first_padding": 2}, 62_378_344),
         ("alexnet", {"variant": "shi2016", "first_padding": "same", "dropout": False}, 62_378_344),
         ("alexnet", {"variant": "shi2016", "padding": "same"}, 76_009_832),  # 7x7x256, "76.0 M"
+        # READMEs of dl4j-benchmark, "Total Params"
+        ("alexnet", {"variant": "deeplearning4j", "dropout": False}, 24_400_680),
+        ("vgg16", {"classes": 200}, 135_079_944),
+        # the same, 571,650 without the 3 x 256 peepholes of its cells
+        (
+            "recurrent_network",
+            {"features": 300, "hidden_size": 256, "classes": 2, "steps": 256, "cell": "lstm"},
+            570_882,
+        ),
         ("resnet50", {}, 25_557_032),  # torchvision resnet50
         ("resnet50", {"stride_on": "3x3"}, 25_557_032),
         ("resnet50", {"separate_scale": True, "first_padding": 0}, 25_557_032),

@@ -10,7 +10,9 @@ from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
 from perfmodel.kernels import Matmul
 from perfmodel.records import Convolution, Role
 
-ALGORITHMS = ("im2col_per_sample", "im2col_parallel_samples", "im2col_batch", "spatial_contraction")
+ALGORITHMS = (
+    "im2col_per_sample", "im2col_parallel_samples", "im2col_batch", "im2col_batch_folded", "spatial_contraction"
+)  # fmt: skip
 THREE_BY_THREE = Convolution(
     batch_size=16,
     in_channels=64,
@@ -88,6 +90,18 @@ def test_cntk_does_the_input_gradient_at_every_position_of_the_input():
     strided = dataclasses.replace(THREE_BY_THREE, stride=(2, 2), output_size=(28, 28), role=Role.INPUT_GRADIENT)
     product = kernels_of(strided, "im2col_batch").kernels[1]
     assert product.flop_count == 4 * strided.work(element_bytes=4).flop_count  # stride 2 in two dimensions
+
+
+def test_deeplearning4j_reads_the_columns_of_a_mini_batch_again_and_folds_its_gradient():
+    strided = dataclasses.replace(THREE_BY_THREE, stride=(2, 2), output_size=(28, 28))
+    unfold, product = kernels_of(strided, "im2col_batch_folded").kernels
+    assert unfold.written_bytes == 16 * 4 * 64 * 9 * 28 * 28
+    assert (product.m, product.n, product.k, product.launches) == (16 * 784, 128, 576, 1)
+    (of_weights,) = kernels_of(role(strided, Role.WEIGHT_GRADIENT), "im2col_batch_folded").kernels
+    assert (of_weights.m, of_weights.n, of_weights.k) == (576, 128, 16 * 784)
+    of_input, fold = kernels_of(role(strided, Role.INPUT_GRADIENT), "im2col_batch_folded").kernels
+    assert of_input.flop_count == strided.work(element_bytes=4).flop_count  # not at every position, as CNTK
+    assert fold.efficiency == "col2im"
 
 
 def test_tensorflow_unfolds_the_forward_pass_without_a_buffer():

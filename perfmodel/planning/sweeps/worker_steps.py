@@ -27,7 +27,7 @@ from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_wi
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
 from perfmodel.prediction.job.job import Job
-from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.prepare import prepare, refused_if_strict
 from perfmodel.prediction.job.prepared import Prepared, TimedStep
 from perfmodel.records import Phase
 
@@ -264,7 +264,8 @@ class Workers:
         arguments = self.space.resolved(codes)
         asked: dict[str, Any] = {name: arguments.get(name) for name in ("device", "system", "threads")}
         job = self._known.job(codes, arguments)
-        if job.target.lowered_for not in FAST_TARGETS:
+        depends_on_workers = job.strict and any(entry.several_workers for entry in job.profile.cannot)
+        if job.target.lowered_for not in FAST_TARGETS or depends_on_workers:
             return None
         sizes = [self._batch_size(code) for code in batches.tolist()]
         prepared = prepare(
@@ -278,7 +279,7 @@ class Workers:
             recompute=job.recompute,
             image_layout=job.image_layout,
         )
-        prepared = replace(prepared, batch_size=np.array(sizes, dtype=float))  # type: ignore[arg-type]
+        prepared = replace(refused_if_strict(prepared, job), batch_size=np.array(sizes, dtype=float))  # type: ignore[arg-type]
         same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
         key = (self._processor(job.target, codes), same, tuple(sizes))
         if key not in timed:

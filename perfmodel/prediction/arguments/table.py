@@ -218,6 +218,10 @@ _ROWS: Final = (
         help="Framework profile.",
     ),
     Argument(
+        name="strict", type="bool", unit="-", group="step", default=False, check=flag,
+        help="Whether to refuse what the framework cannot do, by its file; otherwise it is predicted with a remark.",
+    ),
+    Argument(
         name="threads", type="int | None", unit="1", group="place", metavar="N", check=_from(1), loads=_from(1),
         means=lambda job: job.target.threads,
         help="CPU threads; None for one per physical core. Not allowed for a GPU.",

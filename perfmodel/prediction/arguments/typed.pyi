@@ -23,6 +23,7 @@ class JobArguments(TypedDict, total=False):
     system: str | Path | Wired | None
     machines: int | None
     framework: str | Path | FrameworkProfile
+    strict: bool
     threads: int | None
     phase: str
     dtype: str
@@ -73,6 +74,7 @@ class JobAttributes:
     system: str | Path | Wired | None = None
     machines: int | None = None
     framework: str | Path | FrameworkProfile = "generic"
+    strict: bool = False
     threads: int | None = None
     phase: str = "step"
     dtype: str = "fp32"

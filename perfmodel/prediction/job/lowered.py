@@ -256,6 +256,20 @@ def _repeated(operations: Operations, evaluation_count: int) -> Operations:
     return evaluation_count * [probes for probes in operations if probes.phase is not Phase.UPDATE] + updates
 
 
+def _with_outputs_again(graph: LayerGraph, probed: Operations) -> Operations:
+    """Compute the output of each layer with parameters once more before its gradients."""
+    forward: dict[str, Operations] = {node.name: [] for node in graph.layers if node.trained_shapes}
+    for probes in _forward_operations(graph):
+        if probes.layer in forward:
+            forward[probes.layer].append(probes._replace(phase=Phase.BACKWARD))
+    repeated: Operations = []
+    for probes in probed:
+        if probes.phase is Phase.BACKWARD:
+            repeated += forward.pop(probes.layer, [])
+        repeated.append(probes)
+    return repeated
+
+
 def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
     """Type of gradients: as asked, or that of the job unless mixed precision keeps them in single. [-]"""
     mixed = getattr(profile, processor).lowering.mixed_precision
@@ -289,6 +303,8 @@ def lowered_graph(
         operations = _probed_operations(
             graph, phase=phase, optimizer=optimizer, input_gradient=input_gradient, recompute=recompute
         )
+        if lowering.outputs_again:
+            operations = _with_outputs_again(graph, operations)
         if lowering.gradient_accumulation == "apart":
             operations = _with_gradient_buffers(graph, operations)
         if lowering.fuses:

@@ -50,9 +50,17 @@ def prepare_job(job: Job, placement: Placement | None = None) -> Prepared:
     if placement is None and subject.feed is None and not job.is_of_several:
         target = job.target.behind(subject.hosts)
         if target.system_part is None:
-            return _prepared_alike(job, subject, target)
+            return refused_if_strict(_prepared_alike(job, subject, target), job)
     lowering = lowering_of(job)
     return lowering.prepared(job.samples, pinned=job.pinned, data_path=job.data_path, job=job, placement=placement)
+
+
+def refused_if_strict(prepared: Prepared, job: Job | None) -> Prepared:
+    """Pass on a prepared job; raise if it is strict and asks its framework for what that cannot do."""
+    if job is not None and job.strict and (beyond := prepared.shortfalls):
+        allowed = f"one that can run this job, or pass strict=False to predict it as if this one could: {beyond[0]}"
+        raise ArgumentError("framework", prepared.profile, allowed)
+    return prepared
 
 
 def _prepared_alike(job: Job, subject: Subject, target: Target) -> Prepared:
@@ -199,7 +207,7 @@ class Lowering:
             data_path = replace(data_path, system_part=system_part.only(heads))
         feeding = self._feeding()
         agreement = self._agreement(placement, job)
-        return Prepared(
+        prepared = Prepared(
             subject=subject,
             target=target,
             profile=self.profile,
@@ -214,6 +222,7 @@ class Lowering:
             data_path=data_path,
             agreement=agreement,
         )
+        return refused_if_strict(prepared, job)
 
     def _agreement(self, placement: Placement, job: Job | None) -> Agreement | None:
         if job is None or not job.is_of_several:

@@ -11,6 +11,7 @@ import numpy as np
 from perfmodel.cost.overlap import slowed_exchange
 from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived, derived_property
+from perfmodel.framework.capabilities import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
@@ -245,9 +246,21 @@ class Prepared:
         return {f"frameworks/{self.profile.stem}": self.profile} | libraries | self.target.specs_by_place | inputs
 
     @property
+    def shortfalls(self) -> tuple[str, ...]:
+        """What the job asks of the framework that it cannot do, with the evidence."""
+        return shortfalls(
+            self.profile,
+            self.subject.graph,
+            processor=self.target.processor,
+            phases=[part.value for part in self.subject.phase.parts],
+            dtype=self.dtype,
+            workers=self.layout.workers,
+        )
+
+    @property
     def remarks(self) -> tuple[str, ...]:
-        """Notes for the user on target, libraries, data set and parameter server."""
-        notes = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
+        """Notes for the user on framework, target, libraries, data set and parameter server."""
+        notes = (*self.shortfalls, *self.target.remarks(self.profile, self.libraries, dtype=self.dtype))
         if self.data_path is not None:
             notes = (*notes, *self.data_path.remarks(self.subject))
         server = None if self.agreement is None else self.agreement.server

@@ -230,9 +230,18 @@ def fit_sentence(p: Prediction) -> str:
     return f"It does not fit: {bytes_text(-room_bytes)} are missing."
 
 
+def first_lines(p: Prediction) -> list[str]:
+    """Wrap what must be known before the time is read: what the framework cannot do."""
+    return [_note(f"{line}; predicted as if it could") for line in p.basis.prepared.shortfalls]
+
+
 def remark_lines(p: Prediction) -> list[str]:
-    """Wrap the remarks of a prediction as notes."""
-    return [textwrap.fill(f"note: {remark}", WIDTH, subsequent_indent="      ") for remark in p.remarks]
+    """Wrap the remarks of a prediction as notes, but for those that stand first."""
+    return [_note(remark) for remark in p.remarks if remark not in p.basis.prepared.shortfalls]
+
+
+def _note(text: str) -> str:
+    return textwrap.fill(f"note: {text}", WIDTH, subsequent_indent="      ")
 
 
 def _headline(p: Prediction) -> dict[str, str]:
@@ -246,7 +255,7 @@ def _headline(p: Prediction) -> dict[str, str]:
 
 def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
     """Report as printed: time, parts, longest layers, bottleneck, memory, remarks."""
-    blocks = [f"{title(p)}\n{configuration(p)}", facts_text(_headline(p)), str(part_table(p))]
+    blocks = [*first_lines(p), f"{title(p)}\n{configuration(p)}", facts_text(_headline(p)), str(part_table(p))]
     totals = layer_totals(p)
     if layers_shown:
         blocks.append(f"longest of {len(totals)} layers, all phases together\n{totals.head(layers_shown).to_text()}")
@@ -319,7 +328,7 @@ def explain(p: Prediction) -> str:
         _on_memory(p),
     ]
     blocks = [_filled(paragraph) for paragraph in paragraphs if paragraph]
-    return "\n\n".join([*blocks, *remark_lines(p), _on_uncertain_constants(p), _on_constants(p)])
+    return "\n\n".join([*first_lines(p), *blocks, *remark_lines(p), _on_uncertain_constants(p), _on_constants(p)])
 
 
 def _filled(text: str) -> str:

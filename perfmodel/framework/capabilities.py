@@ -1,0 +1,112 @@
+"""What a framework cannot do: entries of its file, held against what a job asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from perfmodel.hardware import source as spec
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph import LayerGraph
+
+PhaseName = Literal["forward", "backward", "update"]
+
+
+class Incapacity(spec.SpecTable):
+    """One thing that a framework cannot do. What is left out holds for all: an entry with no layers for any layer.
+
+    Attributes
+    ----------
+    layers : tuple of str
+        Kinds of layers. [-]
+    processors, phases, dtypes : tuple of str
+        Where, when and in which data types. [-]
+    several_workers : bool
+        Whether it holds only for jobs of several workers. [-]
+    evidence : str
+        Who says so: document and words. [-]
+    """
+
+    layers: tuple[spec.Identifier, ...] = ()
+    processors: tuple[Literal["gpu", "cpu"], ...] = ()
+    phases: tuple[PhaseName, ...] = ()
+    dtypes: tuple[Literal["fp32", "tf32", "fp16", "bf16", "fp64"], ...] = ()
+    several_workers: bool = False
+    evidence: Annotated[spec.Text, Field(min_length=20)]
+
+    @field_validator("layers")
+    @classmethod
+    def _are_kinds_of_layers(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        from perfmodel.layers import LAYERS
+
+        if unknown := sorted(set(kinds) - LAYERS.keys()):
+            message = f"must be kinds of layers; not known: {', '.join(unknown)}"
+            raise ValueError(message)
+        return kinds
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Self:
+        if not (self.layers or self.phases or self.dtypes or self.several_workers):
+            message = "must name layers, phases, dtypes or several_workers"
+            raise ValueError(message)
+        return self
+
+    @property
+    def what(self) -> str:
+        """What cannot be done, as a noun with its conditions."""
+        noun = ", ".join(self.layers) or ("several workers" if self.several_workers else "a computation")
+        where = f" on a {' or '.join(name.upper() for name in self.processors)}" if self.processors else ""
+        types = f" in {' or '.join(self.dtypes)}" if self.dtypes else ""
+        when = f" in phase {' or '.join(self.phases)}" if self.phases else ""
+        return f"{noun}{where}{types}{when}"
+
+    def concerns(self, *, processor: str, phases: Iterable[str], dtype: str, workers: int) -> bool:
+        """Return whether the conditions other than layers hold for a job."""
+        return (
+            (not self.processors or processor in self.processors)
+            and (not self.phases or not set(self.phases).isdisjoint(phases))
+            and (not self.dtypes or dtype in self.dtypes)
+            and (workers > 1 or not self.several_workers)
+        )
+
+
+def shortfalls(
+    profile: FrameworkProfile, graph: LayerGraph, *, processor: str, phases: Iterable[str], dtype: str, workers: int
+) -> tuple[str, ...]:
+    """Return a line for each thing that a job asks of a framework and that it cannot do: layer, framework, evidence.
+
+    Parameters
+    ----------
+    profile : FrameworkProfile
+        Whose table is asked. [-]
+    graph : LayerGraph
+        The network. [-]
+    processor : str
+        ``gpu`` or ``cpu``. [-]
+    phases : iterable of str
+        Phases that run. [-]
+    dtype : str
+        Data type of the job. [-]
+    workers : int
+        Workers that agree. [1]
+
+    Returns
+    -------
+    tuple of str
+        Empty where the framework can do all of it, or its file names nothing. [-]
+    """
+    phases, lines = tuple(phases), []
+    for entry in profile.cannot:
+        if not entry.concerns(processor=processor, phases=phases, dtype=dtype, workers=workers):
+            continue
+        found = [node for node in graph.layers if node.layer.kind in entry.layers]
+        if entry.layers and not found:
+            continue
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        place = f" (layer {found[0].name}{more})" if found else ""
+        lines.append(f"{profile.name} cannot run {entry.what}{place}: {entry.evidence}")
+    return tuple(lines)
