@@ -294,7 +294,7 @@ def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
     longest = f"the {min(LAYERS_SHOWN, len(changed))} largest of {len(changed)} changes of operations"
     kept = [row for row in c.memory if row.first_bytes or row.second_bytes]
     inputs = (Table(texts, title="inputs that differ", row_type=InputChange), ["input", "first", "second"])
-    tables = [
+    tables: list[tuple[Table[Any], list[str]]] = [
         *([inputs] if texts else []),
         (Table([*spent, c.total], headings=where, one_unit=tuple(SECONDS)), ["meaning", *SECONDS]),
         (

@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import perfmodel as pm
-from perfmodel.errors import SpecError, UnknownNameError
+from perfmodel.errors import SpecError, TableError, UnknownNameError
+from perfmodel.measurements.reading import from_frame
 from perfmodel.prediction.words.defaults import COSTLY, default_remarks
 
 TENSOR = {"system": "dgx_h100", "workers": 1, "parallelism": "tensor", "tensor_size": 4, "dtype": "bf16"}
@@ -126,3 +128,10 @@ def test_neither_textbook_algorithms_nor_old_versions_are_tipped_where_others_ar
     assert tipped["framework"]["framework"] not in ("pytorch_1_0", "tensorflow_0_9", "tensorflow_1_1")
     assert tipped["sync"]["sync"] != "one_to_all"
     assert {"pytorch_1_0", "one_to_all"} <= {str(next(iter(row.changes.values()))) for row in advice.rows}
+
+
+@pytest.mark.parametrize(("column", "told"), [("dtype", "gpu_dtype or cpu_dtype"), ("step_ms", "step_ms / 1000")])
+def test_own_tables_say_what_to_do_instead_of_a_column_that_they_lack(column, told):
+    row = {"network": "alexnet", "batch_size": 16, "framework": "generic", "device": "gtx_980", "step_s": 0.05}
+    with pytest.raises(TableError, match=told):
+        from_frame(pd.DataFrame([row | {column: 1}]))
