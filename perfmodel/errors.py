@@ -36,7 +36,7 @@ SHORTEST_BEGINNING = 3
 
 
 def nearest_match(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest in spelling to ``name``, else one that begins with it; None if there is neither.
+    """Return the known name that ``name`` and ``_`` begin, else the closest in spelling, else one that it begins.
 
     Examples
     --------
@@ -44,8 +44,13 @@ def nearest_match(name: str, known: Iterable[str]) -> str | None:
     'gtx_1080'
     >>> nearest_match("ring", ["in_network", "ring_all_reduce"])
     'ring_all_reduce'
+    >>> nearest_match("a100", ["a10", "a100_40_sxm"])
+    'a100_40_sxm'
     """
     names = list(known)
+    variants = [known_name for known_name in names if known_name.startswith(f"{name}_")]
+    if len(name) >= SHORTEST_BEGINNING and variants:
+        return min(variants, key=len)
     matches = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not matches and len(name) >= SHORTEST_BEGINNING:
         matches = sorted((known_name for known_name in names if known_name.startswith(name)), key=len)

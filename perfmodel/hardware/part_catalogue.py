@@ -22,7 +22,7 @@ SAME_BUT_FOR_A_SLIP: Final = 0.8
 """Similarity at or above which a name counts as another misspelt: one letter of six, two of nine. [1]"""
 
 
-def misspelt_architecture(path: Path, device: Device) -> list[str]:
+def misspelt_architecture(path: Path) -> list[str]:
     """Return a line if a device's architecture is unknown but nearly a known one.
 
     Known are the architectures that a library file lists and those of the shipped devices. Names that differ
@@ -30,7 +30,8 @@ def misspelt_architecture(path: Path, device: Device) -> list[str]:
     """
     if path.parent == spec_files.shipped_folder() / "devices":
         return []
-    read, architecture = spec_files.readable_tables, device.architecture
+    read = spec_files.readable_tables
+    architecture = str(read(path).get("architecture", ""))
     known = {name for file in spec_files.files("libraries") for name in read(file).get("architecture", {})}
     known |= {str(read(file).get("architecture", "")) for file in spec_files.shipped_folder().glob("devices/*.toml")}
     near = [
@@ -84,10 +85,13 @@ def load_device(name_or_path: str | Path) -> Runnable:
     from perfmodel.hardware.device import Device
 
     path = _device_path(name_or_path)
-    device = spec_files.load_by_kind(path, device_kinds())
+    try:
+        device = spec_files.load_by_kind(path, device_kinds())
+    except SpecError as error:  # all faults at once, those of names beside those of numbers
+        raise SpecError(path, [*error.faults, *misspelt_architecture(path)]) from None
     if not isinstance(device, Device):
         return device
-    if faults := [*misspelt_architecture(path, device), *_host_link_faults(device)]:
+    if faults := [*misspelt_architecture(path), *_host_link_faults(device)]:
         raise SpecError(path, faults)
     return device
 

@@ -37,6 +37,12 @@ COLUMNS: Final = ("network", "batch_size", "framework", "device", "threads", "st
 OPTIONAL_COLUMNS: Final = ("threads",)
 """Optional columns: a table without threads was measured on GPUs."""
 
+REMEDIES: Final = {
+    "dtype": ": a TOML beside the CSV states the type of each run, gpu_dtype or cpu_dtype (docs/measurements.md)",
+    "step_ms": ": give seconds as step_s, step_ms / 1000",
+}
+"""What to do instead of columns that users expect."""
+
 _MOST_FAULTS_SHOWN: Final = 20
 
 
@@ -136,7 +142,7 @@ def _header_faults(header: list[str]) -> list[str]:
     for name in header:
         if name not in COLUMNS:
             nearest = nearest_match(name, COLUMNS)
-            hint = f", nearest is {nearest}" if nearest else ""
+            hint = (f", nearest is {nearest}" if nearest else "") + REMEDIES.get(name, "")
             faults.append(f"row 1: unknown column {name!r}{hint}; allowed are {', '.join(COLUMNS)}")
     faults += [f"row 1: column {name} is there twice" for name in COLUMNS if header.count(name) > 1]
     needed = (name for name in COLUMNS if name not in OPTIONAL_COLUMNS)

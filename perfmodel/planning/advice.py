@@ -78,6 +78,17 @@ class Rejected:
     reason: str
 
 
+LAST_RESORTS: Final = {
+    "framework": ("pytorch_1_0", "tensorflow_0_9", "tensorflow_1_1"),
+    "sync": ("one_to_all",),
+}
+"""Values that are among the rows but not the best of their kind: newer versions and better algorithms have files."""
+
+
+def _is_last_resort(row: AdviceRow) -> bool:
+    return any(row.changes.get(name) in values for name, values in LAST_RESORTS.items())
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Advice(Result):
     """Single changes to a job by their gain. Made by :func:`perfmodel.advise`.
@@ -103,8 +114,9 @@ class Advice(Result):
     def best_of_each_kind(self) -> Table[AdviceRow]:
         """The best change of each kind, the largest gain first. [-]"""
         best: dict[str, AdviceRow] = {}
-        for row in self.rows:
+        for row in sorted(self.rows, key=_is_last_resort):  # stable: by gain, first of what is in use today
             best.setdefault(row.kind, row)
+        best = dict(sorted(best.items(), key=lambda entry: -round(entry[1].speedup, 9)))
         return Table(best.values(), row_type=AdviceRow)
 
     @derived_property
@@ -350,6 +362,19 @@ def _is_worth_showing(a: Advice, row: AdviceRow) -> bool:
     return row.speedup >= SLIGHT or a.base.memory.fits is False
 
 
+def _equally_fast(a: Advice, shown: Iterable[AdviceRow]) -> list[str]:
+    """List the changes of a kind that gain as much as the one shown."""
+    lines, listed = [], list(shown)
+    for row in listed:
+        others = [
+            other.change
+            for other in a.rows
+            if other.kind == row.kind and other not in listed and abs(other.speedup / row.speedup - 1) <= NO_CHANGE
+        ]
+        lines += [f"as fast as {row.change}: {', '.join(others)}"] if others else []
+    return lines
+
+
 def _little_gains(a: Advice) -> list[str]:
     """List the kinds whose best change gains too little for a row, grouped by reason."""
     reasons: dict[str, list[AdviceRow]] = {}
@@ -371,11 +396,16 @@ def _rejections(a: Advice) -> list[str]:
         same = f"{argument} {why.rpartition('(got ')[2]}" if refused else entry.reason
         key = NO_ROOM if entry.reason.startswith(NO_ROOM) else same
         reasons.setdefault(key, []).append(entry)
-    lines = []
+    lines, without_effect = [], []
     for key, entries in reasons.items():
+        if not any(entry.change for entry in entries):
+            without_effect += [entry.kind for entry in entries]
+            continue
         which = ", ".join(entry.change or entry.kind for entry in entries)
         reason = NO_ROOM if key == NO_ROOM else textwrap.shorten(entries[0].reason, REASON_LETTERS, placeholder=" ...")
         lines.append(f"impossible: {which}: {reason}")
+    if without_effect:
+        lines.append(f"do not apply to this job, or not in every value: {', '.join(without_effect)}")
     return lines
 
 
@@ -392,7 +422,7 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
     rows = [ShownRow(row.change, f"{row.speedup:.3f}", row.samples_per_s, row.step_s, row.reason) for row in good]
     table = Table(rows, title=heading, headings=HEADINGS, row_type=ShownRow)
     lines = [f"beware of {row.change}: {row.beware}" for row in good if row.beware]
-    lines += _little_gains(a)
+    lines += [*_equally_fast(a, good), *_little_gains(a)]
     faster = sum(row.speedup >= SLIGHT for row in a.rows)
     counts = f"{len(a.rows)} possible changes tried, {faster} of them faster, {len(a.rejected)} impossible"
     return table, [*lines, *_rejections(a), f"{counts}; .rows and .rejected have all"]

@@ -293,8 +293,9 @@ def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
     changed = [row for row in c.layers if row.change_s]
     longest = f"the {min(LAYERS_SHOWN, len(changed))} largest of {len(changed)} changes of operations"
     kept = [row for row in c.memory if row.first_bytes or row.second_bytes]
-    return [
-        (Table(texts, title="inputs that differ", row_type=InputChange), ["input", "first", "second"]),
+    inputs = (Table(texts, title="inputs that differ", row_type=InputChange), ["input", "first", "second"])
+    tables: list[tuple[Table[Any], list[str]]] = [
+        *([inputs] if texts else []),
         (Table([*spent, c.total], headings=where, one_unit=tuple(SECONDS)), ["meaning", *SECONDS]),
         (
             Table(
@@ -308,6 +309,7 @@ def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
         ),
         (Table(kept, headings={"holds": "memory"} | BYTES, one_unit=tuple(BYTES)), ["holds", *BYTES]),
     ]
+    return tables if changed else [table for table in tables if "role" not in table[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +332,28 @@ def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
     for key, spec in specs[0].items():
         if key in specs[1] and specs[1][key] is not spec:
             rows += _field_changes(key[1], spec.model_dump(), specs[1][key].model_dump())
+    rows += _changes_of_renamed(*specs)
     return [row for row in rows if row.first != row.second]
+
+
+MOST_FIELDS: Final = 12
+"""Fields in which two files of different names may differ to be listed; more say that they are different things. [1]"""
+
+
+def _changes_of_renamed(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> list[InputChange]:
+    """Return the fields in which a file differs from its copy under another name."""
+    rows: list[InputChange] = []
+    alone = [{key: spec for key, spec in one.items() if key not in other} for one, other in
+             ((first, second), (second, first))]  # fmt: skip
+    for kind in {kind for kind, _ in alone[0]}:
+        pair = [[spec for (other, _), spec in specs.items() if other is kind] for specs in alone]
+        if [len(specs) for specs in pair] != [1, 1]:
+            continue
+        fields_of = [spec.model_dump(exclude={"name", "source", "note"}) for (spec,) in pair]
+        changed = _field_changes(pair[0][0].name, *fields_of)
+        changed = [row for row in changed if row.first != row.second]
+        rows += changed if len(changed) <= MOST_FIELDS else []
+    return rows
 
 
 def _facts(p: Prediction) -> dict[str, Any]:

@@ -365,7 +365,7 @@ class Prediction(StepTimes, Facts, Billed, Drawn):
         from perfmodel.presentation.figures import saved
         from perfmodel.presentation.lanes import gantt_chart
 
-        figure = gantt_chart(self.timeline.bars(), title=title(self))
+        figure = gantt_chart(self.timeline.bars(), title=title(self), named=self.timeline.named_lanes)
         return saved(figure, path)
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
@@ -71,9 +71,6 @@ LANE_INCHES: Final = 0.24
 WITH_EDGE: Final = 0.006
 """Bars longer than this share of the whole have an edge, which would cover shorter bars. [1]"""
 
-NARROWEST: Final = 0.0025
-"""Least width of a bar as a share of the whole: about two pixels, to keep it visible. [1]"""
-
 LOW_FROM: Final = 6
 """Number of rows of a lane at or above which its bars have no edge. [1]"""
 
@@ -81,8 +78,12 @@ FILLED: Final = 0.8
 """Share of a lane's height that its bars fill. [1]"""
 
 
-def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
-    """Draw bars on lanes, first lane on top, in a colour for each kind."""
+LETTER: Final = 0.0055
+"""Width of a letter on a bar as a share of the whole. [1]"""
+
+
+def gantt_chart(bars: Sequence[LaneBar], *, title: str, named: Collection[str] = ()) -> Figure:
+    """Draw bars on lanes, first lane on top, in a colour for each kind; those ``named`` lanes say what they are."""
     from matplotlib.collections import PolyCollection
 
     shown = [bar for bar in bars if bar.end_s > bar.start_s]
@@ -97,9 +98,7 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
         for row, row_bars in enumerate(rows):
             top = place - FILLED / 2 + row * height
             for bar in row_bars:
-                width_s = max(bar.end_s - bar.start_s, NARROWEST * whole_s)
-                left = min(bar.start_s, whole_s - width_s) / unit_s
-                right = left + width_s / unit_s
+                left, right = bar.start_s / unit_s, bar.end_s / unit_s
                 box = [(left, top), (right, top), (right, top + height), (left, top + height)]
                 corners.setdefault(bar.kind, []).append(box)
     figure, axes = new_figure(11.0, 1.3 + LANE_INCHES * len(lanes))
@@ -120,6 +119,12 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
                 zorder=2,
             )
         )
+    for place, lane in enumerate(lanes):
+        for bar in lanes[lane][0] if lane in named else ():
+            word = bar.name.partition(",")[0]
+            if (len(word) + 1) * LETTER * whole_s < bar.end_s - bar.start_s:
+                middle = (bar.start_s + bar.end_s) / 2 / unit_s
+                axes.text(middle, place, word, ha="center", va="center", fontsize="xx-small", zorder=3)
     axes.set(xlim=(0, whole_s / unit_s), ylim=(len(lanes) - 0.5, -0.5), xlabel=f"time [{unit}]")
     axes.set_yticks(range(len(lanes)), list(lanes), fontsize="small")
     axes.tick_params(axis="y", length=0)

@@ -136,6 +136,8 @@ class Timeline(Drawn):
         Rate of each channel. [B/s]
     resources : mapping of str to int
         Units of each resource. [1]
+    kernels : tuple of Span
+        Parts of the computation of a lone device, in order: its kernels, and dispatch that it waits for. [-]
     """
 
     spans: tuple[Span, ...]
@@ -143,8 +145,9 @@ class Timeline(Drawn):
     event_count: int
     channels: Mapping[str, float]
     resources: Mapping[str, int]
+    kernels: tuple[Span, ...] = ()
 
-    _DICT_KEYS = ("makespan_s", "event_count", "channels", "resources", "spans")
+    _DICT_KEYS = ("makespan_s", "event_count", "channels", "resources", "spans", "kernels")
 
     def __repr__(self) -> str:
         return f"Timeline({len(self.spans)} tasks in {self.makespan_s:.6g} s)"
@@ -157,12 +160,17 @@ class Timeline(Drawn):
     def _busy(self) -> dict[str, tuple[float, float]]:
         """Lane -> time with any task running [s], and time summed over tasks [s]."""
         intervals: dict[str, list[tuple[float, float]]] = {}
-        for span in self.spans:
+        for span in (*self.spans, *self.kernels):
             for lane, start_s, end_s in span.lanes():
                 intervals.setdefault(lane, []).append((start_s, end_s))
         return {
             lane: (_covered_s(spans), sum(end - start for start, end in spans)) for lane, spans in intervals.items()
         }
+
+    @property
+    def named_lanes(self) -> set[str]:
+        """Lanes whose bars a picture names where there is room: those of kernels. [-]"""
+        return {str(span.resource) for span in self.kernels if span.kind != "dispatch"}
 
     @property
     def rows(self) -> Table[LaneBar]:
@@ -216,7 +224,7 @@ class Timeline(Drawn):
         """Bars of a picture: resources, then channels, in the order given."""
         bars = [
             LaneBar(lane=lane, name=span.task, kind=span.kind, start_s=start_s, end_s=end_s)
-            for span in self.spans
+            for span in (*self.spans, *self.kernels)
             for lane, start_s, end_s in span.lanes()
         ]
         order = {name: place for place, name in enumerate((*self.resources, *self.channels, NO_LANE))}
@@ -250,7 +258,7 @@ class Timeline(Drawn):
         """Draw a Gantt chart with a lane for each resource and channel in use."""
         from perfmodel.presentation.lanes import gantt_chart
 
-        return gantt_chart(self.bars(), title=f"{len(self.spans)} tasks")
+        return gantt_chart(self.bars(), title=f"{len(self.spans)} tasks", named=self.named_lanes)
 
 
 def _covered_s(intervals: list[tuple[float, float]]) -> float:

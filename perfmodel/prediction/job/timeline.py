@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.prediction.job.data_path import HOST_PASSES, DataPath
+from perfmodel.prediction.job.played_kernels import lanes_of, played_kernels, shows_kernels
 from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
 from perfmodel.simulation.pipeline import Hop
 from perfmodel.simulation.synchronous import PlayedDevice, PlayedStep, synchronous_tasks
@@ -44,7 +45,7 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     Returns
     -------
     Timeline
-        A span for every task of every worker. [s]
+        A span for every task of every worker, and of a lone device its kernels. [s]
 
     Notes
     -----
@@ -74,19 +75,30 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     elif len(prepared.names) > prepared.worker_count:
         tasks = synchronous_tasks(tasks, played, relative=np.ones((step_count, len(names))), together=False)
         resources |= played.resources
-    return simulate(tasks, channels=channels, resources=resources)
+    timeline = simulate(tasks, channels=channels, resources=resources)
+    return _with_kernels(basis, timeline, names[0], step_count=step_count) if shows_kernels(basis) else timeline
+
+
+def _with_kernels(basis: Basis, timeline: Timeline, device: str, *, step_count: int) -> Timeline:
+    """Add the kernels of a lone device, and the dispatch it waits for, on lanes below its own."""
+    starts_s = [timeline.span(f"{device}/compute/{number}").start_s for number in range(step_count)]
+    kernels = tuple(played_kernels(basis, device=device, starts_s=starts_s))
+    used = {span.resource for span in kernels}
+    lanes = {lane: 1 for lane in lanes_of(device) if lane in used}
+    resources = {device: 1} | lanes | dict(timeline.resources)
+    return replace(timeline, kernels=kernels, resources=resources)
 
 
 def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
     """Return a worker's own part of a step."""
     prepared, composed = basis.prepared, basis.timed.composed
-    passes, adding_share = prepared.layout.accumulation_steps, 1 - 1 / prepared.layout.micro_batches
+    passes, micro_batches = prepared.layout.accumulation_steps, prepared.layout.micro_batches
     works, places = composed.stages, range(len(composed.orders))
     forward, backward = (
         [(float(kernels), max(0.0, float(turn - kernels))) for kernels, turn in turns]
         for turns in (
             [(_kernels(work)[0], work.forward_s) for work in works],
-            [(_kernels(work)[1], work.backward_s + adding_share * work.times.adding.step_s) for work in works],
+            [(_kernels(work)[1], work.backward_s + _added_s(work, micro_batches)) for work in works],
         )
     )
     share = 1 / prepared.layout.sharing_size if prepared.layout.shard_stage else 1.0
@@ -109,6 +121,11 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
         devices=devices,
         lanes={worker: _lanes(prepared, place, worker) for place, worker in enumerate(workers)},
     )
+
+
+def _added_s(work: StageWork, micro_batches: int) -> Any:
+    """Time of a backward turn's share of adding up the gradients of micro-batches. [s]"""
+    return (1 - 1 / micro_batches) * work.times.adding.step_s if micro_batches > 1 else 0.0
 
 
 def _kernels(work: StageWork) -> tuple[Any, Any]:

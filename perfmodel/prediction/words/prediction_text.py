@@ -18,6 +18,7 @@ from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.source import ESTIMATE
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.rows import pieces_of
+from perfmodel.prediction.words.defaults import default_remarks, sequence_remarks
 from perfmodel.presentation.figures import KernelPoint, Roof
 from perfmodel.presentation.quantities import (
     byte_rate_text,
@@ -57,11 +58,15 @@ PART_NAMES: Final[dict[str, str]] = {
 WAITING: Final = "waiting of devices for one another"
 """Name of bubbles if micro-batches do not follow one another through a pipeline."""
 
+EXCHANGE: Final = "exchange between devices"
+"""Name of an exchange without gradients."""
+
 
 def part_names(p: Prediction) -> dict[str, str]:
     """Name of each part of a predicted step. [-]"""
     is_pipeline = p.spread is None or p.spread.placement.layout.micro_batches > 1
-    return PART_NAMES if is_pipeline else PART_NAMES | {"bubble_s": WAITING}
+    names = {} if is_pipeline else {"bubble_s": WAITING}
+    return PART_NAMES | names | ({} if p.basis.prepared.trains else {"exposed_sync_s": f"{EXCHANGE}, exposed"})
 
 
 PHASE_NAMES: Final[dict[str, str]] = {
@@ -230,14 +235,24 @@ def fit_sentence(p: Prediction) -> str:
     return f"It does not fit: {bytes_text(-room_bytes)} are missing."
 
 
+IMPOSSIBLE: Final = "The times below are those of a device with enough memory."
+
+
 def first_lines(p: Prediction) -> list[str]:
-    """Wrap what must be known before the time is read: what the framework cannot do."""
-    return [_note(f"{line}; predicted as if it could") for line in p.basis.prepared.shortfalls]
+    """Say what must be known before the time is read: that the step is impossible, what the framework cannot do."""
+    no_room = [f"{fit_sentence(p)} {IMPOSSIBLE}"] if p.memory.fits is False else []
+    return no_room + [_note(f"{line}; predicted as if it could") for line in p.basis.prepared.shortfalls]
+
+
+def remarks(p: Prediction) -> tuple[str, ...]:
+    """Remarks of a prediction but for those that stand first, what its defaults cost, and sequences that bound it."""
+    first = p.basis.prepared.shortfalls
+    return (*default_remarks(p), *sequence_remarks(p), *[remark for remark in p.remarks if remark not in first])
 
 
 def remark_lines(p: Prediction) -> list[str]:
-    """Wrap the remarks of a prediction as notes, but for those that stand first."""
-    return [_note(remark) for remark in p.remarks if remark not in p.basis.prepared.shortfalls]
+    """Wrap the remarks of a prediction as notes."""
+    return [_note(remark) for remark in remarks(p)]
 
 
 def _note(text: str) -> str:
@@ -269,9 +284,10 @@ def report_html(p: Prediction) -> str:
     headline = ", ".join(f"{name} <b>{html.escape(text)}</b>" for name, text in _headline(p).items())
     tables = (part_table(p), layer_totals(p).head(LAYERS_SHOWN), memory_table(p))
     columns = "".join(f'<div style="margin-right:2em">{table._repr_html_()}</div>' for table in tables)
-    notes = "".join(f"<p>note: {html.escape(remark)}</p>" for remark in p.remarks)
+    notes = "".join(f"<p>note: {html.escape(remark)}</p>" for remark in remarks(p))
+    first = "".join(f"<p><b>{html.escape(line)}</b></p>" for line in first_lines(p))
     return (
-        f"<div><p><b>{html.escape(title(p))}</b><br>{html.escape(configuration(p))}</p><p>{headline}</p>"
+        f"<div>{first}<p><b>{html.escape(title(p))}</b><br>{html.escape(configuration(p))}</p><p>{headline}</p>"
         f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{columns}</div>'
         f"<p>{html.escape(fit_sentence(p))}</p>{notes}</div>"
     )
@@ -341,6 +357,9 @@ def _on_bottleneck(p: Prediction) -> str:
     parts = sorted(((seconds, part) for part, seconds in p.breakdown.items() if seconds), reverse=True)
     names = part_names(p)
     bound = BOTTLENECK_NAMES.get(p.bottleneck, names["bubble_s"])
+    bound = bound if p.bottleneck != "sync" or p.basis.prepared.trains else EXCHANGE
+    if p.bottleneck in ("compute", "memory_bandwidth") and sequence_remarks(p):
+        bound = "a sequence whose steps follow one another"
     listed = ", ".join(
         f"{names[part]} {percent_text(seconds / p.step_s)} ({seconds_text(seconds)})" for seconds, part in parts
     )

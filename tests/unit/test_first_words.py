@@ -1,0 +1,137 @@
+"""What a user is told first or by name: impossible steps, costly defaults, exchanges, the nearest name."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import SpecError, TableError, UnknownNameError
+from perfmodel.measurements.reading import from_frame
+from perfmodel.prediction.words.defaults import COSTLY, default_remarks
+
+TENSOR = {"system": "dgx_h100", "workers": 1, "parallelism": "tensor", "tensor_size": 4, "dtype": "bf16"}
+
+
+def job(graph=None, **options):
+    return pm.predict(graph or pm.zoo.resnet50(), **{"batch_size": 16, "device": "v100_sxm2"} | options)
+
+
+def test_a_step_that_does_not_fit_says_so_before_its_time():
+    p = job(batch_size=100_000)
+    missing = float(p.memory.total_bytes - p.memory.capacity_bytes)
+    assert missing > 0
+    for text in (str(p), p.explain()):
+        assert text.startswith("It does not fit: ")
+        assert text.index("are missing") < text.index(f"{p.step_s:.1f} s")
+    assert p._repr_html_().index("does not fit") < p._repr_html_().index("step time")
+
+
+def test_a_step_that_fits_or_whose_memory_is_unknown_opens_with_its_name():
+    assert str(job()).startswith("resnet50 on ")
+
+
+def ratio_in(note):
+    return float(re.search(r"([\d.]+) times as long", note)[1])
+
+
+def test_defaults_that_cost_more_than_half_again_are_remarked_on_with_what_they_cost():
+    p = job(pm.zoo.gpt2(), device="h100_sxm", batch_size=8)
+    notes = default_remarks(p)
+    other = job(pm.zoo.gpt2(), device="h100_sxm", batch_size=8, dtype="bf16")
+    assert "dtype='bf16'" in notes[0]
+    assert "fp32" in notes[0]
+    assert ratio_in(notes[0]) == pytest.approx(p.step_s / other.step_s, abs=0.05)
+    assert p.step_s / other.step_s > COSTLY
+    assert "default dtype fp32" in " ".join(str(p).split())
+
+
+def test_defaults_that_were_not_taken_or_cost_little_are_not_remarked_on():
+    assert not [note for note in default_remarks(job(dtype="fp16")) if "dtype" in note]
+    assert not [note for note in default_remarks(job(framework="pytorch_1_0")) if "framework" in note]
+    assert default_remarks(job(pm.zoo.lenet5(), device="gtx_980", batch_size=1, framework="torch7_cudnn5")) == ()
+    for note in default_remarks(job()):
+        assert ratio_in(note) >= COSTLY
+
+
+def test_inference_exchanges_no_gradients():
+    p = pm.predict(pm.zoo.gpt2(), batch_size=4, phase="forward", **TENSOR)
+    assert p.exposed_sync_s > 0
+    assert "exchange between devices, exposed" in str(p)
+    assert "gradient exchange" not in str(p) + p.explain()
+    assert "gradient exchange, exposed" in str(pm.predict(pm.zoo.gpt2(), batch_size=4, **TENSOR))
+
+
+@pytest.mark.parametrize(("typed", "nearest"), [("a100", "a100_"), ("v100", "v100_"), ("h200", "h200_"), ("t4x", "t4")])
+def test_the_nearest_name_is_a_variant_of_what_was_typed(typed, nearest):
+    with pytest.raises(UnknownNameError) as refused:
+        job(device=typed)
+    assert refused.value.nearest.startswith(nearest)
+
+
+def test_a_sequence_is_not_called_bound_by_arithmetic_at_a_few_per_cent_of_the_peak():
+    graph = pm.LayerGraph("gru", input_shape=(512, 256))
+    graph.add("gru", pm.layers.GRU(hidden_size=512), inputs=graph.input)
+    p = job(graph, device="gtx_1080", phase="forward")
+    (row,) = [row for row in p.layers if row.layer == "gru"]
+    assert row.flop_count / row.seconds < 0.25 * p.peak_flop_per_s
+    assert "sequence, not the rate of arithmetic" in " ".join(str(p).split())
+    assert "What bounds it most is a sequence" in " ".join(p.explain().split())
+    assert "sequence" not in str(job(pm.zoo.alexnet()))
+
+
+SHEET = "hardware_specs/devices/gtx_1080.toml"
+
+
+def copied(folder, **changes):
+    text = (Path(__file__).resolve().parents[2] / SHEET).read_text(encoding="utf-8")
+    for field, value in changes.items():
+        text, count = re.subn(rf"(?m)^{field} = .*$", f"{field} = {value}", text, count=1)
+        assert count == 1
+    (folder / "devices").mkdir(exist_ok=True)
+    path = folder / "devices/mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_copy_of_a_device_under_another_name_shows_the_field_that_was_changed(tmp_path):
+    mine = copied(tmp_path, name='"Mine"', idle_w=12)
+    comparison = pm.compare(*(job(pm.zoo.lenet5(), device=device) for device in ("gtx_1080", mine)))
+    assert [(row.first, row.second) for row in comparison.inputs if row.input.endswith(": idle_w")] == [(9, 12)]
+    assert "(no rows)" not in str(comparison)
+    assert "(no rows)" not in str(pm.compare(job(), job()))
+
+
+def test_all_faults_of_a_file_are_told_at_once(tmp_path):
+    with pytest.raises(SpecError) as refused:
+        job(device=copied(tmp_path, architecture='"pasca"', clock_boost_mhz=-5))
+    assert [fault.partition(":")[0] for fault in refused.value.faults] == ["clock_boost_mhz", "architecture"]
+
+
+def test_advice_names_what_is_as_fast_and_keeps_reasons_out_of_the_way():
+    advice = pm.advise(pm.zoo.alexnet(), kinds=["dtype", "sync", "micro_batches"], batch_size=16, device="rtx_4090")
+    text = " ".join(str(advice).split())
+    best = {row.kind: row for row in advice.best_of_each_kind}["dtype"]
+    same = [row.change for row in advice.rows if row.speedup == pytest.approx(best.speedup) and row is not best]
+    assert "dtype bf16" in (best.change, *same)
+    assert not same or f"as fast as {best.change}: {', '.join(same)}" in text
+    assert "impossible: sync" not in text
+    assert "do not apply to this job, or not in every value: dtype, sync, micro_batches" in text
+    assert {entry.kind: entry.reason for entry in advice.rejected}["sync"] == "one worker exchanges nothing"
+
+
+def test_neither_textbook_algorithms_nor_old_versions_are_tipped_where_others_are_there():
+    where = {"batch_size": 16, "system": "survey_fig5", "workers": 4, "sync": "parameter_server"}
+    advice = pm.advise(pm.zoo.alexnet(), kinds=["framework", "sync"], **where)
+    tipped = {row.kind: row.changes for row in advice.best_of_each_kind}
+    assert tipped["framework"]["framework"] not in ("pytorch_1_0", "tensorflow_0_9", "tensorflow_1_1")
+    assert tipped["sync"]["sync"] != "one_to_all"
+    assert {"pytorch_1_0", "one_to_all"} <= {str(next(iter(row.changes.values()))) for row in advice.rows}
+
+
+@pytest.mark.parametrize(("column", "told"), [("dtype", "gpu_dtype or cpu_dtype"), ("step_ms", "step_ms / 1000")])
+def test_own_tables_say_what_to_do_instead_of_a_column_that_they_lack(column, told):
+    row = {"network": "alexnet", "batch_size": 16, "framework": "generic", "device": "gtx_980", "step_s": 0.05}
+    with pytest.raises(TableError, match=told):
+        from_frame(pd.DataFrame([row | {column: 1}]))
