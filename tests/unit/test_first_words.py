@@ -135,3 +135,14 @@ def test_own_tables_say_what_to_do_instead_of_a_column_that_they_lack(column, to
     row = {"network": "alexnet", "batch_size": 16, "framework": "generic", "device": "gtx_980", "step_s": 0.05}
     with pytest.raises(TableError, match=told):
         from_frame(pd.DataFrame([row | {column: 1}]))
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1.0, None), (1e3, "milliseconds"), (1e6, "microseconds"), (30.0, None)])
+def test_a_table_in_another_unit_is_hinted_at(tmp_path, factor, unit):
+    rows = [("alexnet", 32, 0.04), ("alexnet", 64, 0.06), ("resnet50", 16, 0.12)]
+    lines = [f"{network},gtx_1080,caffe_cudnn5,{size},{factor * seconds}" for network, size, seconds in rows]
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(["network,device,framework,batch_size,step_s", *lines]))
+    first = str(pm.validate(path)).splitlines()[0]
+    assert ("step_s must be in seconds" in first) == (unit is not None)
+    assert unit is None or unit in first

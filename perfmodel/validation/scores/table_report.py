@@ -238,10 +238,27 @@ def _score_text(name: str, row: object) -> str:
     return str(value)
 
 
+SMALLER_UNITS: Final = {"milliseconds": 1e3, "microseconds": 1e6}
+"""Unit that a table may hold by mistake -> how many are a second. [1/s]"""
+WRONG_UNIT: Final = 8.0
+"""Predictions within this factor of measured times in another unit suggest that it is that unit. [1]"""
+
+
+def unit_hints(report: ValidationReport) -> list[str]:
+    """Say that a table seems to hold another unit than seconds, where predictions are as much too short as that."""
+    ratio = report.geometric_mean_ratio
+    return [
+        f"step_s must be in seconds: measured times are {1 / ratio:,.0f} times the predicted ones, as {unit} would be. "
+        f"Divide by {per_second:,.0f} if they are"
+        for unit, per_second in SMALLER_UNITS.items()
+        if 1 / WRONG_UNIT < ratio * per_second < WRONG_UNIT
+    ]
+
+
 def report_text(report: ValidationReport) -> str:
     """Return the text of ``print(report)``."""
     board = printed(report.scoreboard, SCORES, title=f"{report.table}, protocol {report.protocol}")
-    parts = [f"{board.to_text()}\n{LEGEND}"]
+    parts = [*unit_hints(report), f"{board.to_text()}\n{LEGEND}"]
     if len(report.intervals):
         parts.append(f"{printed(report.intervals, INTERVALS)}\n{INTERVAL_LEGEND}")
     for subset in report.subsets:
