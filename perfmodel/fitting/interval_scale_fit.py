@@ -34,7 +34,7 @@ DAMPING: Final = 0.75
 SLOPE_SPREAD: Final = 0.7
 """Prior standard deviation of ``other_slope``. [1]"""
 
-ESTIMATED: Final[dict[str, float]] = {"dtype": 0.25, "architecture": 0.2}
+ESTIMATED: Final[dict[str, float]] = {"dtype": 0.25, "architecture": 0.21}
 """Extrapolation -> spread it adds if no residual shows it, estimated as about that of a new framework. [1]"""
 
 

@@ -85,7 +85,7 @@ class ClusterFile(SpecFile):
     server: Server | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Cluster(Wired):
     """Machines and the fabric between them.
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from perfmodel.errors import SpecError, nearest_hint
-from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at
+from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at, summary
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.records import ELEMENT_BYTES
 
@@ -81,7 +81,7 @@ class DatasetFile(SpecFile):
         return self
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Dataset:
     """Examples to train on: ``predict(dataset=...)`` reads, decodes and copies them.
 
@@ -178,6 +178,9 @@ class Dataset:
     def decoded_bytes_per_example(self) -> int:
         """Size of one example in host memory. [B]."""
         return self.element_count * STORED_BYTES[self.decoded_dtype]
+
+    def __repr__(self) -> str:
+        return summary(self, stem="" if self.file is None else self.file.stem)
 
     def describe(self) -> str:
         """Return the data set in one line."""

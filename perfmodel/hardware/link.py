@@ -76,7 +76,7 @@ def _payload_share(packet: Packet, payload_bytes: float) -> float:
     return payload_bytes / (payload_bytes + packet.overhead_bytes)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Link:
     """One link: a family at one lane width. Bandwidths are per direction.
 
@@ -126,6 +126,9 @@ class Link:
     def hop_latency_s(self) -> float:
         """Latency that each further link of the family adds to a message. [s]."""
         return self.family.in_base_units("hop_latency_us")
+
+    def __repr__(self) -> str:
+        return spec.summary(self, stem=self.family.stem)
 
     def describe(self) -> str:
         """Return the link in one line."""

@@ -7,6 +7,7 @@ estimate is allowed if it is marked: ``title = "estimate"`` and a note that says
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -275,9 +276,27 @@ class SpecFile(SpecTable):
             raise ValidationError.from_exception_data(cls.__name__, details)
         return spec
 
+    def __repr__(self) -> str:
+        return summary(self, stem=self.stem)
+
+    def __str__(self) -> str:
+        return repr(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file as plain tables, lists, text and numbers."""
         return self.model_dump(mode="json", exclude_unset=True)
+
+
+SHOWN_CHARACTERS: Final = 160
+"""Characters that the repr of a spec object shows of its name and key figures; ``to_dict`` has all of them. [1]"""
+
+
+def summary(spec: Any, *, stem: str) -> str:
+    """Return class, file, name and key figures of a spec object in one line."""
+    figures = spec.describe() if hasattr(spec, "describe") else ""
+    named = figures if figures.startswith(spec.name) else ": ".join(filter(None, (spec.name, figures)))
+    text = textwrap.shorten(named, SHOWN_CHARACTERS, placeholder=" ...")
+    return f"<{type(spec).__name__} {stem}, {text}>" if stem else f"<{type(spec).__name__} {text}>"
 
 
 _KEY_FAULTS = ("missing", "extra_forbidden")

@@ -285,7 +285,7 @@ class SystemFile(spec.SpecFile):
         return memory
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class System(Wired):
     """One machine: its file, the CPU in its sockets, and what is wired to them.
 

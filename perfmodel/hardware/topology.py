@@ -432,30 +432,39 @@ class Topology:
 
     def rdma_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs that can reach a device's memory without passing through host memory."""
-        place, root = self._device(device), self.root_complex(device)
-        return tuple(
-            nic
-            for nic in self._of_node(place.node, "nic")
-            if self.places[nic].has_rdma and self.root_complex(nic) == root and self._is_networked(nic)
-        )
+        return self._rdma_nics_by_root(self._device(device).node).get(self.root_complex(device), ())
 
     @derived
+    def _rdma_nics_by_root(self, node: str) -> dict[str, tuple[str, ...]]:
+        """Return the NICs of a machine that reach device memory, by the PCIe root above them."""
+        by_root: dict[str, tuple[str, ...]] = {}
+        for nic in self._of_node(node, "nic"):
+            if self.places[nic].has_rdma and self._is_networked(nic):
+                root = self.root_complex(nic)
+                by_root[root] = (*by_root.get(root, ()), nic)
+        return by_root
+
     def own_nic(self, device: str) -> str | None:
         """Return the NIC for a device's messages to other machines."""
-        nearest = self._nearest_nics(device)
-        if not nearest:
-            return None
-        node = self.places[device].node
-        beside = [name for name in self._of_node(node, "device") if self._nearest_nics(name) == nearest]
-        return nearest[beside.index(device) % len(nearest)]
+        return self._own_nics(self._device(device).node)[device]
 
     @derived
+    def _own_nics(self, node: str) -> dict[str, str | None]:
+        """Return the NIC of each device of a machine; devices near the same NICs take them in turn."""
+        own: dict[str, str | None] = {}
+        turns: Counter[tuple[str, ...]] = Counter()
+        for device in self._of_node(node, "device"):
+            nearest = self._nearest_nics(device)
+            own[device] = nearest[turns[nearest] % len(nearest)] if nearest else None
+            turns[nearest] += 1
+        return own
+
     def _nearest_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs that are the fewest links away from a device, in file order."""
         node, above = self._device(device).node, list(self._upwards(device))
         links: dict[str, float] = {}
-        near = [name for name in self._of_node(node, "nic") if self._is_networked(name)]
-        for nic in self.rdma_nics(device) or near:
+        reaching = self.rdma_nics(device)
+        for nic in reaching or [name for name in self._of_node(node, "nic") if self._is_networked(name)]:
             ways = [above.index(name) + steps for steps, name in enumerate(self._upwards(nic)) if name in above]
             links[nic] = min(ways, default=math.inf)
         return tuple(nic for nic, count in links.items() if count == min(links.values()))

@@ -16,7 +16,7 @@ from perfmodel.errors import PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.part_catalogue import load_link, negotiated_link
-from perfmodel.hardware.source import ESTIMATE
+from perfmodel.hardware.source import ESTIMATE, summary
 from perfmodel.hardware.topology import Place, Topology, Wire
 from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIGA, MICROSECOND
@@ -427,6 +427,9 @@ class Wired(ABC):
     def topology(self) -> Topology:
         """Its places and the channels between them; made once."""
         return Topology(self.wiring.places, self.wiring.wires, alike=self.wiring.alike)
+
+    def __repr__(self) -> str:
+        return summary(self, stem=self.file.stem)
 
     def device_counts(self) -> list[str]:
         """Return one text per kind of device, with its count."""

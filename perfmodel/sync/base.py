@@ -222,10 +222,14 @@ class Collective(ABC):
         loads = [load for (_, rank), load in sent.items() if rank >= 0 or self.server_kind != "switch"]
         return size_bytes * max(loads, default=0.0)
 
+    def sent_share(self, worker_count: int, **options: Any) -> float:
+        """All messages together, as a multiple of the n bytes; an algorithm of many equal ranks says it at once. [1]"""
+        rounds = self.rounds(worker_count, **options)
+        return sum(round_.repeat * message.share for round_ in rounds for message in round_.messages)
+
     def sent_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
         """Bytes of all messages together. [B]"""
-        rounds = self.rounds(worker_count, **options)
-        return size_bytes * sum(round_.repeat * message.share for round_ in rounds for message in round_.messages)
+        return size_bytes * self.sent_share(worker_count, **options)
 
 
 def check_rank_count(worker_count: Quantity) -> None:

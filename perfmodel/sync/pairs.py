@@ -38,6 +38,9 @@ class SendReceive(Collective):
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         return (Round(tuple(Message(rank, rank + 1, 1.0) for rank in range(worker_count - 1))),)
 
+    def sent_share(self, worker_count: int, **options: Any) -> float:  # noqa: D102
+        return worker_count - 1.0
+
 
 class AllToAll(Collective):
     r"""Pairwise exchange: in round k each sends to the rank k places on; or all messages at once (``at_once``).

@@ -177,14 +177,16 @@ class Placed:
 
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
         """Bytes of all messages together, including those of simultaneous groups. [B]"""
+        return size_bytes * self._sent_share
+
+    @derived_property
+    def _sent_share(self) -> float:
         if self.rounds and all(round_.sent_share is not None for round_ in self.rounds):
-            return size_bytes * sum(round_.repeat * (round_.sent_share or 0.0) for round_ in self.rounds)
+            return sum(round_.repeat * (round_.sent_share or 0.0) for round_ in self.rounds)
         if self.part < 1:
-            groups, options = self.device_count / len(self.order), {}
-            if "group_size" in self.collective.option_names:
-                options["group_size"] = self.group_size
-            return groups * self.collective.sent_bytes(size_bytes, len(self.order), **options)
-        return size_bytes * sum(round_.repeat * message.share for round_ in self.rounds for message in round_.messages)
+            options = {"group_size": self.group_size} if "group_size" in self.collective.option_names else {}
+            return self.device_count / len(self.order) * self.collective.sent_share(len(self.order), **options)
+        return sum(round_.repeat * message.share for round_ in self.rounds for message in round_.messages)
 
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
         """Bytes over each channel. [B]"""

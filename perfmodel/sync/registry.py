@@ -113,6 +113,11 @@ class LibraryCollective:
     blocks: BlocksTable | None = None
 
     @property
+    def rank_count(self) -> int:
+        """Devices that take part, including those of simultaneous groups. [1]"""
+        return self.algorithms[0].rank_count
+
+    @property
     def servers(self) -> tuple[str, ...]:
         """Nodes of servers: none, because a library sends directly from rank to rank."""
         return ()
@@ -152,6 +157,10 @@ class LibraryCollective:
             wire_bytes=wire_bytes,
             launch_s=protocol.launch_s + handed_s,
         )
+
+    def sent_bytes(self, size_bytes: float) -> float:
+        """Bytes of all messages of a call of this many bytes [B], without a protocol's flags. [B]"""
+        return float(self._way(size_bytes)[0].sent_bytes(size_bytes))
 
     def channel_bytes(self, size_bytes: float) -> Mapping[str, Quantity]:
         """Bytes that a message of this size [B] sends over each channel, without a protocol's flags. [B]"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count
@@ -42,6 +42,11 @@ class _Ring(Collective):
     ring = True
     per_adapter = True
     folds = True
+    passes: ClassVar[int] = 1
+    """Times that all bytes travel from each rank but one to the next. [1]"""
+
+    def sent_share(self, worker_count: int, **options: Any) -> float:
+        return float(self.passes * (worker_count - 1))
 
     def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
         def of_more(round_: Round) -> Round:
@@ -77,6 +82,7 @@ class RingAllReduce(_Ring):
 
     name = "ring_all_reduce"
     option_names = ("both_ways",)
+    passes = 2
 
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
         passed = (worker_count - 1) / worker_count

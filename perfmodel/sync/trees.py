@@ -186,6 +186,9 @@ class DoubleBinaryTree(Collective):
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         return _rounds_of_trees(worker_count, 1)
 
+    def sent_share(self, worker_count: int, **options: Any) -> float:  # noqa: D102
+        return 2.0 * (worker_count - 1)  # half of the bytes over each edge of both trees, up and down
+
     def fill_rounds(self, worker_count: int, **options: Any) -> int:  # noqa: D102
         return int(self.fill_latency(worker_count, near_s=1, far_s=1, **options))
 

@@ -116,6 +116,14 @@ def test_bytes_are_conserved(name, workers):
     assert collective(name).sent_bytes(1.0, workers) == pytest.approx(FEWEST_BYTES[name](workers))
 
 
+@given(st.sampled_from(sorted(EVERY)), st.integers(1, 9), st.integers(2, 6))
+def test_what_an_algorithm_says_it_sends_is_the_sum_of_its_messages(name, groups, size):
+    options = {"group_size": size} if "group_size" in collective(name).option_names else {}
+    rounds = collective(name).rounds(groups * size, **options)
+    shares = sum(round_.repeat * message.share for round_ in rounds for message in round_.messages)
+    assert collective(name).sent_bytes(3.0, groups * size, **options) == pytest.approx(3 * shares, rel=EXACT)
+
+
 @given(st.integers(2, 130))
 def test_folding_sends_what_is_beyond_a_power_of_two_there_and_back(workers):
     power = 2 ** (workers.bit_length() - 1)

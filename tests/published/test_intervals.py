@@ -4,12 +4,16 @@ Everything is found again from the residuals that ship beside the scales: each f
 of other cells alone, as ``perfmodel validate`` makes them. ``benchmarks/fit_intervals.py`` writes both.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from perfmodel import measurements
 from perfmodel.fitting.interval_scale_fit import conformal_quantile
+from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.interval_scale import load_interval_scale
+from perfmodel.measurements.scaling_tables import parallel_names
 from perfmodel.validation.scores.interval_coverage import ENOUGH, Residuals, path_of, read_residuals
 from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio
 from perfmodel.validation.validate import validate_steps as validate
@@ -105,6 +109,37 @@ def test_one_ratio_for_all_predictions_scores_worse(scored, processor):
     assert ours < constant
 
 
+def test_whole_steps_on_ampere_are_among_the_residuals_and_none_that_they_are_scored_on():
+    scale, residuals = load_interval_scale("gpu_80"), read_residuals(path_of("gpu"))
+    ampere = [row for row in residuals.rows if load_device(row.key[4]).architecture == "ampere"]
+    assert {row.key[0] for row in ampere} == {"korthikanti2022"}
+    assert len(ampere) == 8
+    assert {row.exposure.unfitted for row in ampere} == {1.0}
+    assert "ampere" in scale.measured.architectures
+    assert not any("mpt" in table for table in scale.found_on.tables)
+
+
+def test_intervals_hold_on_architectures_of_which_no_step_was_ever_measured():
+    """Each is left out of the residuals in turn; without what that adds, or of one ratio, fewer hold."""
+    everything = read_residuals(path_of("gpu")).rows
+    of = {row.key[4]: load_device(row.key[4]).architecture for row in everything}
+    held = {"ours": [], "without": [], "constant": []}
+    for architecture in sorted(set(of.values())):
+        others = Residuals(tuple(row for row in everything if of[row.key[4]] != architecture))
+        spread, constant = others.fitted(), others.constant_half_width()
+        for row in everything:
+            if of[row.key[4]] == architecture and row.protocol == "nothing_fitted":
+                known = replace(row.exposure, device=1.0, architecture=0.0)
+                size = abs(row.log_ratio)
+                held["ours"].append(size <= spread.log_half_width(replace(known, architecture=1.0)))
+                held["without"].append(size <= spread.log_half_width(known))
+                held["constant"].append(size <= constant)
+    share = {name: np.mean(each) for name, each in held.items()}
+    assert len(held["ours"]) > 450
+    assert 0.8 <= share["ours"] <= 0.95
+    assert share["ours"] > 0.05 + max(share["without"], share["constant"])
+
+
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_cheap_intervals_fail(scored, processor):
     """A wide constant interval covers and is not sharp; a narrow one is sharp and does not cover."""
@@ -133,7 +168,7 @@ def test_the_scale_follows_from_the_residuals(processor):
     assert scale.quantile.interpolated == pytest.approx(fitted.quantile["interpolated"], rel=0.02)
     assert scale.found_on.residual_count == len(residuals.rows)
     assert set(scale.seen) == set(scale.found_on.tables) == {row.key[0] for row in residuals.rows}
-    assert set(scale.found_on.tables) <= set(measurements.names())
+    assert set(scale.found_on.tables) - set(measurements.names()) <= set(parallel_names())
 
 
 def test_a_validation_prints_them():

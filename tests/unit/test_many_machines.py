@@ -13,6 +13,7 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.hardware.topology import Topology
 from perfmodel.parallelism.units import sharded_units
+from perfmodel.sync.base import Collective
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective, place_library
 from perfmodel.sync.ring_order import ring_starts
@@ -40,6 +41,50 @@ def test_bandwidth_grows_with_adapters_until_nvlink_bounds_it(operation, machine
         assert 1.7 < more / fewer < 2.1
     inside = bus_gb_per_s(load_system("dgx_a100"), operation, 8, 1e9)
     assert 0.6 * inside < rates[-1] < inside
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"workers": 16384, "shard_stage": 3},
+        {"workers": 2048, "parallelism": "tensor", "tensor_size": 8, "sequence_parallel": True},
+    ],
+    ids=["sharded", "tensor"],
+)
+def test_what_each_of_16384_devices_sends_is_told_without_making_their_messages(how, monkeypatch):
+    """A ring of all of them has 16,384 messages a round; three machines of eight stand for them all."""
+    made = []
+    rounds = Collective.rounds
+
+    def counting(algorithm, worker_count, **options):
+        made.append(worker_count)
+        return rounds(algorithm, worker_count, **options)
+
+    p = pm.predict(
+        pm.zoo.gpt(layers=2, width=256, heads=8, sequence_length=64),
+        batch_size=1,
+        system="dgx_h100",
+        machines=2048,
+        **(PLACE | how),
+    )
+    monkeypatch.setattr(Collective, "rounds", counting)
+    sent = [row.sent_bytes for row in p.stages]
+    p.explain()
+    assert made == [] or max(made) <= 64
+    assert sent
+    assert min(sent) > 0
+
+
+def test_adapters_of_a_machine_are_looked_up_once_for_all_its_devices(monkeypatch):
+    system = load_system("gb200_nvl72", machines=2)
+    topology = Topology(system.wiring.places, system.wiring.wires)
+    asked = []
+    root = Topology.root_complex
+    monkeypatch.setattr(Topology, "root_complex", lambda self, name: asked.append(name) or root(self, name))
+    devices = topology.devices()
+    adapters = {topology.own_nic(device) for device in devices}
+    assert len(adapters) == len(devices) == 144
+    assert len(asked) <= 2 * len(devices)  # of a machine, each of 72 devices asked each of 72 adapters before
 
 
 def test_each_ring_enters_and_leaves_every_machine_by_another_adapter():

@@ -447,11 +447,11 @@ def test_the_hours_of_the_best_are_as_sure_as_its_step(resnet):
 
 
 def test_every_row_of_the_front_is_as_sure_as_its_own_step(resnet):
-    candidates = [*SEVERAL, {"price": 0.02, "device": "gtx_1080"}]
+    candidates = [*SEVERAL, {"price": 0.02, "device": "rtx_4090"}]
     report = pm.plan(resnet, candidates=candidates, purchase=("on_demand", "spot"), **JOB, **ON_SPOT)
     hardware = {
         "aws_p4d_24xlarge_2020": {"system": "aws_p4d_24xlarge", "workers": 8},
-        "gtx_1080": {"device": "gtx_1080"},
+        "rtx_4090": {"device": "rtx_4090"},
     }
     assert {row.candidate for row in report.pareto} == set(hardware)
     for row in report.pareto:

@@ -196,7 +196,7 @@ class AllReduced(Reduction):
         return PlayedExchange(gather=cast("Placed", self.placed), slowdown=self.slowdown if overlap else 0.0)
 
     def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
-        placed: Placed = self.placed.call(size_bytes).placed  # type: ignore[union-attr]
+        placed = cast("Placed | LibraryCollective", self.placed)
         return float(placed.sent_bytes(size_bytes)) / placed.rank_count
 
 

@@ -123,7 +123,7 @@ class PlacedExchanges:
         if placed is None:
             return 0.0
         senders = len(groups) * (1 if exchange.kind == "send" else len(groups[0]))
-        return float(placed.call(size_bytes).placed.sent_bytes(size_bytes)) / senders
+        return float(placed.sent_bytes(size_bytes)) / senders
 
     def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
         """Share of a device that messages of the library occupy. [1]"""

@@ -264,7 +264,7 @@ def content_key(cells: Sequence[MeasuredCell], *, plan: FitPlan, trained: Sequen
     runs = {id(cell.prepared.subject): cell.prepared.subject for cell in cells}.values()
     return fingerprint(
         (
-            plan,
+            plan.to_dict(),
             [(cell.row.cell_key, cell.row.step_s, cell.prepared.dtype) for cell in cells],
             [(run.graph.fingerprint, [getattr(run, fact) for fact in FACTS_OF_RUN]) for run in runs],
             [tuple(rows) for rows in trained],

@@ -34,6 +34,7 @@ from perfmodel.validation.scores.metrics import coverage, interval_score, median
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell
     from perfmodel.validation.protocols.protocols import Fold, FoldOutcome, HeldOut
 
@@ -42,7 +43,7 @@ CellKey = tuple[str, str, str, int, str, int | None]
 """Table, framework, network, batch size, device and threads of a cell."""
 
 EXPOSURE: Final = tuple(field.name for field in fields(Exposure) if field.name != "exchange_variance")
-"""Fields of an exposure that the file keeps; its rows are of single devices, which exchange nothing."""
+"""Fields of an exposure that the file keeps; exchanges of its few rows of several devices add less than 0.0004."""
 EXPOSURE_COLUMNS: Final = tuple(f"exposure_{name}" for name in EXPOSURE)
 KEY_COLUMNS: Final = ("table", "framework", "network", "batch_size", "device", "threads")
 COLUMNS: Final = ("protocol", *KEY_COLUMNS, "log_ratio", *EXPOSURE_COLUMNS)
@@ -207,7 +208,7 @@ def key_of(cell: MeasuredCell) -> CellKey:
 def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     """Compute the exposure of each prediction of each fold; without a fit, only other tables have been seen."""
     cells, unknowns = held.cells, held.unknowns
-    seen_of_cell = [_seen_of(cell) for cell in cells]
+    seen_of_cell = [seen_of(cell.prepared) for cell in cells]
     foreign, measured = scale.measured_without(cells[0].row.table), scale.measured
     exposures_of_folds = []
     for fold, fit in ((outcome.fold, outcome.fit) for outcome in held.outcomes):
@@ -238,8 +239,8 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     return exposures_of_folds
 
 
-def _seen_of(cell: MeasuredCell) -> SeenRow:
-    prepared = cell.prepared
+def seen_of(prepared: Prepared) -> SeenRow:
+    """Return device, framework, data type and mix of operations of a measured step."""
     target = prepared.target
     return SeenRow(
         device=target.processor_spec.identity,
@@ -252,7 +253,7 @@ def _seen_of(cell: MeasuredCell) -> SeenRow:
 
 def seen_in(cells: Sequence[MeasuredCell]) -> Seen:
     """Collect devices, frameworks, data types and mixes of operations of measured cells."""
-    return Seen.of(_seen_of(cell) for cell in cells)
+    return Seen.of(seen_of(cell.prepared) for cell in cells)
 
 
 @dataclass(frozen=True, eq=False)
