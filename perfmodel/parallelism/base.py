@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
@@ -264,3 +264,29 @@ def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute:
     del layer_count  # a graph may have grown since then
     parts = graph.segments(input_gradient=input_gradient, recompute=recompute)
     return frozenset(node.name for part in parts for node in part.again)
+
+
+@derived
+def is_tied(placed: StageGraph) -> bool:
+    """Whether a stage sums gradients with other stages of the pipeline."""
+    return any(exchange.group == "pipeline" and exchange.kind != "send" for exchange in placed.exchanges)
+
+
+@derived
+def alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
+    """Exchanges of a stage other than gradient sums, each kind once, with its count."""
+    counted: dict[Any, tuple[Exchange, int]] = {}
+    for exchange in placed.exchanges:
+        if exchange.group != "data" or exchange.kind == "all_gather":
+            beside = None if exchange.beside is None else exchange.beside.role
+            key = (
+                exchange.kind,
+                exchange.group,
+                exchange.phase,
+                exchange.bytes_per_sample,
+                exchange.fixed_bytes,
+                beside,
+            )
+            first, count = counted.get(key, (exchange, 0))
+            counted[key] = (first, count + 1)
+    return list(counted.values())

@@ -10,10 +10,11 @@ import numpy as np
 
 from perfmodel.cost.overlap import slowed_exchange
 from perfmodel.cost.pipeline_order import Orders, orders_of
-from perfmodel.derived import derived, derived_property
+from perfmodel.derived import derived_property
 from perfmodel.framework.capabilities import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
+from perfmodel.parallelism.base import alike_exchanges, is_tied
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
@@ -371,7 +372,7 @@ class Prepared:
         works = []
         for stage, stage_times in zip(self.stages, times, strict=True):
             # the cut decides who shares a tied table; the cache keeps the stage alive, so that its id is not reused
-            key = (id(stage.placed), id(self.placement) if _is_tied(stage.placed) else None)
+            key = (id(stage.placed), id(self.placement) if is_tied(stage.placed) else None)
             if key not in known:
                 known[key] = self._work(stage, stage_times)
             works.append(known[key])
@@ -380,7 +381,7 @@ class Prepared:
     def _work(self, stage: Stage, times: _StageTimes) -> StageWork:
         placed = stage.placed
         work = StageWork(times=times, device=placed.device, **self._adding_up(stage, times))
-        if self.exchanges is None or not _alike_exchanges(placed):
+        if self.exchanges is None or not alike_exchanges(placed):
             return work
         seconds_of = self._exchange_times(stage)
         beside = self.profile.exchange.tensor_beside
@@ -451,7 +452,7 @@ class Prepared:
         """Time of each exchange of a stage, or of those among one group, with repetitions, by phase and group. [s]"""
         seconds_of: _ExchangeTimes = {}
         exchanges, samples = self.exchanges, self.samples(stage)
-        for exchange, count in () if exchanges is None else _alike_exchanges(stage.placed):
+        for exchange, count in () if exchanges is None else alike_exchanges(stage.placed):
             if among not in (None, exchange.group):
                 continue
             size_bytes = exchange.size_bytes(0 if exchange.phase is Phase.UPDATE else samples)
@@ -578,29 +579,3 @@ class Prepared:
             return times[0]
         longest = Longest([before_s + meanwhile_s for before_s, meanwhile_s in times])
         return longest.of([before_s for before_s, _ in times]), longest.of([meanwhile_s for _, meanwhile_s in times])
-
-
-@derived
-def _is_tied(placed: StageGraph) -> bool:
-    """Whether a stage sums gradients with other stages of the pipeline."""
-    return any(exchange.group == "pipeline" and exchange.kind != "send" for exchange in placed.exchanges)
-
-
-@derived
-def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
-    """Exchanges of a stage other than gradient sums, each kind once, with its count."""
-    counted: dict[Any, tuple[Exchange, int]] = {}
-    for exchange in placed.exchanges:
-        if exchange.group != "data" or exchange.kind == "all_gather":
-            beside = None if exchange.beside is None else exchange.beside.role
-            key = (
-                exchange.kind,
-                exchange.group,
-                exchange.phase,
-                exchange.bytes_per_sample,
-                exchange.fixed_bytes,
-                beside,
-            )
-            first, count = counted.get(key, (exchange, 0))
-            counted[key] = (first, count + 1)
-    return list(counted.values())
