@@ -64,6 +64,7 @@ from perfmodel.prediction.job.job import Job as Job
 from perfmodel.prediction.memory.batch_limit import max_batch_size as max_batch_size
 from perfmodel.prediction.predict import predict as predict
 from perfmodel.prediction.prediction import Prediction as Prediction
+from perfmodel.prediction.utilisation import Utilisation as Utilisation
 from perfmodel.presentation.results import Result as Result
 from perfmodel.presentation.tables import Table as Table
 from perfmodel.records import Work as Work

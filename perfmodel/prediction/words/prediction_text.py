@@ -18,6 +18,7 @@ from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.source import ESTIMATE
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.rows import pieces_of
+from perfmodel.prediction.utilisation import tokens_per_sample
 from perfmodel.prediction.words.defaults import default_remarks, sequence_remarks
 from perfmodel.presentation.figures import KernelPoint, Roof
 from perfmodel.presentation.quantities import (
@@ -264,8 +265,18 @@ def _headline(p: Prediction) -> dict[str, str]:
         "step time": seconds_text(p.step_s),
         f"{100 * p.interval.level:.0f} % interval": interval_text(p),
         "throughput": f"{p.samples_per_s:,.4g} samples/s",
+        **_token_figures(p),
         "bottleneck": p.bottleneck,
     }
+
+
+def _token_figures(p: Prediction) -> dict[str, str]:
+    """Tokens and utilisation of language models; nothing for other networks, and devices without a data sheet."""
+    prepared = p.basis.prepared
+    is_measured = isinstance(prepared.target.processor_spec, MeasuredMachine)
+    if is_measured or tokens_per_sample(prepared.subject.graph) is None:
+        return {}
+    return {"tokens": f"{p.tokens_per_s:,.4g} a second", "utilisation": str(p.utilisation())}
 
 
 def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
@@ -486,6 +497,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
     memory["fits"] = p.memory.fits
     return {
         **{name: getattr(p, name) for name in OF_PREDICTION},
+        **_utilisation_dict(p),
         "workers": p.worker_count,
         "mean_staleness": p.mean_staleness,
         "server": _server_dict(p),
@@ -498,6 +510,17 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "interval": _interval_dict(p),
         "constants": p.provenance.to_dicts(),
         "provenance": [{"file": spec.name, "sources": _source_dicts(spec)} for spec in p.sources],
+    }
+
+
+def _utilisation_dict(p: Prediction) -> dict[str, float | None]:
+    """MFU and HFU, None on a measured machine, and tokens per second, None for networks without."""
+    has_sheet = not isinstance(p.basis.prepared.target.processor_spec, MeasuredMachine)
+    has_tokens = tokens_per_sample(p.basis.prepared.subject.graph) is not None
+    return {
+        "mfu": p.mfu if has_sheet else None,
+        "hfu": p.hfu if has_sheet else None,
+        "tokens_per_s": p.tokens_per_s if has_tokens else None,
     }
 
 
