@@ -24,6 +24,8 @@ ELEMENT_BYTES: dict[str, int] = {
 """Bytes of one element in memory by a network's data type. tf32 is stored as fp32; types of eight bits or fewer are
 recipes that cast only the operands of linear layers of a 16-bit network. [B]"""
 
+SINGLE_BYTES: Final = ELEMENT_BYTES["fp32"]
+"""Size of an element in single precision. [B]"""
 
 PACKED_BYTES: Final = {"int8": 1.0, "int4": 0.5 + 2 / 128}
 """Bytes of one stored weight by its own data type: int8 with a scale for each row, which is left out, int4 with a

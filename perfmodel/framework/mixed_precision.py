@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import element_count
 from perfmodel.records import (
-    ELEMENT_BYTES,
+    SINGLE_BYTES,
     Attention,
     Contraction,
     Convolution,
@@ -23,8 +23,6 @@ from perfmodel.records import (
 if TYPE_CHECKING:
     from perfmodel.graph.node import Node
 
-SINGLE_BYTES = ELEMENT_BYTES["fp32"]
-"""Size of an element that stays in single precision. [B]"""
 PRODUCTS = (Attention, Contraction, Convolution, Recurrence)
 """Operations whose operands are cast to the narrow type. [-]"""
 

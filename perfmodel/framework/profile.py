@@ -215,6 +215,7 @@ class MemoryTable(spec.SpecTable):
     workspace: Literal["per_layer", "shared"]
     workspaces_per_layer: spec.Count = 1
     extra_buffers: dict[spec.Identifier, spec.NonNegativeNumber] = Field(default_factory=dict)
+    composed: dict[spec.Identifier, Annotated[int, Field(ge=0, strict=True)]] = Field(default_factory=dict)
     index_bytes: spec.Count = 4
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0
 

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfmodel.framework.narrow import NarrowRecipe
-from perfmodel.records import ELEMENT_BYTES, Role
-
-SINGLE_BYTES = ELEMENT_BYTES["fp32"]
-"""Size of an element of single precision. [B]"""
+from perfmodel.records import SINGLE_BYTES, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from perfmodel.graph.storage import (
 )
 from perfmodel.layers import Shape, SharedShape
 from perfmodel.layers.passes import MASK_BYTES
-from perfmodel.records import Phase, Role
+from perfmodel.records import SINGLE_BYTES, Phase, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,13 +49,18 @@ class TensorTypes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRules:
-    """Rules for sizes of tensors and for sharing memory."""
+    """Rules for sizes of tensors and for sharing memory.
+
+    ``composed`` has the kinds of layers that are made of operators in single precision, each with the tensors of its
+    output's size that these keep in it, beside the input, which they keep in single precision too.
+    """
 
     element_bytes: int = 4
     index_bytes: int = INDEX_BYTES
     in_place_kinds: Collection[str] = ()
     recompute: str | None = None
     types: TensorTypes | None = None
+    composed: tuple[tuple[str, int], ...] = ()
 
     @property
     def parameter_bytes(self) -> int:
@@ -66,11 +71,17 @@ class MemoryRules:
         """Size of an element of a layer's result, or of an input of the network. [B]"""
         return self.element_bytes if self.types is None else self.types.result_bytes.get(name, self.parameter_bytes)
 
-    def cast_inputs(self, node: Node) -> tuple[str, ...]:
+    def copied_inputs(self, node: Node) -> tuple[str, ...]:
         """Return the inputs that a layer reads as copies in another type."""
+        if self.operator_tensors(node):
+            return tuple(name for name in node.input_names if self.bytes_of(name) < SINGLE_BYTES)
         if self.types is None:
             return ()
         return tuple(node.input_names[place] for place in self.types.cast_inputs.get(node.name, ()))
+
+    def operator_tensors(self, node: Node) -> int:
+        """Tensors in single precision that the operators of a composed layer keep; 0 for a layer of one kernel. [1]"""
+        return dict(self.composed).get(node.layer.kind, 0)
 
     def among(self, kinds: Collection[str]) -> MemoryRules:
         """Return the same rules for layers of some kinds only; hashable."""
@@ -163,7 +174,7 @@ class _Step:
         self.shapes = dict(input_shapes) | {node.name: node.output_shape for node in nodes}
         self.nodes, self.wanted, self.rules = nodes, wanted, rules
         self.parts = parts
-        kept = kept_tensors(nodes, wanted=wanted, copied=rules.cast_inputs)
+        kept = kept_tensors(nodes, wanted=wanted, copied=rules.copied_inputs)
         self.source = shared_storage(
             nodes,
             in_place_kinds=rules.in_place_kinds,
@@ -200,10 +211,13 @@ class _Step:
         moment.is_held |= node.name not in self.read and phase is Phase.FORWARD
         # always allocated, and freed at once without back-propagation
         element_bytes = self.rules.bytes_of(node.name)
-        self.saved[node.name] = self.timeline.new(
-            saved_bytes(node, element_bytes=element_bytes, index_bytes=self.rules.index_bytes)
-        )
-        for name in self.rules.cast_inputs(node):
+        saved = saved_bytes(node, element_bytes=element_bytes, index_bytes=self.rules.index_bytes)
+        if count := self.rules.operator_tensors(node):
+            element_bytes = SINGLE_BYTES
+            made = tensor_bytes(node.output_shape, element_bytes=count * element_bytes)
+            saved = saved[0] + made[0], saved[1] + made[1]
+        self.saved[node.name] = self.timeline.new(saved)
+        for name in self.rules.copied_inputs(node):
             size = tensor_bytes(self.shapes[name], element_bytes=element_bytes)
             self.copies[node.name, name] = self.timeline.new(size)
 

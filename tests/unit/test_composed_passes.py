@@ -1,5 +1,7 @@
 """Passes that PyTorch composes of operators: their traffic and launches beside what torch itself dispatches."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -8,6 +10,7 @@ from torch.utils._pytree import tree_flatten
 import perfmodel as pm
 from perfmodel.framework.profile import load_framework
 from perfmodel.framework.rules import PassRule
+from perfmodel.graph.liveness import MemoryRules
 
 VIEWS = {"view", "_unsafe_view", "t", "transpose", "expand", "slice", "detach", "unsqueeze", "alias", "select"}
 FEATURES, ROWS = 512, 256
@@ -116,3 +119,30 @@ def test_megatron_holds_narrow_parameters_wide_gradients_and_a_copy_in_the_optim
     # casts of weights are gone with their copies
     p = pm.predict(graph, dtype="bf16", **job)
     assert not any("cast" in row.kernel for row in p.layers if row.layer.endswith("_up"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_operators_of_a_norm_keep_what_torch_saves(dtype):
+    weight = torch.nn.Parameter(torch.ones(FEATURES, dtype=dtype))
+    x = torch.randn(ROWS, FEATURES, dtype=dtype, requires_grad=True)
+    saved = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        torch.nn.functional.rms_norm(x, (FEATURES,), weight)
+    graph = pm.LayerGraph("norm", input_shape=(FEATURES,))
+    inside = graph.add("inside", pm.layers.Dense(units=FEATURES), inputs=graph.input)
+    graph.add(
+        "loss",
+        pm.layers.MeanSquaredError(),
+        inputs=(graph.add("norm", pm.layers.RMSNorm(), inputs=inside), graph.input),
+    )
+    rules = MemoryRules(element_bytes=dtype.itemsize)
+    composed, single = (graph.liveness(rules=replace(rules, composed=kinds)).kept for kinds in ((("rms_norm", 1),), ()))
+    input_bytes = dtype.itemsize * FEATURES  # which one kernel keeps
+    beside = composed[1] - single[1] + input_bytes
+    assert ROWS * beside == pytest.approx(sum(saved.values()), rel=0.02)

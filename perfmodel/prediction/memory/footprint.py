@@ -235,6 +235,7 @@ def graph_memory(
         in_place_kinds=policy.in_place,
         recompute=recompute,
         types=types,
+        composed=tuple((kind, count) for kind, count in policy.composed.items() if count),
     )
     if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
         alive = _always_alive(graph, rules=rules, policy=policy)
