@@ -74,6 +74,9 @@ WITH_EDGE: Final = 0.006
 LOW_FROM: Final = 6
 """Number of rows of a lane at or above which its bars have no edge. [1]"""
 
+NARROWEST: Final = 0.0025
+"""Least width of a bar as a share of the whole, about two pixels, to keep it visible, but for messages. [1]"""
+
 FILLED: Final = 0.8
 """Share of a lane's height that its bars fill. [1]"""
 
@@ -98,7 +101,10 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str, named: Collection[str] =
         for row, row_bars in enumerate(rows):
             top = place - FILLED / 2 + row * height
             for bar in row_bars:
-                left, right = bar.start_s / unit_s, bar.end_s / unit_s
+                least_s = 0.0 if bar.kind == "message" else NARROWEST * whole_s
+                width_s = max(bar.end_s - bar.start_s, least_s)
+                left = min(bar.start_s, whole_s - width_s) / unit_s
+                right = left + width_s / unit_s
                 box = [(left, top), (right, top), (right, top + height), (left, top + height)]
                 corners.setdefault(bar.kind, []).append(box)
     figure, axes = new_figure(11.0, 1.3 + LANE_INCHES * len(lanes))

@@ -10,6 +10,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.layers.optimizers import OPTIMIZERS
 from perfmodel.prediction.job.subject import subject_of_run
 
 FILES = sorted((shipped_folder() / "frameworks").glob("*.toml"))
@@ -43,8 +44,8 @@ def test_its_pass_rules_are_for_passes_that_exist(path):
             for _, operation in graph.operations(batch_size=2, phase=phase):
                 if operation.kind == "memory_pass":
                     seen.add(operation.name if operation.role == "output" else f"{operation.name}_backward")
-    seen |= {"sgd", "momentum", "nesterov", "adam", "gradient_norm", "gradient_scale"}
-    seen |= {f"{layer}{suffix}" for layer in pm.layers.LAYERS for suffix in ("", "_backward")}
+    seen |= {*OPTIMIZERS, "gradient_norm", "gradient_scale"}
+    seen |= {f"{layer}{suffix}" for layer in pm.layers.LAYERS for suffix in ("", "_backward", "_weight_gradient")}
     seen |= {"avg_pool", "avg_pool_backward"}
     for processor in (profile.gpu, profile.cpu):
         assert set(processor.lowering.passes) <= seen

@@ -26,7 +26,7 @@ SIGNATURE = {
     "shard_group": None, "prefetch_limit": 1, "no_sync": False, "gradient_dtype": None, "machines": None,
     "backup_workers": 0, "push_period": 1, "pull_period": 1, "straggler": None, "library": None, "dataset": None,
     "input_from": None, "prefetch": 1, "pinned": True, "decode_cores": None, "input_variation": 0.0,
-    "calibration": None, "image_layout": None,
+    "calibration": None, "image_layout": None, "weight_penalty": None, "weight_dtype": None, "strict": False,
 }  # fmt: skip
 
 

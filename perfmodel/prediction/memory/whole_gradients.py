@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.parallelism.base import ALL_SHARED
-from perfmodel.parallelism.units import ROOT, sharded_units
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -99,6 +98,8 @@ def unit_gradients(graph: LayerGraph, moments: Sequence[tuple[str, Phase]], made
     >>> unit_gradients(network, [(name, Phase.BACKWARD) for name in names], made)[0]
     array([ 0.,  4., 10., 10.,  3.])
     """
+    from perfmodel.parallelism.units import ROOT, sharded_units
+
     unit_of = {layer: unit.name for unit in sharded_units(graph) for layer in unit.layers}
     new = np.diff(made, prepend=0.0)
     events = [(place, unit_of.get(moments[place][0], ROOT)) for place in np.flatnonzero(new).tolist()]
@@ -117,6 +118,8 @@ def unit_gradients(graph: LayerGraph, moments: Sequence[tuple[str, Phase]], made
 
 def unit_gradients_at_once(graph: LayerGraph, *, element_bytes: int) -> Sizes:
     """Whole gradients of the largest block and of all layers outside blocks, where a step has only one moment. [B]"""
+    from perfmodel.parallelism.units import sharded_units
+
     units = sharded_units(graph)
     block = max((unit.parameter_count for unit in units if unit.is_block), default=0)
     root = sum(unit.parameter_count for unit in units if not unit.is_block)
