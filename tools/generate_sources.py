@@ -15,6 +15,7 @@ import io
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from textwrap import shorten
@@ -119,17 +120,19 @@ def _output(command: str) -> str:
 def _line_like(before: str, output: str) -> str:
     """Return the line of an output that begins with the same words as the one on the page."""
     lines = [" ".join(line.split()) for line in output.splitlines()]
-    words = re.match(r"[^\d]*", before)[0].strip()
+    words = re.split(r"\d", before)[0].strip()
     return next((line for line in lines if line.startswith(words)), lines[0])
 
 
 def page(before: str) -> str:
-    """Return a page with its commands run anew."""
+    """Return a page with its commands run anew, and its verdicts counted."""
     names = namespace(before)
     after = before
     for row in rows(before):
         after = after.replace(row.line, answered(row, names).line, 1)
-    return after
+    counts = Counter(row.verdict.split("**")[1] for row in rows(after))
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return re.sub(r"^Of \d+ rows: .*$", f"Of {counts.total()} rows: {told}.", after, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":
