@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import generate_layers
+import generate_sources
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.layers import Dense
@@ -185,3 +186,66 @@ def test_doctests_of_pages_stand_in_fences():
     for path in sorted((ROOT / "docs").glob("*.md")):
         outside = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
         assert ">>>" not in outside, path.name
+
+
+@pytest.fixture(scope="module")
+def sources():
+    return generate_sources.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_sources_page_is_what_its_commands_print(sources):
+    assert generate_sources.page(sources) == sources, "run python tools/generate_sources.py"
+
+
+def test_every_printed_figure_of_the_sources_is_a_claim_of_the_page(sources):
+    """Each measured cell, epoch time, share of time and yearly price that the sources print stands in some claim."""
+    claims = " ".join(row.claim for row in generate_sources.rows(sources))
+    claimed = {float(figure) for figure in re.findall(r"(?<![\w.])\d+(?:\.\d+)?", claims)}
+    tables = map(pm.measurements.load, ("shi2016", "wuensche2018"))
+    printed = {row.step_s for table in tables for row in table.rows if row.step_s is not None}
+    printed |= {row["epoch_s"] for row in pm.measurements.load_scaling("mullapudi2017").rows}
+    printed |= {
+        round(100 * row["time_reduction"]) for row in pm.measurements.load_scaling("wuensche2018_multi_gpu").rows
+    }
+    prices = map(pm.load_price, ("gce_n1_standard_1_2016", "gce_n1_standard_8_2016", "gce_n1_highmem_16_2016"))
+    printed |= {price.published.usd_per_year for price in prices}
+    assert len(printed) > 250
+    assert not printed - claimed
+
+
+def test_rows_of_the_sources_have_a_verdict_and_whatever_cannot_be_asked_a_reason(sources):
+    rows = generate_sources.rows(sources)
+    words = ["agrees", "near", "differs", "holds", "does not hold", "answered", "refused", "cannot be answered"]
+    assert not [row.claim for row in rows if not row.verdict.startswith(tuple(f"**{word}**" for word in words))]
+    unasked = [row for row in rows if "cannot be answered" in row.verdict or "refused" in row.verdict]
+    assert len(unasked) < len(rows) / 5
+    assert all(len(row.reason) > 10 for row in unasked)
+
+
+def test_verdicts_of_the_sources_page_follow_what_is_printed():
+    page = f"""```python
+HALF = 0.5
+```
+
+{generate_sources.HEADER}
+|---|---|---|---|---|
+| a | half `0.5` | `HALF` | `7` | **?**: why |
+| b | a pair `(1, 0.6)` | `(1.0, HALF)` | `?` | **agrees** |
+| c | three `3` | `HALF` | `?` | **near**, 1.2 times: because |
+| d | a claim | `HALF > 1` | `?` | **holds** |
+| e | systems | `perfmodel specs list system` | `system k80_card` | **answered** |
+| f | a name | `__import__("perfmodel").load_device("no_such")` | `?` | **answered**: why not |
+| g | 3 % | - | - | **cannot be answered**: so |
+"""
+    found = generate_sources.rows(generate_sources.page(page))
+    assert [row.verdict for row in found[:4]] == [
+        "**agrees**: why",
+        "**near**, 0.833 times",
+        "**differs**, 0.167 times: because",
+        "**does not hold**",
+    ]
+    assert [row.prints for row in found[:4]] == ["`0.5`", "`(1, 0.5)`", "`0.5`", "`False`"]
+    assert found[4].prints.startswith("`system k80_card 1 x Intel Xeon E5-2630 v3, ")
+    assert found[5].prints.startswith("`UnknownNameError: ")
+    assert found[5].verdict == "**refused**: why not"
+    assert found[6] == generate_sources.rows(page)[6]
