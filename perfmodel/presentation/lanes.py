@@ -85,6 +85,13 @@ LETTER: Final = 0.0055
 """Width of a letter on a bar as a share of the whole. [1]"""
 
 
+def _drawn_ends(bar: LaneBar, whole_s: float) -> tuple[float, float]:
+    """Return the ends of a bar as it is drawn. [s]"""
+    width_s = max(bar.end_s - bar.start_s, 0.0 if bar.kind == "message" else NARROWEST * whole_s)
+    start_s = min(bar.start_s, whole_s - width_s)
+    return start_s, start_s + width_s
+
+
 def gantt_chart(bars: Sequence[LaneBar], *, title: str, named: Collection[str] = ()) -> Figure:
     """Draw bars on lanes, first lane on top, in a colour for each kind; those ``named`` lanes say what they are."""
     from matplotlib.collections import PolyCollection
@@ -101,10 +108,7 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str, named: Collection[str] =
         for row, row_bars in enumerate(rows):
             top = place - FILLED / 2 + row * height
             for bar in row_bars:
-                least_s = 0.0 if bar.kind == "message" else NARROWEST * whole_s
-                width_s = max(bar.end_s - bar.start_s, least_s)
-                left = min(bar.start_s, whole_s - width_s) / unit_s
-                right = left + width_s / unit_s
+                left, right = (seconds / unit_s for seconds in _drawn_ends(bar, whole_s))
                 box = [(left, top), (right, top), (right, top + height), (left, top + height)]
                 corners.setdefault(bar.kind, []).append(box)
     figure, axes = new_figure(11.0, 1.3 + LANE_INCHES * len(lanes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from perfmodel.derived import derived
-from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ def gathered_units(stage: Stage, phase: Phase) -> tuple[tuple[Exchange | None, t
 
     A unit that computes again, or for which nothing is gathered, has no exchange.
     """
+    from perfmodel.parallelism.units import sharded_units
+
     graph = stage.subject.graph
     names = dict(zip((node.name for node in stage.placed.graph.layers), graph.layers, strict=True))
     gathers = {

@@ -85,7 +85,7 @@ class Alive:
 
     activations: NDArray[Any]
     gradients: NDArray[Any]
-    of_units: Sizes
+    of_units: Callable[[], Sizes]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -180,7 +180,7 @@ def _always_alive(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable)
         constant += copies * size[0] + saved[0]
         slope += copies * size[1] + saved[1]
     gradients = float(rules.parameter_bytes * graph.trained_parameter_count)
-    of_units = unit_gradients_at_once(graph, element_bytes=rules.parameter_bytes)
+    of_units = partial(unit_gradients_at_once, graph, element_bytes=rules.parameter_bytes)
     return Alive(np.array([[constant], [slope]]), np.array([gradients]), of_units)
 
 
@@ -242,7 +242,7 @@ def graph_memory(
     else:
         live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
         made = live.gradients.astype(float)
-        alive = Alive(live.activations, live.gradients, unit_gradients(graph, live.moments, made))
+        alive = Alive(live.activations, live.gradients, partial(unit_gradients, graph, live.moments, made))
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
     return GraphMemory(

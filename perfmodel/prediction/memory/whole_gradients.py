@@ -11,7 +11,7 @@ from perfmodel.parallelism.base import ALL_SHARED
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -74,12 +74,14 @@ class GradientRules:
             sent_ratio=(gradient_bytes != made_bytes) * gradient_bytes / parameter_bytes,
         )
 
-    def bytes_at(self, made: NDArray[np.float64], sizes: Sizes, *, all_bytes: float) -> NDArray[np.float64]:
-        """Gradients at each moment, from those made by then of all [B] and from those of units. [B]"""
-        whole, complete = sizes
+    def bytes_at(
+        self, made: NDArray[np.float64], sizes: Callable[[], Sizes], *, all_bytes: float
+    ) -> NDArray[np.float64]:
+        """Gradients at each moment, from those made by then of all [B] and, if they count, those of units. [B]"""
         before = np.full_like(made, all_bytes) if self.accumulates else made
         if not self.by_unit:
             return self.kept_ratio * before + self.has_buckets * all_bytes
+        whole, complete = sizes()
         kept = before if self.accumulates else made - whole
         return self.kept_ratio / self.share * kept + self.whole_ratio * whole + self.sent_ratio * complete
 
