@@ -267,6 +267,12 @@ class GraphStructure:
         count: int = expanded(sum(self.parameter_counts.values()))
         return count
 
+    @property
+    def nonzero_count(self) -> int:
+        """Parameters that pruning left, each once [1]; ``parameter_count`` and all work count those of dense layers."""
+        count: int = expanded(sum(node.nonzero_count for node in self.layers))
+        return count
+
     def weight_bytes(self, *, element_bytes: int) -> Any:
         """Return the bytes of all parameters as they are stored, at ``element_bytes`` [B] per dense element. [B]"""
         return expanded(sum(node.stored_bytes(element_bytes=element_bytes) for node in self.layers))

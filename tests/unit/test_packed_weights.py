@@ -53,6 +53,16 @@ def test_pruned_weights_are_stored_as_values_and_indices(pattern, density, per_w
     assert pm.LayerGraph.load(tmp_path / "pruned.json").fingerprint == graph.fingerprint != one_layer().fingerprint
 
 
+@pytest.mark.parametrize(("pattern", "density"), [("2:4", 0.5), ("unstructured", 0.1)])
+def test_counts_stay_dense_beside_the_weights_that_are_left(pattern, density):
+    dense, graph = one_layer(), one_layer().pruned(density, pattern=pattern)
+    assert graph.nonzero_count == round(density * COUNT) + 16384  # biases stay
+    assert dense.nonzero_count == graph.parameter_count == dense.parameter_count
+    assert graph.work(batch_size=3).flop_count == dense.work(batch_size=3).flop_count
+    assert f"{graph.nonzero_count:,} left by pruning" in str(graph.summary())
+    assert "pruning" not in str(dense.summary())
+
+
 def test_sparse_tensor_cores_take_half_the_time_from_ampere_on():
     sparse, many = one_layer().pruned(0.5, pattern="2:4"), {"batch_size": 8192}
     faster = predicted(**many).compute_s / predicted(sparse, **many).compute_s  # the step waits for its input
@@ -62,6 +72,13 @@ def test_sparse_tensor_cores_take_half_the_time_from_ampere_on():
         of_sparse, of_dense = predicted(sparse, **dense), predicted(**dense)
         assert of_sparse.compute_s == of_dense.compute_s
         assert of_sparse.memory_bound_s > of_dense.memory_bound_s  # unpacked first
+
+
+def test_sweeps_of_packed_weights_refuse_the_rows_that_train():
+    sparse, asked = one_layer().pruned(0.5, pattern="2:4"), {"device": "a100_80_sxm", "dtype": "bf16", "batch_size": 8}
+    swept = pm.sweep(sparse, phase=["forward", "step"], **asked)
+    assert [row.fits for row in swept.rows] == [True, False]
+    assert swept.rows[0].step_s == pytest.approx(pm.predict(sparse, phase="forward", **asked).step_s)
 
 
 def test_packed_weights_do_not_train_unless_frozen():
