@@ -75,9 +75,9 @@ class Layer(Checked, ABC):
     index_inputs: ClassVar[tuple[int, ...]] = ()
     """Positions of inputs that have no gradient: indices, masks, targets [-]."""
     mask_inputs: ClassVar[tuple[int, ...]] = ()
-    """Positions of inputs that hold Booleans, 1 B each [-]."""
+    """Positions of inputs that hold Booleans or quantised numbers, 1 B each [-]."""
     makes_mask: ClassVar[bool] = False
-    """Whether the output holds Booleans, 1 B each [-]."""
+    """Whether the output holds Booleans or quantised numbers, 1 B each [-]."""
     keeps_inputs: ClassVar[bool] = True
     """Whether back-propagation reads the layer's inputs, so that they stay in memory until then [-]."""
     inputs_serve_weights: ClassVar[bool] = False
