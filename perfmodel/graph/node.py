@@ -177,8 +177,9 @@ class Node:
     @derived_property
     def nonzero_count(self) -> int:
         """Parameters of its own that pruning left [1]; all of them without pruning."""
-        lost = (1 - self.usage.density) * self.packed_count
-        return self.parameter_count - (lost if is_open_size(lost) else round(float(lost)))
+        lost: Any = (1 - self.usage.density) * self.packed_count
+        count: int = self.parameter_count - (lost if is_open_size(lost) else round(float(lost)))
+        return count
 
     def stored_bytes(self, *, element_bytes: int) -> Any:
         """Return the bytes of the parameters that are this layer's own, as they are stored. [B]"""
