@@ -128,3 +128,12 @@ def test_memory_and_time_follow():
     )
     assert pruned.memory.total_bytes < 0.6 * whole.memory.total_bytes
     assert 0.2 < pruned.step_s / whole.step_s < 0.5  # about a quarter of the products, half of the passes
+
+
+def test_an_imported_module_shrinks_through_its_views():
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    stem = (nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten())
+    module = nn.Sequential(*stem, nn.Linear(16 * 64, 64), nn.ReLU(), nn.Linear(64, 10))
+    pruned = pm.from_torch(module, torch.empty(2, 3, 8, 8)).pruned(0.5, pattern="structured")
+    assert pruned.parameter_count == 9 * 3 * 8 + 8 + 2 * 8 + 8 * 64 * 32 + 32 + 32 * 10 + 10
