@@ -208,7 +208,8 @@ class MemoryPass:
     flop_count : int, ndarray or sympy.Expr
         Arithmetic. [FLOP]
     read_index_bytes, written_index_bytes : int, ndarray or sympy.Expr
-        Traffic of masks (1 B an element) and indices (4 B), whose size is independent of the data type. [B]
+        Traffic of masks and quantised numbers (1 B an element) and indices (4 B), whose size is independent of the data
+        type. [B]
     row_elements : int
         Elements that are reduced to one result, and so depend on one another; zero if no framework reduces them
         serially. [1]

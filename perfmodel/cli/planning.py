@@ -23,7 +23,7 @@ from perfmodel.cli.output import (
     takes_mapping,
     value_as_typed,
 )
-from perfmodel.cli.specs import NetworkArgument, OptionOption, load_graph
+from perfmodel.cli.specs import NetworkArgument, OptionOption, PruneOption, load_graph
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -45,12 +45,19 @@ CandidateOption: TypeAlias = Annotated[list[str], typer.Option(metavar="WHAT", h
     plot="Draw cost against time (png, pdf, svg).",
 )
 def plan_command(
-    graph: NetworkArgument, arguments: dict[str, Any], candidate: CandidateOption, option: OptionOption = None
+    graph: NetworkArgument,
+    arguments: dict[str, Any],
+    candidate: CandidateOption,
+    option: OptionOption = None,
+    prune: PruneOption = None,
 ) -> Any:
     """Compare hardware for a job: hours and cost of each candidate, the best, binding limits, ways to meet them."""
     from perfmodel.planning.plans.plan import plan
 
-    network, candidates = load_graph(graph, options=option or []), [candidate_as_typed(text) for text in candidate]
+    network, candidates = (
+        load_graph(graph, options=option or [], prune=prune),
+        [candidate_as_typed(text) for text in candidate],
+    )
     return plan(network, candidates=candidates, **arguments)
 
 
@@ -118,6 +125,7 @@ def compare_command(
     ],
     arguments: dict[str, Any],
     option: OptionOption = None,
+    prune: PruneOption = None,
 ) -> Any:
     """Explain why a second configuration is slower or faster than the first: inputs, parts, operations, memory."""
     from perfmodel.planning.comparison import compare
@@ -125,7 +133,7 @@ def compare_command(
 
     changed, per = named_arguments(changes, argument="--with", besides=(NETWORK,)), arguments.pop("per", None)
     other = changed.pop(NETWORK, None)
-    network = load_graph(graph, options=option or [])
+    network = load_graph(graph, options=option or [], prune=prune)
     second = network if other is None else load_graph(str(other), options=[])
     return compare(predict(network, **arguments), predict(second, **changed_arguments(arguments, changed)), per=per)
 
@@ -135,6 +143,7 @@ def advise_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],
     option: OptionOption = None,
+    prune: PruneOption = None,
     top: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="List the N best changes, not the best of each kind.")
     ] = None,
@@ -142,7 +151,7 @@ def advise_command(
     """Rank single changes to a job by the samples per second that they gain, with the reason for each."""
     from perfmodel.planning.advice import advise, report
 
-    advice = advise(load_graph(graph, options=option or []), **arguments)
+    advice = advise(load_graph(graph, options=option or [], prune=prune), **arguments)
     return Answer(text=lambda: report(advice, shown=top), content=advice.to_dict)
 
 
@@ -151,11 +160,13 @@ def advise_command(
     not_options=("device", "system", "workers", "sync"),
     plot="Draw it (png, pdf, svg).",
 )
-def scaling_command(graph: NetworkArgument, arguments: dict[str, Any], option: OptionOption = None) -> Any:
+def scaling_command(
+    graph: NetworkArgument, arguments: dict[str, Any], option: OptionOption = None, prune: PruneOption = None
+) -> Any:
     """Predict speed-up, efficiency, waiting times, and time and price of an epoch over the number of workers."""
     from perfmodel.planning.scaling import scaling
 
-    return scaling(load_graph(graph, options=option or []), **arguments)
+    return scaling(load_graph(graph, options=option or [], prune=prune), **arguments)
 
 
 COUNTS = (1, 2, 5, 10, 20, 40, 100)
@@ -224,6 +235,7 @@ def sweep_command(
     ] = None,
     processes: Annotated[str | None, typer.Option(metavar="N", help="Processes that share the work.")] = None,
     option: OptionOption = None,
+    prune: PruneOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as CSV.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as Parquet.")] = None,
     progress: Annotated[bool | None, typer.Option(help="Show a progress bar; by default only on a terminal.")] = None,
@@ -242,7 +254,7 @@ def sweep_command(
         check_ranked(name, checked_columns(columns))  # before any work is done
     with ExitStack() as stack:
         s = sweep(
-            load_graph(graph, options=option or []),
+            load_graph(graph, options=option or [], prune=prune),
             columns=columns,
             usd_per_hour=_prices(usd_per_hour),
             dataset_size=number_as_typed(dataset_size),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfmodel.cli.output import Answer, check_writable, number_as_typed, takes_arguments
-from perfmodel.cli.specs import NetworkArgument, OptionOption, load_graph
+from perfmodel.cli.specs import NetworkArgument, OptionOption, PruneOption, load_graph
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.units import MEGA
 
@@ -43,6 +43,7 @@ def predict_command(
         ),
     ] = None,
     option: OptionOption = None,
+    prune: PruneOption = None,
     measured: Annotated[
         str, typer.Option(metavar="TABLE", help="Measurement table to compare with, or 'none'.")
     ] = "shi2016",
@@ -55,7 +56,7 @@ def predict_command(
     from perfmodel.prediction.predict import predict
 
     check_writable(trace, argument="--trace")
-    network = load_graph(graph, options=option or [])
+    network = load_graph(graph, options=option or [], prune=prune)
     if batch_size is not None:
         is_largest = batch_size == LARGEST
         arguments["batch_size"] = largest_batch_size(network, arguments) if is_largest else number_as_typed(batch_size)
@@ -64,7 +65,7 @@ def predict_command(
     if trace is not None:
         prediction.timeline.save(trace)
     executed = None
-    if measured != NO_TABLE:
+    if measured != NO_TABLE and prune is None:  # the tables measured whole networks
         executed = find_executed(measured, network=graph, prediction=prediction)
     return Answer(
         text=lambda: _text(prediction, executed, bill, layers_shown=top, in_words=explain),

@@ -275,9 +275,35 @@ OptionOption: TypeAlias = Annotated[
     ),
 ]
 
+PruneOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DENSITY[:PATTERN]",
+        help="Prune weights and keep this share: unstructured (unless given), 2:4 or structured (output channels).",
+    ),
+]
 
-def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
+
+def load_graph(name_or_path: str, *, options: list[str], prune: str | None = None) -> LayerGraph:
     """Load a graph: a network of the zoo, a graph file, an ONNX file, a configuration, or a Python file."""
+    graph = _loaded(name_or_path, options=options)
+    return graph if prune is None else _pruned(graph, prune)
+
+
+def _pruned(graph: LayerGraph, typed: str) -> LayerGraph:
+    """Prune as typed: ``0.3``, ``0.5:structured``, ``0.5:2:4``."""
+    from perfmodel.errors import ArgumentError
+
+    density, _, pattern = typed.partition(":")
+    try:
+        share = float(density)
+    except ValueError:
+        allowed = "DENSITY or DENSITY:PATTERN with a number above 0 and at most 1, as in 0.5:structured"
+        raise ArgumentError("--prune", typed, allowed) from None
+    return graph.pruned(share, pattern=pattern or "unstructured")
+
+
+def _loaded(name_or_path: str, *, options: list[str]) -> LayerGraph:
     from perfmodel.errors import ArgumentError, FreeSizeError
     from perfmodel.importers.loading import load_network
 

@@ -97,21 +97,31 @@ def fused(
     for (index, _), indices in members.items():
         present = {place[operations[member].layer][1] for member in indices}
         chain = fused_chains[index]
-        spared = sum(
-            element_count(chain[position].output_shape, batch_size=batch_size)
-            for position in present
-            if position + 1 in present
+        between = [chain[position] for position in present if position + 1 in present]
+        spared, spared_bytes = (
+            sum(
+                element_count(node.output_shape, batch_size=batch_size)
+                for node in between
+                if node.layer.makes_mask is of_bytes
+            )
+            for of_bytes in (False, True)
         )
-        replaced[indices[-1]] = _joined([operations[member] for member in indices], spared=spared)
+        parts = [operations[member] for member in indices]
+        replaced[indices[-1]] = _joined(parts, spared=spared, spared_bytes=spared_bytes)
     dropped = {index for indices in members.values() for index in indices[:-1]}
     return [replaced.get(index, operation) for index, operation in enumerate(operations) if index not in dropped]
 
 
-def _joined(parts: Sequence[LayerOperation], *, spared: int) -> LayerOperation:
-    """Join passes of one chain and phase into one that spares a write and a read of each tensor in between."""
+def _joined(parts: Sequence[LayerOperation], *, spared: int, spared_bytes: int) -> LayerOperation:
+    """Join passes of one chain and phase into one that spares a write and a read of each tensor in between.
+
+    Tensors of the network's type spare elements, masks and quantised tensors a byte for each.
+    """
     passes = [part.operation for part in parts if isinstance(part.operation, MemoryPass)]
     largest = max(range(len(passes)), key=lambda index: float(passes[index].read_elements))
     totals = {name: sum(getattr(one_pass, name) for one_pass in passes) for name in SUMMED}
     totals["read_elements"] -= spared
     totals["written_elements"] -= spared
+    for name in ("read_index_bytes", "written_index_bytes"):
+        totals[name] = max(0, totals[name] - spared_bytes)  # where a mask is read as if it had the network's type
     return parts[largest]._replace(operation=replace(passes[largest], **totals))

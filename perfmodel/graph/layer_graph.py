@@ -36,7 +36,8 @@ from perfmodel.graph.execution import (
 )
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
 from perfmodel.graph.liveness import Liveness, MemoryRules, liveness
-from perfmodel.graph.structure import GraphStructure, check_complete
+from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
+from perfmodel.graph.structure import GraphStructure, check_complete, check_density
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
 from perfmodel.layers.checks import check_path
@@ -284,29 +285,52 @@ class LayerGraph(GraphStructure):
         Parameters
         ----------
         density : float
-            Share of the weights that is left; 0.5 for ``2:4``. [1]
+            Share of the weights that is left; 0.5 for ``2:4``; of the output channels for ``structured``. [1]
         pattern : str
             ``unstructured``: any weights, stored as values with a column number each; ``2:4``: two of four neighbours,
-            stored as values with 2 bits each. [-]
+            stored as values with 2 bits each; ``structured``: whole output channels of dense layers and convolutions,
+            rounded, and what others read of them. [-]
         layers : sequence of str or None
-            Layers to prune; None for all with products by weights of their own. [-]
+            Layers to prune; None for all with products by weights of their own, and with ``structured`` for all whose
+            outputs may have any width: not those that a sum adds, nor the network's outputs. [-]
 
         Returns
         -------
         LayerGraph
-            The same layers and parameters, stored in fewer bytes. [-]
+            The same layers and parameters, stored in fewer bytes; with ``structured`` layers of fewer channels. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the density is not allowed, or layers cannot shrink; names those that must shrink together.
 
         Notes
         -----
         Products skip zeros only where a framework's kernels do, for 2:4 on sparse tensor cores; elsewhere a pass
-        writes the dense weights before each product. ``work`` counts the arithmetic of dense products.
+        writes the dense weights before each product. ``parameter_count`` and ``work`` stay those of dense products,
+        ``nonzero_count`` says what is left. Channels that are left out are gone, from every count.
+
+        Examples
+        --------
+        >>> from perfmodel.zoo import vgg16
+        >>> [vgg16().parameter_count, vgg16().pruned(0.5, pattern="structured").parameter_count]
+        [138357544, 35617672]
         """
-        check_known("pattern of pruned weights:", str(pattern), SPARSITIES)
+        check_known("pattern of pruned weights:", str(pattern), (*SPARSITIES, STRUCTURED))
+        if pattern == STRUCTURED:
+            return self._with_fewer_channels(density, layers)
         chosen = self.weighted_layers if layers is None else tuple(layers)
         for name in chosen:
             check_known("layer with weights of products", name, self.weighted_layers)
         stored = {name: {"density": density, "sparsity": pattern} for name in chosen}
         return self._rebuilt(self._input_shapes, self._kinds, stored)
+
+    def _with_fewer_channels(self, density: float, layers: Sequence[str] | None) -> Self:
+        check_density(density)
+        for name in layers or ():
+            check_known("layer with weights of products", name, self.weighted_layers)
+        changed = shrunk_layers(self.layers, density=density, chosen=layers)
+        return self._rebuilt(self._input_shapes, [changed.get(node.name, node.layer) for node in self.layers])
 
     @property
     def weighted_layers(self) -> tuple[str, ...]:

@@ -195,6 +195,10 @@ class _Step:
         element_bytes = MASK_BYTES if name in self.masks else self.rules.bytes_of(name)
         return tensor_bytes(self.shapes[name], element_bytes=element_bytes)
 
+    def gradient_size(self, name: str) -> Bytes:
+        """Return the bytes of a tensor's gradient: a quantised tensor has one of the network's type."""
+        return tensor_bytes(self.shapes[name], element_bytes=self.rules.bytes_of(name))
+
     def compute(self, node: Node, phase: Phase) -> None:
         """Allocate a layer's output, and keep the tensors that its back-propagation will read."""
         if is_parameter(node):
@@ -227,7 +231,7 @@ class _Step:
             self._keep_gradient(node)
             return
         self.timeline.begin(node.name, Phase.BACKWARD)
-        of_output = self.gradients.pop(node.name, None) or self.timeline.new(self.size(node.name))
+        of_output = self.gradients.pop(node.name, None) or self.timeline.new(self.gradient_size(node.name))
         kept = [self.copies.get((node.name, name), self.place[name]) for name in kept_inputs(node, wanted=self.wanted)]
         if node.layer.keeps_output:
             kept.append(self.place[node.name])
@@ -247,7 +251,7 @@ class _Step:
             if into[place]:
                 # without an operation, it is the output's gradient, for a sum repeated by a view
                 passed_on = node.layer.gradient_is_view or _passes_on(node, place)
-                made.append((name, of_output if passed_on else self.timeline.new(self.size(name))))
+                made.append((name, of_output if passed_on else self.timeline.new(self.gradient_size(name))))
         return made
 
     def _parameter_gradients(self, node: Node) -> None:
@@ -263,8 +267,8 @@ class _Step:
     def _keep_gradient(self, node: Node) -> None:
         """Make a tensor's gradient the gradient of its parameter, or add it to that."""
         gradient = self.gradients.pop(node.name, None)
-        if gradient is None or gradient.size != self.size(node.name):
-            gradient = self.timeline.new(self.size(node.name))
+        if gradient is None or gradient.size != self.gradient_size(node.name):
+            gradient = self.timeline.new(self.gradient_size(node.name))
         (parameter,) = node.layer.parameter_shapes(node.input_shapes)
         owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
         if owner in self.weight_gradients:
@@ -287,10 +291,10 @@ class _Step:
         self.timeline.touch(earlier)
         self.timeline.touch(storage)
         others = [gradient for other, gradient in self.gradients.items() if other != name]
-        whole = [storage_like for storage_like in (earlier, storage) if storage_like.size == self.size(name)]
+        whole = [storage_like for storage_like in (earlier, storage) if storage_like.size == self.gradient_size(name)]
         unshared = [storage_like for storage_like in whole if not any(storage_like is other for other in others)]
         is_free = unshared and earlier is not storage
-        self.gradients[name] = unshared[0] if is_free else self.timeline.new(self.size(name))
+        self.gradients[name] = unshared[0] if is_free else self.timeline.new(self.gradient_size(name))
 
     def run(self, phase: Phase) -> Liveness:
         """Play the phases of a step in order."""

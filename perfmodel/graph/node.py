@@ -10,6 +10,7 @@ from typing import Any
 from perfmodel.derived import derived_property
 from perfmodel.errors import ShapeError
 from perfmodel.layers import Layer, Shape, ShapeMismatchError, SharedShape
+from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import shape_text
 from perfmodel.records import WeightFormat, weight_bytes
 
@@ -172,6 +173,13 @@ class Node:
         if self.usage.weight_format is None:
             return 0
         return sum(math.prod(shape) for shape in self.parameter_shapes.values() if len(shape) > 1)
+
+    @derived_property
+    def nonzero_count(self) -> int:
+        """Parameters of its own that pruning left [1]; all of them without pruning."""
+        lost: Any = (1 - self.usage.density) * self.packed_count
+        count: int = self.parameter_count - (lost if is_open_size(lost) else round(float(lost)))
+        return count
 
     def stored_bytes(self, *, element_bytes: int) -> Any:
         """Return the bytes of the parameters that are this layer's own, as they are stored. [B]"""

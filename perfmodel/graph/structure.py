@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -43,14 +44,19 @@ def check_frozen(node: Node) -> None:
         check_known(f"parameter of layer {node.name!r}", name, known)
 
 
+def check_density(density: float) -> None:
+    """Raise an error for a share of weights or channels outside 0 to 1."""
+    if isinstance(density, bool) or not isinstance(density, Real) or not 0 < density <= 1:
+        refuse("density", density, "a number above 0 and at most 1")
+
+
 def check_weight_format(usage: Usage) -> None:
     """Raise an error for an unknown data type or pattern of weights, or a density outside 0 to 1."""
     if usage.weight_dtype is not None:
         check_known("data type of weights:", str(usage.weight_dtype), PACKED_BYTES)
     if usage.sparsity is not None:
         check_known("pattern of pruned weights:", str(usage.sparsity), SPARSITIES)
-    if not 0 < usage.density <= 1:
-        refuse("density", usage.density, "above 0 and at most 1")
+    check_density(usage.density)
     if (usage.density != 1) != (usage.sparsity is not None):
         refuse("density", usage.density, "1 without sparsity, and below 1 with it")
     if usage.sparsity == "2:4" and usage.density != 0.5:  # two of four
@@ -259,6 +265,12 @@ class GraphStructure:
     def parameter_count(self) -> int:
         """Parameters, each once however many layers use it [1]."""
         count: int = expanded(sum(self.parameter_counts.values()))
+        return count
+
+    @property
+    def nonzero_count(self) -> int:
+        """Parameters that pruning left, each once [1]; ``parameter_count`` and all work count those of dense layers."""
+        count: int = expanded(sum(node.nonzero_count for node in self.layers))
         return count
 
     def weight_bytes(self, *, element_bytes: int) -> Any:

@@ -48,6 +48,7 @@ class GraphSummary(Result):
     name: str
     batch_size: int
     rows: Table[LayerSummary]
+    nonzero_count: int
 
     @property
     def parameter_count(self) -> int:
@@ -70,8 +71,10 @@ class GraphSummary(Result):
     @property
     def table(self) -> Table[LayerSummary]:
         """The rows as printed, under a title with the totals."""
+        is_pruned = expanded(self.parameter_count - self.nonzero_count) != 0
+        left = f" ({cell_text(self.nonzero_count)} left by pruning)" if is_pruned else ""
         title = (
-            f"{self.name}: {len(self.rows)} layers, {cell_text(self.parameter_count)} parameters; batch size "
+            f"{self.name}: {len(self.rows)} layers, {cell_text(self.parameter_count)} parameters{left}; batch size "
             f"{self.batch_size}: {_flop_text(self.forward_flop_count)} forward, "
             f"{_flop_text(self.backward_flop_count)} backward"
         )
@@ -112,4 +115,5 @@ def summarise(
         )
         for node in nodes
     ]
-    return GraphSummary(name, batch_size, Table(rows, headings=HEADINGS, row_type=LayerSummary))
+    nonzero_count = sum(node.nonzero_count for node in nodes)
+    return GraphSummary(name, batch_size, Table(rows, headings=HEADINGS, row_type=LayerSummary), nonzero_count)

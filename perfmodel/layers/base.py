@@ -75,9 +75,9 @@ class Layer(Checked, ABC):
     index_inputs: ClassVar[tuple[int, ...]] = ()
     """Positions of inputs that have no gradient: indices, masks, targets [-]."""
     mask_inputs: ClassVar[tuple[int, ...]] = ()
-    """Positions of inputs that hold Booleans, 1 B each [-]."""
+    """Positions of inputs that hold Booleans or quantised numbers, 1 B each [-]."""
     makes_mask: ClassVar[bool] = False
-    """Whether the output holds Booleans, 1 B each [-]."""
+    """Whether the output holds Booleans or quantised numbers, 1 B each [-]."""
     keeps_inputs: ClassVar[bool] = True
     """Whether back-propagation reads the layer's inputs, so that they stay in memory until then [-]."""
     inputs_serve_weights: ClassVar[bool] = False
@@ -97,6 +97,8 @@ class Layer(Checked, ABC):
     gradient_is_joined: ClassVar[bool] = False
     """True if one pass joins the gradients of one input from this layer and others of its kind, instead of adding them
     [-]."""
+    width_option: ClassVar[str | None] = None
+    """Option that says how many channels the output has, where it is free and the layer's own weights make them [-]."""
     turns_axes: ClassVar[bool] = False
     """True if the output is a view with the axes in another order, so that a gradient computed in one piece lies in
     that order and is copied back [-]."""
@@ -148,6 +150,10 @@ class Layer(Checked, ABC):
 
     def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return the layer that replaces it at inference; itself if there is no difference."""
+        return self
+
+    def following(self, before: Shapes, after: Shapes) -> Layer:
+        """Return the layer that takes inputs of other shapes in its place; itself unless options repeat a shape."""
         return self
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:

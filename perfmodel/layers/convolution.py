@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from perfmodel.derived import derived_property
@@ -51,6 +51,7 @@ class FilterBank(OverMaps):
 
     torch_names: ClassVar[tuple[str, ...]] = ("aten.convolution", "aten._convolution")
     inputs_serve_weights: ClassVar[bool] = True
+    width_option: ClassVar[str | None] = "out_channels"
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
     out_channels: int
     kernel_size: Size
@@ -128,6 +129,14 @@ class FilterBank(OverMaps):
             wanted, stated = (" and ".join(map(shape_text, shapes)) for shapes in (expected, input_shapes[1:]))
             mismatch(f"takes filters (and bias) of shape {wanted} behind its maps, or none, but they are {stated}")
         return (*images, self.out_channels, *self.map_size(map_size))
+
+    def following(self, before: Shapes, after: Shapes) -> FilterBank:
+        """Return a depth-wise convolution with as many groups as its input has channels."""
+        channels, new_channels = (self._parts(shapes[0])[1] for shapes in (before, after))
+        if self.groups == 1 or self.groups != channels or new_channels == channels:
+            return self
+        of_a_channel = self.out_channels // channels
+        return replace(self, groups=new_channels, out_channels=of_a_channel * new_channels)
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return the filter bank and, if any, the bias; nothing if they are inputs."""

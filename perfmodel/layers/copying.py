@@ -52,24 +52,30 @@ class Copy(OnePassLayer):
         return {"read": elements, "written": elements}, None
 
 
+QUANTISED_BYTES = 1
+"""Size of an element of a quantised activation [B]."""
+
+
 @layer_kind
 class Quantize(OnePassLayer):
     """Elements rounded to eight bits, as a quantised network's activations are.
 
     Notes
     -----
-    Forward divides, rounds, adds, and cuts off twice: 5 FLOP per element; reads x and writes y, whose elements count
-    with the network's size although they take one byte. Backward does nothing: dy is passed on.
+    Forward divides, rounds, adds, and cuts off twice: 5 FLOP per element; reads x, writes 1 B for each. Backward does
+    nothing: dy is passed on.
     """
 
     kind: ClassVar[str] = "quantize"
     onnx_operators: ClassVar[Operators] = {"QuantizeLinear": lambda call: of_first(call, Quantize())}
+    makes_mask: ClassVar[bool] = True
     keeps_inputs: ClassVar[bool] = False
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
-        """Return a pass that reads x and writes y."""
+        """Return a pass that reads x and writes bytes."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return {"read": elements, "written": elements, "flop": 5 * elements}, None
+        counts = {"read": elements, "written": 0, "tensor": elements, "flop": 5 * elements}
+        return counts | {"written_index_bytes": QUANTISED_BYTES * elements}, None
 
 
 @layer_kind
@@ -78,18 +84,20 @@ class Dequantize(OnePassLayer):
 
     Notes
     -----
-    Forward subtracts and multiplies: 2 FLOP per element; reads x, whose elements count with the network's size although
-    they take one byte, and writes y. Backward does nothing: dy is passed on.
+    Forward subtracts and multiplies: 2 FLOP per element; reads 1 B for each, writes y. Backward does nothing: dy is
+    passed on.
     """
 
     kind: ClassVar[str] = "dequantize"
     onnx_operators: ClassVar[Operators] = {"DequantizeLinear": lambda call: of_first(call, Dequantize())}
+    mask_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_inputs: ClassVar[bool] = False
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
-        """Return a pass that reads x and writes y."""
+        """Return a pass that reads bytes and writes y."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return {"read": elements, "written": elements, "flop": 2 * elements}, None
+        counts = {"read": 0, "written": elements, "flop": 2 * elements}
+        return counts | {"read_index_bytes": QUANTISED_BYTES * elements}, None
 
 
 def _joined(tensors: tuple[Operand, ...], place: int | None, *, new_axis: bool) -> Translation | None:

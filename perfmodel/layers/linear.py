@@ -106,6 +106,7 @@ class Dense(Layer):
     }
     onnx_operators: ClassVar[Operators] = {"Gemm": _from_gemm_dense, "MatMul": _from_product}
     inputs_serve_weights: ClassVar[bool] = True
+    width_option: ClassVar[str | None] = "units"
     units: int
     bias: bool = True
     adds_bias_apart: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from perfmodel.layers.base import Checks, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
@@ -64,6 +64,10 @@ class Reshape(View):
         ONNX_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
     )
     shape: Shape
+
+    def following(self, before: Shapes, after: Shapes) -> Reshape:
+        """Return a view as one axis that has all elements; others keep the shape that was asked for."""
+        return Reshape(shape=(math.prod(after[0]),)) if len(self.shape) == 1 else self
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
@@ -228,6 +232,14 @@ class Slice(View):
     shape: Shape
     is_joined: bool = False
     overlaps: bool = False
+
+    def following(self, before: Shapes, after: Shapes) -> Slice:
+        """Return the part that takes the new extent of every axis of which it takes all."""
+        old, new = before[0], after[0]
+        if len(old) != len(self.shape) or len(new) != len(old):
+            return self
+        extents = zip(self.shape, old, new, strict=True)
+        return replace(self, shape=tuple(extent if part == whole else part for part, whole, extent in extents))
 
     @property
     def gradient_is_joined(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option

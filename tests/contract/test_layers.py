@@ -61,8 +61,11 @@ def test_counts_are_whole_and_positive(layer, shapes):
 def test_a_forward_pass_touches_input_and_output(layer, shapes):
     work = layer.work(shapes, batch_size=3, phase="forward")
     if not layer.is_view and not layer.is_loss and not layer.index_inputs:
-        assert work.read_bytes >= 4 * sum(element_count(shape, batch_size=3) for shape in shapes)
-        assert work.written_bytes >= 4 * element_count(layer.output_shape(shapes), batch_size=3)
+        read = [element_count(shape, batch_size=3) for shape in shapes]
+        sizes = [1 if place in layer.mask_inputs else 4 for place in range(len(shapes))]
+        assert work.read_bytes >= sum(size * elements for size, elements in zip(sizes, read, strict=True))
+        element_bytes = 1 if layer.makes_mask else 4
+        assert work.written_bytes >= element_bytes * element_count(layer.output_shape(shapes), batch_size=3)
 
 
 @every_layer

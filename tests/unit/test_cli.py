@@ -276,6 +276,26 @@ class TestPredict:
         assert "what shi2016 really executed" in text
         assert "measured              181.0 ms" in text
 
+    @pytest.mark.parametrize(
+        ("typed", "density", "pattern"),
+        [("0.25", 0.25, "unstructured"), ("0.5:2:4", 0.5, "2:4"), ("0.3:structured", 0.3, "structured")],
+    )
+    def test_prunes_what_every_verb_loads(self, typed: str, density: float, pattern: str) -> None:
+        asked = ["--device", "a100_80_sxm", "--phase", "forward", "--batch-size", "8", "--prune", typed]
+        network = perfmodel.zoo.alexnet().pruned(density, pattern=pattern)
+        step_s = perfmodel.predict(network, device="a100_80_sxm", phase="forward", batch_size=8).step_s
+        assert json.loads(printed("predict", "alexnet", *asked, "--json"))["step_s"] == step_s
+        swept = json.loads(printed("sweep", "alexnet", *asked, "--json"))
+        assert swept["rows"][0]["step_s"] == pytest.approx(step_s)
+
+    def test_compares_no_pruned_network_with_measured_whole_ones(self) -> None:
+        assert "really executed" not in printed(*RESNET_ON_1080, "--prune", "0.5:structured")
+
+    def test_refuses_what_is_no_density(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for typed, says in (("half", "--prune"), ("0.5:4:8", "4:8"), ("2", "density")):
+            words = ("predict", "alexnet", "--device", "gtx_1080", "--batch-size", "8", "--prune", typed)
+            assert says in refused(capsys, *words)
+
     def test_json_holds_the_same_numbers_as_the_library(self) -> None:
         content = json.loads(printed(*RESNET_ON_1080, "--json", "--top", "3"))
         p = perfmodel.predict(perfmodel.zoo.resnet50(), batch_size=16, device="gtx_1080", framework="torch_423cfba")

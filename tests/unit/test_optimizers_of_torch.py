@@ -183,8 +183,23 @@ def test_a_second_evaluation_repeats_forward_and_backward_only():
     optimizer = load_optimizer("lbfgs", evaluations=2)
     update = graph.work(batch_size=16, phase="update", optimizer=optimizer).flop_count
     assert graph.work(batch_size=16, phase="step", optimizer=optimizer).flop_count == 2 * per_pass + update
-    with pytest.raises(pm.errors.ArgumentError, match="evaluations"):
-        pm.predict(graph, batch_size=16, system="survey_fig6", workers=2, sync="ring_all_reduce", optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"workers": 2, "sync": "ring_all_reduce"},
+        {"workers": 2, "parallelism": "pipeline", "stages": 2, "micro_batches": 4},
+        {"workers": 2, "parallelism": "tensor", "tensor_size": 2},
+        {"workers": 1, "sync": "parameter_server"},
+        {"workers": 1, "sync": "downpour"},
+    ],
+)
+def test_evaluations_that_would_exchange_each_time_are_refused(how):
+    asked = {"batch_size": 16, "system": "survey_fig6"} | how
+    with pytest.raises(pm.errors.ArgumentError, match="evaluations must be 1"):
+        pm.predict(pm.zoo.alexnet(), **asked, optimizer=load_optimizer("lbfgs", evaluations=2))
+    assert pm.predict(pm.zoo.alexnet(), **asked, optimizer="lbfgs").step_s > 0
 
 
 def test_a_penalty_of_weights_takes_two_passes_for_each_term():

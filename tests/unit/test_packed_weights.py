@@ -53,6 +53,16 @@ def test_pruned_weights_are_stored_as_values_and_indices(pattern, density, per_w
     assert pm.LayerGraph.load(tmp_path / "pruned.json").fingerprint == graph.fingerprint != one_layer().fingerprint
 
 
+@pytest.mark.parametrize(("pattern", "density"), [("2:4", 0.5), ("unstructured", 0.1)])
+def test_counts_stay_dense_beside_the_weights_that_are_left(pattern, density):
+    dense, graph = one_layer(), one_layer().pruned(density, pattern=pattern)
+    assert graph.nonzero_count == round(density * COUNT) + 16384  # biases stay
+    assert dense.nonzero_count == graph.parameter_count == dense.parameter_count
+    assert graph.work(batch_size=3).flop_count == dense.work(batch_size=3).flop_count
+    assert f"{graph.nonzero_count:,} left by pruning" in str(graph.summary())
+    assert "pruning" not in str(dense.summary())
+
+
 def test_sparse_tensor_cores_take_half_the_time_from_ampere_on():
     sparse, many = one_layer().pruned(0.5, pattern="2:4"), {"batch_size": 8192}
     faster = predicted(**many).compute_s / predicted(sparse, **many).compute_s  # the step waits for its input
@@ -62,6 +72,13 @@ def test_sparse_tensor_cores_take_half_the_time_from_ampere_on():
         of_sparse, of_dense = predicted(sparse, **dense), predicted(**dense)
         assert of_sparse.compute_s == of_dense.compute_s
         assert of_sparse.memory_bound_s > of_dense.memory_bound_s  # unpacked first
+
+
+def test_sweeps_of_packed_weights_refuse_the_rows_that_train():
+    sparse, asked = one_layer().pruned(0.5, pattern="2:4"), {"device": "a100_80_sxm", "dtype": "bf16", "batch_size": 8}
+    swept = pm.sweep(sparse, phase=["forward", "step"], **asked)
+    assert [row.fits for row in swept.rows] == [True, False]
+    assert swept.rows[0].step_s == pytest.approx(pm.predict(sparse, phase="forward", **asked).step_s)
 
 
 def test_packed_weights_do_not_train_unless_frozen():
@@ -122,12 +139,48 @@ def test_a_quantised_onnx_file_keeps_its_integer_weights(tmp_path):
     dense.add("fc", layers.Dense(units=64, bias=False), inputs="input")
     dense.add("relu", layers.ReLU(), inputs="fc")
     extra = graph.work(batch_size=8).moved_bytes - dense.work(batch_size=8).moved_bytes
-    assert extra == 2 * (4 + 4) * 8 * 32 - (4 - 1) * 2048  # two passes over activations, weights of one byte
+    assert extra == 2 * (4 + 1) * 8 * 32 - (4 - 1) * 2048  # two passes over activations, weights of one byte
     p = pm.predict(graph, batch_size=8, device="gtx_1080", phase="forward")
     q = pm.predict(dense, batch_size=8, device="gtx_1080", phase="forward")
     assert q.memory.weights_bytes == 4 * p.memory.weights_bytes
     with pytest.raises(ArgumentError, match="freeze"):
         pm.predict(graph, batch_size=8, device="gtx_1080")
+
+
+def quantised_activations(size):
+    graph = pm.LayerGraph("activations", input_shape=(size,))
+    for place, layer in enumerate((layers.ReLU(), layers.Quantize(), layers.Dequantize(), layers.ReLU())):
+        graph.add(f"layer{place}", layer, inputs=f"layer{place - 1}" if place else graph.input)
+    return graph
+
+
+def test_quantised_activations_take_a_byte_in_time_and_memory():
+    size, batch = 2**20, 64
+    graph = quantised_activations(size)
+    rows = predicted(graph, batch_size=batch).layers
+    elements = size * batch
+    assert [row.bytes for row in rows] == [4 * elements, 3 * elements, 3 * elements, 4 * elements]  # bf16
+    times = [row.seconds for row in rows]
+    assert times[1] < 0.8 * times[0]
+    assert times[2] < 0.8 * times[3]
+    (fused,) = predicted(graph, batch_size=batch, framework="pytorch_2_compiled", dtype="fp32").layers
+    assert fused.bytes == 8 * elements  # what lies between stays on chip
+    _, of_a_sample = graph.liveness(phase="forward").activations
+    assert of_a_sample.tolist() == [0, 4 * size, 5 * size, 5 * size, 8 * size]
+
+
+def test_the_gradient_of_a_quantised_activation_has_the_type_of_the_network():
+    graph = pm.LayerGraph("trained", input_shape=(100,))
+    graph.add("fc", layers.Dense(units=100), inputs="input")
+    graph.add("quantised", layers.Quantize(), inputs="fc")
+    sides = [graph.add(name, layers.Dequantize(), inputs="quantised") for name in ("left", "right")]
+    graph.add("sum", layers.Add(), inputs=sides)
+    graph.add("scores", layers.Dense(units=10), inputs="sum")
+    graph.add("loss", layers.CrossEntropy(), inputs="scores")
+    liveness = graph.liveness(phase="forward_backward")
+    summing = [place for place, (layer, _) in enumerate(liveness.moments) if layer == "quantised"][1]
+    # the sum of two gradients beside the one that both sides passed on, and the loss
+    assert liveness.activations[1][summing] == 4 * 100 + 4 * 100 + 4
 
 
 def test_the_audit_tells_of_integer_weights(tmp_path):

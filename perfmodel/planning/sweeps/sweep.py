@@ -101,7 +101,7 @@ def sweep(
     space = space_of(graph, axes, configurations=configurations, limit=limit)
     check_names(usd_per_hour, [space.value("device", code) for code in _places(space, "device")])
     if not isinstance(graph, Run):
-        subject_of_graph(graph, optimizer="sgd", phase="step")
+        subject_of_graph(graph, optimizer="sgd", phase="forward")
         _check_batch_sizes(space)
     size = None if dataset_size is None else whole_number("dataset_size", dataset_size)
     evaluation = Evaluation(space, asked, prices, size)

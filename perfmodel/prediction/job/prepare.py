@@ -173,13 +173,17 @@ class Lowering:
             allowed = f"None with {self.profile.name}, which keeps every activation for the whole step"
             raise ArgumentError("recompute", self.recompute, allowed)
 
-    def _refuse_repeated_exchanges(self) -> None:
-        """Raise if devices would exchange gradients more than once in a step."""
-        evaluations, layout = self.subject.optimizer.evaluation_count, self.layout
-        if evaluations > 1 and layout.workers > 1:
-            allowed = (
-                "1 with several devices, which would exchange after every evaluation; predict an evaluation a step"
-            )
+    def _refuse_repeated_exchanges(self, job: Job | None) -> None:
+        """Raise if devices, or a worker and its server, would exchange more than once in a step."""
+        evaluations = self.subject.optimizer.evaluation_count
+        if evaluations == 1:
+            return
+        from perfmodel.prediction.job.agreement_options import WITH_SERVER
+
+        has_server = job is not None and job.is_of_several and job.sync in WITH_SERVER
+        if self.layout.workers > 1 or has_server:
+            others = "a server" if has_server else "several devices"
+            allowed = f"1 with {others}, as every evaluation exchanges gradients; predict an evaluation a step"
             raise ArgumentError("evaluations", evaluations, allowed)
 
     def prepared(
@@ -194,7 +198,7 @@ class Lowering:
     ) -> Prepared:
         """Prepare the job with the network cut at ``cuts``; without any, cut so that stage times balance."""
         self._refuse_useless_recomputing()
-        self._refuse_repeated_exchanges()
+        self._refuse_repeated_exchanges(job)
         subject, layout, target = self.subject, self.layout, self.target
         system_part = target.system_part
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
@@ -248,6 +252,7 @@ class Lowering:
         from perfmodel.parallelism.combine import KINDS, shared_as
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
+        self._refuse_repeated_exchanges(job)
         known = prepared.exchanges
         first_alike = KINDS.index(KINDS[self.layout.shard_stage])  # stages with the same exchanges share them
         how = {"data_size": min(self.layout.data_size, 2), "shard_stage": first_alike, **self._element_sizes}
