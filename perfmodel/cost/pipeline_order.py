@@ -286,7 +286,7 @@ def pipeline_ends(
     work_s = (*forward_s, *backward_s)
     send_s = (*forward_send_s, *backward_send_s)
     if any(np.ndim(time_s) for time_s in (*work_s, *send_s)) and not is_symbolic(*work_s, *send_s):
-        return _ends_of_many(orders, work_s, send_s)
+        return _ends_together([(orders, work_s, send_s)])[0]
     later = _later([*work_s, *send_s])
     ended = named if later is maximum else _as_it_is  # numbers need no name: skip the check in this hot loop
     device_s: list[Quantity] = [0.0] * len(orders)
@@ -304,14 +304,62 @@ def pipeline_ends(
     return PipelineEnds(tuple(device_s), tuple(chunk_s))
 
 
-def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> PipelineEnds:
-    """Return the ends of many configurations: turns that do not wait for each other are added up together."""
-    shape = np.broadcast_shapes(*[np.shape(time_s) for time_s in (*work_s, *send_s)])
-    chunk_count = len(work_s) // 2
-    work, send = (np.stack([np.broadcast_to(time_s, shape) for time_s in (*some, 0.0)]) for some in (work_s, send_s))
-    device_s, chunk_s = np.zeros((len(orders), *shape)), np.zeros((chunk_count, *shape))
-    levels, slot_count = _levels(_ById(orders), chunk_count)
-    link_s, arrived = np.zeros((len(send_s), *shape)), np.zeros((slot_count, *shape))
+_Pipeline = tuple[Orders, Sequence[Quantity], Sequence[Quantity]]
+"""Orders of turns, and the times of the works and of the links. [s]"""
+MOST_TOGETHER: Final = 1 << 14
+"""Configurations, in all orders, that are played at once: more would not stay in a cache of the processor. [1]"""
+
+
+def pipelines_ends(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
+    """Return the ends of pipelines of as many devices and chunks, as :func:`pipeline_ends` does, for arrays of times.
+
+    Parameters
+    ----------
+    pipelines : sequence of tuple
+        Orders of turns; times of each chunk, first forward, then backward [s]; and from each chunk to the next, and
+        back [s]. Only the last axis of the arrays may differ between pipelines.
+
+    Returns
+    -------
+    list of PipelineEnds
+        Counted from the first forward phase of each. [s]
+    """
+    widths = [_shape_of(works_s, sends_s)[-1] for _, works_s, sends_s in pipelines]
+    together: list[list[_Pipeline]] = [[]]
+    widest = 0
+    for pipeline, width in zip(pipelines, widths, strict=True):
+        widest = max(widest, width)
+        if together[-1] and (len(together[-1]) + 1) * widest > MOST_TOGETHER:
+            together.append([])
+            widest = width
+        together[-1].append(pipeline)
+    return [ends for some in together if some for ends in _ends_together(some)]
+
+
+MOST_LEVELS: Final = 32
+"""Sets of orders whose turns are kept level by level. [1]"""
+
+
+def _shape_of(work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> tuple[int, ...]:
+    return np.broadcast_shapes(*{np.shape(time_s) for time_s in (*work_s, *send_s)})
+
+
+def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
+    """Return the ends of pipelines: turns that do not wait for each other, of any of them, are added up together."""
+    shapes = [_shape_of(works_s, sends_s) for _, works_s, sends_s in pipelines]
+    count, shape = len(pipelines), (*shapes[0][:-1], max(shape[-1] for shape in shapes))
+    device_count, work_count, link_count = (len(part) for part in pipelines[0])
+    chunk_count = work_count // 2
+    works, sends = np.zeros((count, work_count, *shape)), np.zeros((count, link_count + 1, *shape))
+    for index, (_, works_s, sends_s) in enumerate(pipelines):
+        width = shapes[index][-1]
+        for rows, times_s in ((works[index], works_s), (sends[index], sends_s)):
+            for row, time_s in zip(rows, times_s, strict=False):
+                row[..., :width] = time_s
+    device_s, chunk_s = np.zeros((count * device_count, *shape)), np.zeros((count * chunk_count, *shape))
+    work, send = works.reshape(-1, *shape), sends.reshape(-1, *shape)
+    levels, slot_count = _levels(tuple([_ById(orders) for orders, _, _ in pipelines]), chunk_count)
+    link_s, arrived = np.zeros_like(send), np.zeros((slot_count, *shape))
     for level in levels:
         end = device_s.take(level.device, axis=0)
         np.maximum(end, arrived.take(level.source, axis=0), out=end)
@@ -325,7 +373,11 @@ def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Q
             sent += send.take(level.link, axis=0)
             link_s[level.link] = end[level.sent] = sent
         arrived[level.slot] = end
-    return PipelineEnds(tuple(device_s), tuple(chunk_s))
+    of_devices, of_chunks = (ends.reshape(count, -1, *shape) for ends in (device_s, chunk_s))
+    return [
+        PipelineEnds(*(tuple(ends[index, ..., : shapes[index][-1]]) for ends in (of_devices, of_chunks)))
+        for index in range(count)
+    ]
 
 
 def _later(times_s: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
@@ -395,8 +447,22 @@ NO_READER: Final = 1
 """Position of results that nothing waits for. [1]"""
 
 
+class _Turns(NamedTuple):
+    """Turns of all devices, level by level, as columns of the positions of the values they read and write."""
+
+    level: NDArray[np.intp]
+    device: NDArray[np.intp]
+    work: NDArray[np.intp]
+    link: NDArray[np.intp]
+    source: NDArray[np.intp]
+    slot: NDArray[np.intp]
+    is_last: NDArray[np.bool_]
+    device_count: int
+    slot_count: int
+
+
 @lru_cache(maxsize=MOST_ORDERS)
-def _levels(key: _ById, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
+def _turns_of(key: _ById, chunk_count: int) -> _Turns:
     """Return turns level by level, and the positions of results not yet read, each reused after its result is read."""
     events = _events.__wrapped__(key, chunk_count)
     level_of: list[int] = []
@@ -416,22 +482,46 @@ def _levels(key: _ById, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
     values = np.array([*slots, NO_SOURCE])
     is_last = np.zeros(len(events), dtype=bool)
     is_last[list({work % chunk_count: place for place, (_, work, _, _) in enumerate(events)}.values())] = True
-    sent, last = np.flatnonzero(link_of != NO_TURN), np.flatnonzero(is_last[order])
-    within = np.arange(len(events)) - np.repeat(edges[:-1], np.diff(edges))
-    by_turn = (device_of, work_of, values[source_of], values[order])
-    by_sent, by_last = (within[sent], link_of[sent]), (within[last], work_of[last] % chunk_count)
-    cuts = [edges, np.searchsorted(sent, edges).tolist(), np.searchsorted(last, edges).tolist()]
-    slices = [[slice(*span) for span in pairwise(places)] for places in cuts]
-    return tuple(
-        _Level(
-            *(
-                column[span]
-                for columns, span in zip((by_turn, by_sent, by_last), spans, strict=True)
-                for column in columns
-            )
-        )
-        for spans in zip(*slices, strict=True)
-    ), slot_count
+    return _Turns(
+        level=levels[order],
+        device=device_of,
+        work=work_of,
+        link=link_of,
+        source=values[source_of],
+        slot=values[order],
+        is_last=is_last[order],
+        device_count=len(key.orders),
+        slot_count=slot_count,
+    )
+
+
+@lru_cache(maxsize=MOST_LEVELS)
+def _levels(keys: tuple[_ById, ...], chunk_count: int) -> tuple[list[_Level], int]:
+    """Return the turns of pipelines level by level, each pipeline's values behind those of the one before."""
+    pipelines = [_turns_of(key, chunk_count) for key in keys]
+    counts = [len(turns.level) for turns in pipelines]
+    of_pipeline = np.repeat(np.arange(len(counts)), counts)
+    slot_ends = np.cumsum([turns.slot_count for turns in pipelines])
+    level, device, work, link, source, slot, is_last = (
+        np.concatenate(columns) for columns in list(zip(*pipelines, strict=True))[:7]
+    )
+    has_link, first_slot = link != NO_TURN, np.array([0, *slot_ends[:-1]])[of_pipeline]
+    device, chunk = device + of_pipeline * pipelines[0].device_count, work % chunk_count + of_pipeline * chunk_count
+    work, link = work + of_pipeline * 2 * chunk_count, link + of_pipeline * (2 * chunk_count - 1)
+    source, slot = source + first_slot, slot + first_slot
+    order = np.argsort(level, kind="stable")
+    edges = np.searchsorted(level[order], range(level.max() + 2))
+    within = np.arange(len(order)) - np.repeat(edges[:-1], np.diff(edges))
+    sent, last = np.flatnonzero(has_link[order]), np.flatnonzero(is_last[order])
+    columns = [
+        (edges, [column[order] for column in (device, work, source, slot)]),
+        (np.searchsorted(sent, edges), [within[sent], link[order][sent]]),
+        (np.searchsorted(last, edges), [within[last], chunk[order][last]]),
+    ]
+    cut = [
+        [column[start:end] for start, end in pairwise(places.tolist())] for places, some in columns for column in some
+    ]
+    return [_Level(*values) for values in zip(*cut, strict=True)], int(slot_ends[-1])
 
 
 def _give_slots(slots: list[int], sources: Sequence[int], order: Sequence[int], edges: Sequence[int]) -> int:

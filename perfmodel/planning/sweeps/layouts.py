@@ -24,7 +24,7 @@ from perfmodel.planning.sweeps.space import DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
-from perfmodel.prediction.job.compose import Composed, fed_with, stepped, turned
+from perfmodel.prediction.job.compose import Composed, all_turned, fed_with, stepped
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
 
@@ -335,11 +335,13 @@ class _Stack:
 
     def turned(self, rows: Sequence[tuple[Layout, Ints]]) -> list[_TurnedRows]:
         """Return the ends of turns and the exchanges of rows, each with the layout of their order of turns."""
-        unexchanged = []
-        for layout, at in rows:
-            used, row = np.unique(at, return_inverse=True)  # many rows share a few micro-batch sizes
-            turns = turned(taken(self.worker, self.alone[used]).adding_up(layout.micro_batches), self.orders(layout))
-            unexchanged.append((used, row, turns))
+        shared = [np.unique(at, return_inverse=True) for _, at in rows]  # many rows share a few micro-batch sizes
+        workers = [
+            taken(self.worker, self.alone[used]).adding_up(layout.micro_batches)
+            for (layout, _), (used, _) in zip(rows, shared, strict=True)
+        ]
+        turns_of_rows = all_turned(workers, [self.orders(layout) for layout, _ in rows])
+        unexchanged = [(used, row, turns) for (used, row), turns in zip(shared, turns_of_rows, strict=True)]
         if self.exchanged is not None:
             return [_TurnedRows(used, row, turns, taken(self.exchanged, used)) for used, row, turns in unexchanged]
         counts = [len(used) for used, _, _ in unexchanged]

@@ -124,7 +124,7 @@ def _operations_of(
     graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
 ) -> Operations:
     """Operations of a single phase, the same for all frameworks and devices."""
-    options: dict[str, Any] = {"optimizer": optimizer}
+    options: dict[str, Any] = {"optimizer": optimizer if part is Phase.UPDATE else NoUpdate()}
     if part is Phase.BACKWARD:
         options |= {"input_gradient": input_gradient, "recompute": recompute}
 
