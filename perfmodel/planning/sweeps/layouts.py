@@ -20,7 +20,7 @@ from perfmodel.parallelism.registry import SHARING
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit, worker_of_cuts
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
-from perfmodel.planning.sweeps.space import DEVICES, OF_WORKER
+from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 BATCH: Final = ("batch_size", "global_batch_size")
-TURNS: Final = ("schedule", "micro_batches", "accumulation_steps")
+PASSES: Final = "accumulation_steps"
+"""Axis that counts passes of all micro-batches, which take the same turns."""
+TURNS: Final = ("schedule", "micro_batches", PASSES)
 """Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
 """Axes that the rules of a schedule and of a parallelism constrain."""
@@ -73,7 +75,7 @@ class Layouts:
         """Evaluate rows."""
         request = _Request(self.space, rows, refuse)
         jobs = request.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
-        layouts = request.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)
+        layouts = request.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout, alike=PASSES)
         kinds = []
         for job, places in jobs:
             if job is None:
@@ -81,7 +83,7 @@ class Layouts:
                 continue
             with request.refusing(places):
                 kinds.append((self._known.once(("kind", id(job)), partial(self._kind, job)), places))
-        micro, passes = request.numbers("micro_batches"), request.numbers("accumulation_steps")
+        micro, passes = request.numbers("micro_batches"), request.numbers(PASSES)
         batch = self._batch_sizes(request, kinds)
         self._refuse_uneven(request, batch, micro, passes)
         turns = np.zeros(len(rows), dtype=np.int64)
@@ -265,9 +267,13 @@ class _Request:
         try:
             yield
         except PerfmodelError as error:
-            left = self.left(places)
-            if len(left):
-                self.refuse(left, str(error))
+            self.refused(places, error)
+
+    def refused(self, places: Ints, error: PerfmodelError) -> None:
+        """Reject those of some rows that are still open."""
+        left = self.left(places)
+        if len(left):
+            self.refuse(left, str(error))
 
     def numbers(self, name: str) -> Ints:
         """Return an axis's value for each row."""
@@ -276,18 +282,39 @@ class _Request:
         values = [self.space.value(name, code) for code in range(len(self.space.by_name[name]))]
         return np.array(values, dtype=np.int64)[self.codes[name]]
 
-    def grouped(self, names: Sequence[str], make: Callable[[dict[str, int]], Any]) -> list[tuple[Any, Ints]]:
-        """Call ``make`` for each combination of some axes' values; return values and rows; reject failures."""
+    def grouped(
+        self, names: Sequence[str], make: Callable[[dict[str, int]], Any], *, alike: str | None = None
+    ) -> list[tuple[Any, Ints]]:
+        """Call ``make`` for each combination of some axes' values; return values and rows; reject failures.
+
+        All values but the default of the axis ``alike`` make the same, or fail alike unless the error is about that
+        axis.
+        """
         made = []
         fixed = dict.fromkeys(names, 0)
-        varied = [name for name in names if name in self.codes]
+        columns = {name: self.codes[name] for name in names if name in self.codes}
         everything = [np.zeros(len(self.rows), dtype=np.int64)]
-        for key, places in groups([self.codes[name] for name in varied] or everything):
+        if alike in columns:
+            columns[alike] = self._first_alike(alike)[columns[alike]]
+        for key, places in groups(list(columns.values()) or everything):
             if not self.is_open[places].any():
                 continue
-            with self.refusing(places):
-                made.append((make(fixed | dict(zip(varied, key, strict=bool(varied)))), places))
+            codes = fixed | dict(zip(columns, key, strict=bool(columns)))
+            try:
+                made.append((make(codes), places))
+            except PerfmodelError as error:
+                if alike not in columns or getattr(error, "argument", alike) != alike:
+                    self.refused(places, error)
+                    continue
+                for (code,), some in groups([self.codes[alike][places]]):
+                    with self.refusing(places[some]):
+                        made.append((make(codes | {alike: code}), places[some]))
         return made
+
+    def _first_alike(self, name: str) -> Ints:
+        """Return for each value of an axis the first that is, like it, the default or another."""
+        values = [self.space.value(name, code) == DEFAULTS[name] for code in range(len(self.space.by_name[name]))]
+        return np.array([values.index(value) for value in values])
 
 
 class _TurnedRows(NamedTuple):
