@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
@@ -168,6 +168,8 @@ class Request:
     layer_s: LayerSeconds | None = None
     send_s: Callable[[int], float] | None = None
     cuts: tuple[int, ...] = ()
+    known: dict[Hashable, Any] | None = None
+    """Results shared by requests with the same times of layers and transfers, while their graphs live. [-]"""
 
 
 SIZES: Final = (
