@@ -23,7 +23,7 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -413,9 +413,20 @@ class DeviceMemory:
     chunks: tuple[ChunkMemory, ...]
     units: Callable[[], UnitBytes]
     trains: bool
+    known: dict[Hashable, SharedMemory] = field(default_factory=dict)
+    """Memory of devices with chunks of the same structure. [-]"""
 
     def shared(self, layout: Layout, *, has_buckets: bool = False) -> SharedMemory:
         """Memory on a device as workers share parameters, gradients and optimizer state, and exchange them. [B]"""
+        if layout.shard_stage == ALL_SHARED:  # which layers are gathered together depends on their names
+            return self._shared(layout, has_buckets=has_buckets)
+        key = (layout.shard_stage, layout.sharing_size, layout.no_sync, has_buckets)
+        if key not in self.known:
+            self.known[key] = self._shared(layout, has_buckets=has_buckets)
+        known = self.known[key]
+        return known if known.chunks == self.places else replace(known, chunks=self.places)
+
+    def _shared(self, layout: Layout, *, has_buckets: bool) -> SharedMemory:
         whole, cut = (
             [chunk.rules(layout, in_parts=in_parts, has_buckets=has_buckets) for chunk in self.chunks]
             for in_parts in (False, True)
@@ -479,7 +490,7 @@ def device_memory(
     place: int,
     *,
     in_parts: bool,
-    known: dict[Any, ChunkMemory] | None = None,
+    known: dict[Any, Any] | None = None,
 ) -> DeviceMemory:
     """Memory of a device, before it is said what workers share. [B]"""
     chunks = {index: stage for index, stage in enumerate(stages) if stage.stage.placed.device == place}
@@ -503,6 +514,7 @@ def device_memory(
         chunks=tuple(known[key] for key in keys),
         units=partial(unit_bytes, prepared, [timed.stage for timed in chunks.values()]),
         trains=prepared.trains,
+        known=known.setdefault(("shared", *keys), {}),
     )
 
 
