@@ -18,7 +18,7 @@ from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout
 from perfmodel.parallelism.registry import SHARING
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
-from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit, worker_of_cuts
+from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit, memory_of_units, worker_of_cuts
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
@@ -341,7 +341,7 @@ class _Stack:
         self.worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
         self.without_turns = replace(self.worker, **turns)
-        self.devices = stacked([unit.memory for unit in units], self.counts)
+        self.devices = memory_of_units(units)
         self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
         layouts = [unit.prepared.layout for unit in units]
         self.shares = np.array([1 / layout.sharing_size if layout.shard_stage else 1.0 for layout in layouts])

@@ -464,15 +464,15 @@ class DeviceMemory:
 
     def _divided(self, footprint: MemoryFootprint, layout: Layout) -> MemoryFootprint:
         """Divide parameters and optimizer state among workers; gradients are counted at each moment."""
-        units, gathers = self.units(), layout.shard_stage == ALL_SHARED
+        units = self.units() if layout.shard_stage == ALL_SHARED else None
         weights, _, optimizer = model_state_bytes(
-            weights_bytes=footprint.weights_bytes - (units.copied_bytes if gathers else 0.0),
+            weights_bytes=footprint.weights_bytes - (0.0 if units is None else units.copied_bytes),
             gradients_bytes=0.0,
             optimizer_bytes=footprint.optimizer_bytes,
             shard_stage=layout.shard_stage,
             worker_count=layout.sharing_size,
         )
-        gathered = units.gathered(ahead=layout.prefetch_limit) if gathers else 0.0
+        gathered = 0.0 if units is None else units.gathered(ahead=layout.prefetch_limit)
         return replace(footprint, weights_bytes=weights + gathered, optimizer_bytes=optimizer)
 
 
