@@ -100,7 +100,8 @@ class Layouts:
                 for unit, unit_places, at in self._units(request, kind, places, sizes[places], among):
                     depths[unit.alike].append((unit, unit_places, at))
         for listed in depths.values():
-            stack = _Stack([unit for unit, _, _ in listed])
+            units = [unit for unit, _, _ in listed]
+            stack = _Stack(units, self._numbers(units))
             row_places = np.concatenate([places for _, places, _ in listed])
             of_unit = np.repeat(np.arange(len(listed)), [len(places) for _, places, _ in listed])
             at = stack.starts[of_unit] + np.concatenate([at for _, _, at in listed])
@@ -204,24 +205,29 @@ class Layouts:
         copies_s = tuple(parts * copy_s for copy_s in taken(stack.copies_s, stack.alone[at]))
         composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
         memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
-        names = [str(unit.prepared.target.processor_spec.stem) for unit in units]
-        jobs = [unit.prepared for unit in units]
         outcome = Outcome(
             parts=composed.parts,
             batch_size=batch,
-            counted_workers=np.array([job.counted_workers for job in jobs])[of_unit],
-            device_count=np.array([job.layout.workers for job in jobs])[of_unit],
             memory_bytes=memory_bytes,
             capacity_bytes=capacity_bytes,
-            usd_per_hour=np.array([self.prices.of(name) for name in names])[of_unit],
-            dataset_size=np.array(
-                [
-                    epoch_size(self.dataset_size, None if job.data_path is None else job.data_path.dataset)
-                    for job in jobs
-                ]
-            )[of_unit],
+            **{name: values[of_unit] for name, values in stack.numbers.items()},
         )
-        return Answer(places=places, outcome=outcome, devices=names, device_of_row=of_unit)
+        return Answer(
+            places=places, outcome=outcome, devices=stack.names, device_of_row=stack.device_of_unit[of_unit]
+        )
+
+    def _numbers(self, units: Sequence[Unit]) -> dict[str, Any]:
+        """Return further numbers of an outcome that all rows of a unit share."""
+        jobs = [unit.prepared for unit in units]
+        paths = [job.data_path for job in jobs]
+        return {
+            "counted_workers": np.array([job.counted_workers for job in jobs]),
+            "device_count": np.array([job.layout.workers for job in jobs]),
+            "usd_per_hour": np.array([self.prices.of(unit.device_name) for unit in units]),
+            "dataset_size": np.array(
+                [epoch_size(self.dataset_size, None if path is None else path.dataset) for path in paths]
+            ),
+        }
 
 
 def _in_order(layout: Layout) -> Layout:
@@ -329,8 +335,10 @@ class _TurnedRows(NamedTuple):
 class _Stack:
     """Units that are composed together, their configurations concatenated."""
 
-    def __init__(self, units: Sequence[Unit]) -> None:
-        self.units = units
+    def __init__(self, units: Sequence[Unit], numbers: Mapping[str, Any]) -> None:
+        self.units, self.numbers = units, numbers
+        self.names = tuple(dict.fromkeys(unit.device_name for unit in units))
+        self.device_of_unit = np.array([self.names.index(unit.device_name) for unit in units])
         self.counts = [len(unit.alone.sizes) for unit in units]
         self.starts = np.cumsum([0, *self.counts[:-1]])
         # sharing among workers does not change the rest

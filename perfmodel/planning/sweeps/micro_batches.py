@@ -116,6 +116,11 @@ class Unit:
     alone: Alone
 
     @property
+    def device_name(self) -> str:
+        """Name of the device that every stage runs on."""
+        return str(self.prepared.target.processor_spec.stem)
+
+    @property
     def agreement(self) -> Agreement | None:
         """How the workers agree."""
         return self.prepared.agreement
