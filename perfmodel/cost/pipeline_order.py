@@ -475,13 +475,17 @@ def _turns_of(key: _ById, chunk_count: int) -> _Turns:
             level = max(level, level_of[source] + 1)
         level_of.append(level)
         next_level[device] = level + 1
-    levels, order = np.array(level_of), np.argsort(level_of, kind="stable")
+    levels = np.array(level_of)
+    order = np.argsort(levels, kind="stable")
     edges = np.searchsorted(levels[order], range(levels.max() + 2)).tolist()
-    slot_count = _give_slots(slots, [events[place][-1] for place in order.tolist()], order.tolist(), edges)
-    device_of, work_of, link_of, source_of = np.array(events)[order].T
+    columns = np.fromiter(chain.from_iterable(events), dtype=np.intp, count=4 * len(events)).reshape(-1, 4)
+    device_of, work_of, link_of, source_of = columns[order].T
+    slot_count = _give_slots(slots, source_of.tolist(), order.tolist(), edges)
     values = np.array([*slots, NO_SOURCE])
+    last_of_chunk = np.zeros(chunk_count, dtype=np.intp)
+    last_of_chunk[columns[:, 1] % chunk_count] = np.arange(len(events))  # of equal places, the last one stays
     is_last = np.zeros(len(events), dtype=bool)
-    is_last[list({work % chunk_count: place for place, (_, work, _, _) in enumerate(events)}.values())] = True
+    is_last[last_of_chunk] = True
     return _Turns(
         level=levels[order],
         device=device_of,

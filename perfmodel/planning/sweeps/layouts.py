@@ -75,7 +75,9 @@ class Layouts:
         """Evaluate rows."""
         request = _Request(self.space, rows, refuse)
         jobs = request.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
-        layouts = request.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout, alike=PASSES)
+        layouts = request.grouped(
+            [name for name in self.space.by_name if name in ORDERED_BY], self._layout, alike=PASSES
+        )
         kinds = []
         for job, places in jobs:
             if job is None:
@@ -212,9 +214,7 @@ class Layouts:
             capacity_bytes=capacity_bytes,
             **{name: values[of_unit] for name, values in stack.numbers.items()},
         )
-        return Answer(
-            places=places, outcome=outcome, devices=stack.names, device_of_row=stack.device_of_unit[of_unit]
-        )
+        return Answer(places=places, outcome=outcome, devices=stack.names, device_of_row=stack.device_of_unit[of_unit])
 
     def _numbers(self, units: Sequence[Unit]) -> dict[str, Any]:
         """Return further numbers of an outcome that all rows of a unit share."""

@@ -346,7 +346,13 @@ class Lowering:
         placement = placement_of_phase(placed, self.subject.phase)
         if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
-        stages = tuple(with_repeated_exchanges(stage, recompute=self.recompute) for stage in placement.stages)
+        from perfmodel.parallelism.stages import first_alike
+
+        whole = self.subject.graph
+        stages = tuple(
+            with_repeated_exchanges(stage, recompute=self.recompute, alike=first_alike(stage.graph, of=whole))
+            for stage in placement.stages
+        )
         return replace(placement, stages=stages)
 
     def _layer_seconds(self, samples: int, tensor_size: int) -> dict[str, float]:
@@ -355,9 +361,7 @@ class Lowering:
         if (samples, 1) not in known:
             known[samples, 1] = self._layer_seconds_alone(samples)
         if (samples, tensor_size) not in known:
-            known[samples, tensor_size] = {
-                name: seconds / tensor_size for name, seconds in known[samples, 1].items()
-            }
+            known[samples, tensor_size] = {name: seconds / tensor_size for name, seconds in known[samples, 1].items()}
         return known[samples, tensor_size]
 
     def _layer_seconds_alone(self, samples: int) -> dict[str, float]:
