@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.cost import pipeline_order
+from perfmodel.cost import pipeline_ends
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.planning.sweeps import tasks
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
@@ -127,8 +127,8 @@ def test_workers_and_the_devices_that_they_fill_are_not_given_both():
 def test_more_batch_sizes_take_no_more_turns(monkeypatch):
     """A long axis grows in a line at most: what is structural is done as often for many values as for few."""
     walked = []
-    ends_of = pipeline_order._ends_together
-    monkeypatch.setattr(pipeline_order, "_ends_together", lambda some: walked.extend(some) or ends_of(some))
+    ends_of = pipeline_ends._ends_together
+    monkeypatch.setattr(pipeline_ends, "_ends_together", lambda some: walked.extend(some) or ends_of(some))
     counts = []
     for count in (4, 400):
         walked.clear()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from perfmodel.cost.pipeline_order import Orders, pipeline_ends, pipelines_ends
+from perfmodel.cost.pipeline_ends import pipeline_ends, pipelines_ends
 from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.derived import derived_property, record
 from perfmodel.numeric import exceeds, maximum, minimum, where
@@ -23,7 +23,8 @@ from perfmodel.prediction.job.stacking import taken
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
-    from perfmodel.cost.pipeline_order import PipelineEnds
+    from perfmodel.cost.pipeline_ends import PipelineEnds
+    from perfmodel.cost.pipeline_order import Orders
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.gradients import GradientSchedule
 

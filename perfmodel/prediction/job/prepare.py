@@ -348,9 +348,9 @@ class Lowering:
             return placement
         from perfmodel.parallelism.stages import first_alike
 
-        whole = self.subject.graph
+        graph = self.subject.graph
         stages = tuple(
-            with_repeated_exchanges(stage, recompute=self.recompute, alike=first_alike(stage.graph, of=whole))
+            with_repeated_exchanges(stage, recompute=self.recompute, alike=first_alike(stage.graph, of=graph))
             for stage in placement.stages
         )
         return replace(placement, stages=stages)

@@ -17,7 +17,7 @@ from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
-from perfmodel.prediction.job.beside import gathered_units, started_exchanges
+from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, started_exchanges
 from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
@@ -383,7 +383,7 @@ class Prepared:
     def _work(self, stage: Stage, times: _StageTimes) -> StageWork:
         placed = stage.placed
         work = StageWork(times=times, device=placed.device, **self._adding_up(stage, times))
-        if self.exchanges is None or not _alike_exchanges(placed):
+        if self.exchanges is None or not alike_exchanges(placed):
             return work
         seconds_of = self._exchange_times(stage)
         beside = self.profile.exchange.tensor_beside
@@ -454,7 +454,7 @@ class Prepared:
         """Time of each exchange of a stage, or of those among one group, with repetitions, by phase and group. [s]"""
         seconds_of: _ExchangeTimes = {}
         exchanges, samples = self.exchanges, self.samples(stage)
-        for exchange, count in () if exchanges is None else _alike_exchanges(stage.placed):
+        for exchange, count in () if exchanges is None else alike_exchanges(stage.placed):
             if among not in (None, exchange.group):
                 continue
             size_bytes = exchange.size_bytes(0 if exchange.phase is Phase.UPDATE else samples)
@@ -587,23 +587,3 @@ class Prepared:
 def _is_tied(placed: StageGraph) -> bool:
     """Whether a stage sums gradients with other stages of the pipeline."""
     return any(exchange.group == "pipeline" and exchange.kind != "send" for exchange in placed.exchanges)
-
-
-@derived
-def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
-    """Exchanges of a stage other than gradient sums, each kind once, with its count."""
-    counted: dict[Any, tuple[Exchange, int]] = {}
-    for exchange in placed.exchanges:
-        if exchange.group != "data" or exchange.kind == "all_gather":
-            beside = None if exchange.beside is None else exchange.beside.role
-            key = (
-                exchange.kind,
-                exchange.group,
-                exchange.phase,
-                exchange.bytes_per_sample,
-                exchange.fixed_bytes,
-                beside,
-            )
-            first, count = counted.get(key, (exchange, 0))
-            counted[key] = (first, count + 1)
-    return list(counted.values())
