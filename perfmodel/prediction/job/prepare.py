@@ -117,6 +117,7 @@ class Known:
 
     layer_seconds: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
     balances: dict[Hashable, dict[Hashable, Any]] = field(default_factory=dict)
+    alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
     cuts: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
     feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
@@ -346,11 +347,8 @@ class Lowering:
         placement = placement_of_phase(placed, self.subject.phase)
         if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
-        from perfmodel.parallelism.stages import first_alike
-
-        graph = self.subject.graph
         stages = tuple(
-            with_repeated_exchanges(stage, recompute=self.recompute, alike=first_alike(stage.graph, of=graph))
+            with_repeated_exchanges(stage, recompute=self.recompute, alike=self._first_alike(stage.graph))
             for stage in placement.stages
         )
         return replace(placement, stages=stages)
@@ -401,12 +399,7 @@ class Lowering:
     def _lowered(self, placed: StageGraph) -> Stage:
         whole = self.subject
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
-        graph = whole.graph
-        if placed.graph is not graph:
-            from perfmodel.parallelism.stages import first_alike
-
-            graph = first_alike(placed.graph, of=whole.graph)
-        subject = whole
+        graph, subject = self._first_alike(placed.graph), whole
         if graph is not whole.graph:
             input_gradient = whole.input_gradient if is_fed else placed.input_gradient
             subject = replace(whole, graph=graph, name=placed.graph.name, input_gradient=input_gradient)
@@ -417,6 +410,17 @@ class Lowering:
             feed=self._feed(placed.graph, is_fed=is_fed),
             is_fed=is_fed,
         )
+
+    def _first_alike(self, part: LayerGraph) -> LayerGraph:
+        """Return the first part of the network with the structure of this one, looked up once per part."""
+        known, whole = self.known.alike, self.subject.graph
+        if part is whole:
+            return whole
+        if id(part) not in known:
+            from perfmodel.parallelism.stages import first_alike
+
+            known[id(part)] = part, first_alike(part, of=whole)
+        return known[id(part)][1]
 
     def _feed(self, graph: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:
         """Return the inputs a stage copies from the host: those of the network, and labels of its own losses."""

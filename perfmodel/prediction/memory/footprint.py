@@ -420,7 +420,8 @@ class DeviceMemory:
         """Memory on a device as workers share parameters, gradients and optimizer state, and exchange them. [B]"""
         if layout.shard_stage == ALL_SHARED:  # which layers are gathered together depends on their names
             return self._shared(layout, has_buckets=has_buckets)
-        key = (layout.shard_stage, layout.sharing_size, layout.no_sync, has_buckets)
+        sharing_size = layout.sharing_size if layout.shard_stage else 1
+        key = (layout.shard_stage, sharing_size, layout.no_sync, has_buckets)
         if key not in self.known:
             self.known[key] = self._shared(layout, has_buckets=has_buckets)
         known = self.known[key]
