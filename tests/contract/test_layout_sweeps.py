@@ -138,6 +138,16 @@ def test_more_batch_sizes_take_no_more_turns(monkeypatch):
     assert counts[0] == counts[1] > 0
 
 
+def test_all_orders_of_a_shape_are_played_at_once(monkeypatch):
+    calls = []
+    ends_of = pipeline_ends._ends_together
+    monkeypatch.setattr(pipeline_ends, "_ends_together", lambda some: calls.append(len(some)) or ends_of(some))
+    axes = {**SMALL, "parallelism": "pipeline", "stages": 2, "batch_size": [8, 16]}
+    s = pm.sweep(GPT, **axes, columns=COLUMNS, schedule=["1f1b", "gpipe"], micro_batches=[1, 2, 4, 8])
+    assert calls == [8]
+    assert assert_rows_are_predictions(s, np.arange(len(s))) == len(s) == 16
+
+
 @pytest.mark.parametrize("workers", [[1, 2], [2, 1]], ids=str)
 @pytest.mark.parametrize(
     "layout", [{"shard_stage": [0, 1]}, {"accumulation_steps": [1, 2]}, {"parallelism": "pipeline"}], ids=str
