@@ -1,4 +1,4 @@
-"""Order in which the devices of a pipeline work on micro-batches, and its duration: the longest path.
+"""Order in which the devices of a pipeline work on micro-batches.
 
 A pipeline has as many chunks of layers as devices times ``interleave``; chunk k is on device k modulo the devices.
 """
@@ -6,20 +6,14 @@ A pipeline has as many chunks of layers as devices times ``interleave``; chunk k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, reduce
-from itertools import chain, pairwise
+from itertools import chain
 from operator import add, ge
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-
-import numpy as np
+from typing import Any, Final, Literal, NamedTuple
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
-from perfmodel.symbolic import Quantity, is_symbolic, named
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from perfmodel.symbolic import Quantity
 
 Way = Literal["forward", "backward"]
 
@@ -227,229 +221,7 @@ def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interl
     return tuple(tuple(turn for turn in order if turn.phase == "forward") for order in orders)
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineEnds:
-    """When each device of a pipeline, and each chunk of its layers, has finished all micro-batches.
-
-    Parameters
-    ----------
-    device_s : tuple of float or ndarray
-        End of each device's last turn. [s]
-    chunk_s : tuple of float or ndarray
-        End of each chunk's last turn: of its backward phase, if it has one. [s]
-    """
-
-    device_s: tuple[Quantity, ...]
-    chunk_s: tuple[Quantity, ...]
-
-    @property
-    def latest_s(self) -> Quantity:
-        """End of the device that finishes last. [s]"""
-        return reduce(_later(self.device_s), self.device_s)
-
-
-def pipeline_ends(
-    orders: Orders,
-    *,
-    forward_s: Sequence[Quantity],
-    backward_s: Sequence[Quantity],
-    forward_send_s: Sequence[Quantity],
-    backward_send_s: Sequence[Quantity],
-) -> PipelineEnds:
-    """When each device and each chunk finishes, on the longest paths through turns and transfers.
-
-    Parameters
-    ----------
-    orders : tuple of tuple of Turn
-        Turns of each device. [-]
-    forward_s, backward_s : sequence of float or ndarray
-        Time of one micro-batch in each chunk. [s]
-    forward_send_s, backward_send_s : sequence of float or ndarray
-        Time of one micro-batch from each chunk to the next, and of its gradient back; one fewer than chunks. [s]
-
-    Returns
-    -------
-    PipelineEnds
-        Counted from the first forward phase. [s]
-
-    Notes
-    -----
-    Exact for chunks of any length. Valid for: a link of its own in each direction between two chunks, one transfer at a
-    time, which keeps no device busy. Ignores: the update; links that several transfers share.
-
-    Examples
-    --------
-    >>> orders = one_forward_one_backward_order(stage_count=2, micro_batch_count=3)
-    >>> pipeline_ends(orders, forward_s=[1.0] * 2, backward_s=[2.0] * 2, forward_send_s=[0.0], backward_send_s=[0.0])
-    PipelineEnds(device_s=(12.0, 10.0), chunk_s=(12.0, 10.0))
-    """
-    work_s = (*forward_s, *backward_s)
-    send_s = (*forward_send_s, *backward_send_s)
-    if any(np.ndim(time_s) for time_s in (*work_s, *send_s)) and not is_symbolic(*work_s, *send_s):
-        return _ends_of_many(orders, work_s, send_s)
-    later = _later([*work_s, *send_s])
-    ended = named if later is maximum else _as_it_is  # numbers need no name: skip the check in this hot loop
-    device_s: list[Quantity] = [0.0] * len(orders)
-    chunk_s: list[Quantity] = [0.0] * len(forward_s)
-    link_s: list[Quantity] = [0.0] * len(send_s)
-    arrived: list[Quantity] = []
-    for device, work, link, source in _events(_ById(orders), len(forward_s)):
-        start = device_s[device]
-        if source != NO_TURN:
-            start = later(start, arrived[source])
-        end = device_s[device] = chunk_s[work % len(forward_s)] = ended(start + work_s[work], "end of turn")
-        if link != NO_TURN:
-            end = link_s[link] = ended(later(end, link_s[link]) + send_s[link], "end of transfer")
-        arrived.append(end)
-    return PipelineEnds(tuple(device_s), tuple(chunk_s))
-
-
-def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> PipelineEnds:
-    """Return the ends of many configurations: turns that do not wait for each other are added up together."""
-    shape = np.broadcast_shapes(*[np.shape(time_s) for time_s in (*work_s, *send_s)])
-    chunk_count = len(work_s) // 2
-    work, send = (np.stack([np.broadcast_to(time_s, shape) for time_s in (*some, 0.0)]) for some in (work_s, send_s))
-    device_s, chunk_s = np.zeros((len(orders), *shape)), np.zeros((chunk_count, *shape))
-    levels, slot_count = _levels(_ById(orders), chunk_count)
-    link_s, arrived = np.zeros((len(send_s), *shape)), np.zeros((slot_count, *shape))
-    for level in levels:
-        end = device_s.take(level.device, axis=0)
-        np.maximum(end, arrived.take(level.source, axis=0), out=end)
-        end += work.take(level.work, axis=0)
-        device_s[level.device] = end
-        if len(level.last):
-            chunk_s[level.chunk] = end[level.last]
-        if len(level.sent):
-            sent = end.take(level.sent, axis=0)
-            np.maximum(sent, link_s.take(level.link, axis=0), out=sent)
-            sent += send.take(level.link, axis=0)
-            link_s[level.link] = end[level.sent] = sent
-        arrived[level.slot] = end
-    return PipelineEnds(tuple(device_s), tuple(chunk_s))
-
-
-def _later(times_s: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
-    is_plain = not any(np.ndim(time_s) for time_s in times_s) and not is_symbolic(*times_s)
-    return max if is_plain else maximum  # several times as fast
-
-
-def _as_it_is(value: Quantity, name: str) -> Quantity:
-    del name
-    return value
-
-
-_Event = tuple[int, int, int, int]
-"""A turn's device, work and link, and the position of the turn that it waits for, which comes before it."""
-NO_TURN: Final = -1
-"""Position of no link, and of no turn. [1]"""
-
-
-@lru_cache(maxsize=MOST_ORDERS)
-def _events(key: _ById, chunk_count: int) -> list[_Event]:
-    """Return the turns of all devices in one sequence."""
-    works = [*range(chunk_count), *reversed(range(chunk_count, 2 * chunk_count))]  # on the way of a micro-batch
-    links = [*range(chunk_count - 1), NO_TURN, *reversed(range(chunk_count - 1, 2 * chunk_count - 2)), NO_TURN]
-    batch_count = max(turn.micro_batch for turn in key.orders[0]) + 1
-    orders = [
-        [
-            (chunk if phase == "forward" else 2 * chunk_count - 1 - chunk) * batch_count + batch
-            for phase, chunk, batch in order
-        ]
-        for order in key.orders
-    ]
-    place_of = [NO_TURN] * (2 * chunk_count * batch_count)
-    places = [0] * len(orders)
-    events: list[_Event] = []
-    before = -1
-    while len(events) > before:
-        before = len(events)
-        for device, order in enumerate(orders):
-            for code in order[places[device] :]:
-                source = place_of[code - batch_count] if code >= batch_count else NO_TURN
-                if source == NO_TURN and code >= batch_count:
-                    break
-                place_of[code] = len(events)
-                places[device] += 1
-                step = code // batch_count
-                events.append((device, works[step], links[step], source))
-    assert all(place == len(order) for place, order in zip(places, orders, strict=True)), "an order waits for itself"
-    return events
-
-
-class _Level(NamedTuple):
-    """Turns that do not wait for each other, as arrays of the positions of the values they read and write."""
-
-    device: NDArray[np.intp]
-    work: NDArray[np.intp]
-    source: NDArray[np.intp]
-    slot: NDArray[np.intp]
-    sent: NDArray[np.intp]
-    link: NDArray[np.intp]
-    last: NDArray[np.intp]
-    chunk: NDArray[np.intp]
-
-
-NO_SOURCE: Final = 0
-"""Position of inputs that are there from the start. [1]"""
-NO_READER: Final = 1
-"""Position of results that nothing waits for. [1]"""
-
-
-@lru_cache(maxsize=MOST_ORDERS)
-def _levels(key: _ById, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
-    """Return turns level by level, and the positions of results not yet read, each reused after its result is read."""
-    events = _events.__wrapped__(key, chunk_count)
-    level_of: list[int] = []
-    next_level = [0] * len(key.orders)
-    slots = [NO_READER] * len(events)
-    for device, _, _, source in events:
-        level = next_level[device]
-        if source != NO_TURN:
-            slots[source] = NO_SOURCE
-            level = max(level, level_of[source] + 1)
-        level_of.append(level)
-        next_level[device] = level + 1
-    levels, order = np.array(level_of), np.argsort(level_of, kind="stable")
-    edges = np.searchsorted(levels[order], range(levels.max() + 2)).tolist()
-    slot_count = _give_slots(slots, [events[place][-1] for place in order.tolist()], order.tolist(), edges)
-    device_of, work_of, link_of, source_of = np.array(events)[order].T
-    values = np.array([*slots, NO_SOURCE])
-    is_last = np.zeros(len(events), dtype=bool)
-    is_last[list({work % chunk_count: place for place, (_, work, _, _) in enumerate(events)}.values())] = True
-    sent, last = np.flatnonzero(link_of != NO_TURN), np.flatnonzero(is_last[order])
-    within = np.arange(len(events)) - np.repeat(edges[:-1], np.diff(edges))
-    by_turn = (device_of, work_of, values[source_of], values[order])
-    by_sent, by_last = (within[sent], link_of[sent]), (within[last], work_of[last] % chunk_count)
-    cuts = [edges, np.searchsorted(sent, edges).tolist(), np.searchsorted(last, edges).tolist()]
-    slices = [[slice(*span) for span in pairwise(places)] for places in cuts]
-    return tuple(
-        _Level(
-            *(
-                column[span]
-                for columns, span in zip((by_turn, by_sent, by_last), spans, strict=True)
-                for column in columns
-            )
-        )
-        for spans in zip(*slices, strict=True)
-    ), slot_count
-
-
-def _give_slots(slots: list[int], sources: Sequence[int], order: Sequence[int], edges: Sequence[int]) -> int:
-    """Give each turn whose result is read a position to keep it in; return how many there are."""
-    unused: list[int] = []
-    count = NO_READER + 1
-    for start, end in pairwise(edges):
-        unused += [slots[source] for source in sources[start:end] if source != NO_TURN]
-        for place in order[start:end]:
-            if slots[place] != NO_READER:
-                if not unused:
-                    unused.append(count)
-                    count += 1
-                slots[place] = unused.pop()
-    return count
-
-
-class _ById:
+class ById:
     """Turns, or orders, compared by identity: they have too many turns to compare by value."""
 
     def __init__(self, orders: Any) -> None:
@@ -459,7 +231,7 @@ class _ById:
         return id(self.orders)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and other.orders is self.orders
+        return isinstance(other, ById) and other.orders is self.orders
 
 
 def following_turn(turn: Turn, *, chunk_count: int) -> Turn | None:
@@ -507,7 +279,7 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
     >>> int(most_kept(order, kept_bytes={0: 10}))
     40
     """
-    counts = _kept_counts(_ById(order), tuple(kept_bytes))
+    counts = _kept_counts(ById(order), tuple(kept_bytes))
     sums = [
         reduce(add, [count * kept for count, kept in zip(moment, kept_bytes.values(), strict=True) if count], 0)
         for moment in counts
@@ -516,7 +288,7 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
 
 
 @lru_cache(maxsize=MOST_ORDERS)
-def _kept_counts(key: _ById, chunks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def _kept_counts(key: ById, chunks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Return a device's micro-batches in each chunk, at moments when no other moment holds more of every chunk."""
     places = {chunk: place for place, chunk in enumerate(chunks)}
     now = [0] * len(chunks)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,16 +130,20 @@ class _Timeline:
     def result(self) -> Liveness:
         count = len(self.moments)
         forward = sum(phase is Phase.FORWARD for _, phase in self.moments)
-        changes = np.zeros((3, count + 1), dtype=object)
+        constants, slopes, gradients = changes = [[0] * (count + 1) for _ in range(3)]
         kept: Bytes = NOTHING
         for storage in self.storages:
             end = count if storage.is_held else storage.last + 1
-            for row, size in zip((2,) if storage.is_weight_gradient else (0, 1), storage.size, strict=False):
-                changes[row, storage.first] += size
-                changes[row, end] -= size
+            constant, slope = storage.size
+            row = gradients if storage.is_weight_gradient else constants
+            row[storage.first] += constant
+            row[end] -= constant
+            if not storage.is_weight_gradient:
+                slopes[storage.first] += slope
+                slopes[end] -= slope
             if storage.first < forward <= storage.last:
-                kept = (kept[0] + storage.size[0], kept[1] + storage.size[1])
-        live = np.cumsum(changes, axis=1)[:, :-1]
+                kept = (kept[0] + constant, kept[1] + slope)
+        live = np.array([list(accumulate(row[:-1])) for row in changes], dtype=object)
         return Liveness(tuple(self.moments), live[:2], live[2], kept)
 
 
@@ -183,6 +188,7 @@ class _Step:
         )
         self.masks = mask_tensors(nodes)
         self.read = {name for node in nodes for name in node.input_names}
+        self.sizes: dict[str, Bytes] = {}
         self.timeline = _Timeline()
         self.timeline.begin("", Phase.FORWARD)
         self.place = {name: self.timeline.new(NOTHING) for name in input_shapes}
@@ -192,8 +198,10 @@ class _Step:
         self.weight_gradients: dict[tuple[str, str], _Storage] = {}
 
     def size(self, name: str) -> Bytes:
-        element_bytes = MASK_BYTES if name in self.masks else self.rules.bytes_of(name)
-        return tensor_bytes(self.shapes[name], element_bytes=element_bytes)
+        if name not in self.sizes:
+            element_bytes = MASK_BYTES if name in self.masks else self.rules.bytes_of(name)
+            self.sizes[name] = tensor_bytes(self.shapes[name], element_bytes=element_bytes)
+        return self.sizes[name]
 
     def gradient_size(self, name: str) -> Bytes:
         """Return the bytes of a tensor's gradient: a quantised tensor has one of the network's type."""

@@ -87,8 +87,11 @@ def kept_tensors(
     """Return the tensors that back-propagation reads, without those that a layer keeps a copy of."""
     kept: set[str] = set()
     for node in nodes:
-        kept.update(set(kept_inputs(node, wanted=wanted)).difference(copied(node)))
-        if wanted[node.name] and node.layer.keeps_output:
+        if not wanted[node.name]:
+            continue
+        if read := kept_inputs(node, wanted=wanted):
+            kept.update(set(read).difference(copied(node)))
+        if node.layer.keeps_output:
             kept.add(node.name)
     return kept
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
@@ -168,6 +168,8 @@ class Request:
     layer_s: LayerSeconds | None = None
     send_s: Callable[[int], float] | None = None
     cuts: tuple[int, ...] = ()
+    known: dict[Hashable, Any] | None = None
+    """Results shared by requests with the same times of layers and transfers, while their graphs live. [-]"""
 
 
 SIZES: Final = (
@@ -242,8 +244,8 @@ def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
 
 
 @derived
-def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> StageGraph:
-    """Repeat the exchanges within layers that are computed again.
+def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None, alike: LayerGraph | None = None) -> StageGraph:
+    """Repeat the exchanges within layers that are computed again; ``alike`` is a graph of the same structure.
 
     Like operations, exchanges are repeated only if back-propagation reads their result: the sum that gives the next
     checkpoint is not.
@@ -251,7 +253,9 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> Stag
     inside = [sent for sent in stage.exchanges if sent.group == "tensor" and sent.phase is Phase.FORWARD]
     if not inside:
         return replace(stage)
-    again = _again(stage.graph, len(stage.graph.layers), stage.input_gradient, recompute)
+    alike = stage.graph if alike is None else alike
+    places = _again(alike, len(alike.layers), stage.input_gradient, recompute)
+    again = {node.name for place, node in enumerate(stage.graph.layers) if place in places}
     repeated: list[Exchange] = [
         replace(exchange, phase=Phase.BACKWARD) for exchange in inside if exchange.after_layer in again
     ]
@@ -259,34 +263,15 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> Stag
 
 
 @derived
-def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: str | None) -> frozenset[str]:
-    """Layers that are computed again."""
+def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: str | None) -> frozenset[int]:
+    """Places of the layers that are computed again."""
     del layer_count  # a graph may have grown since then
     parts = graph.segments(input_gradient=input_gradient, recompute=recompute)
-    return frozenset(node.name for part in parts for node in part.again)
+    names = {node.name for part in parts for node in part.again}
+    return frozenset(place for place, node in enumerate(graph.layers) if node.name in names)
 
 
 @derived
 def is_tied(placed: StageGraph) -> bool:
     """Whether a stage sums gradients with other stages of the pipeline."""
     return any(exchange.group == "pipeline" and exchange.kind != "send" for exchange in placed.exchanges)
-
-
-@derived
-def alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
-    """Exchanges of a stage other than gradient sums, each kind once, with its count."""
-    counted: dict[Any, tuple[Exchange, int]] = {}
-    for exchange in placed.exchanges:
-        if exchange.group != "data" or exchange.kind == "all_gather":
-            beside = None if exchange.beside is None else exchange.beside.role
-            key = (
-                exchange.kind,
-                exchange.group,
-                exchange.phase,
-                exchange.bytes_per_sample,
-                exchange.fixed_bytes,
-                beside,
-            )
-            first, count = counted.get(key, (exchange, 0))
-            counted[key] = (first, count + 1)
-    return list(counted.values())

@@ -135,6 +135,7 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
         layer_s=request.layer_s,
         send_s=request.send_s,
         argument="stages" if layout.interleave == 1 else "interleave",
+        known=request.known,
     )
 
 

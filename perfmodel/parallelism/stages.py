@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -204,31 +204,45 @@ def balanced_cuts(
     >>> balanced_cuts([1, 1, 1, 1, 4], [(1, 0.0), (2, 0.0), (3, 0.0), (4, 0.0)], stage_count=2)
     (3,)
     """
-    if stage_count - 1 > len(boundaries):
-        return None
-    before = np.concatenate([[0.0], np.cumsum(np.asarray(work, dtype=float))])
-    places = np.array([0, *(place for place, _ in boundaries), len(work)])
-    sends = np.array([0.0, *(seconds for _, seconds in boundaries), 0.0])
-    reached = before[places]
-    cost = reached[None, :] - reached[:, None] + sends[None, :] + sends[:, None]
-    cost[np.tri(len(places), dtype=bool)] = np.inf
-    longest = _least(cost, stage_count, combine=np.maximum)[-1][-1]
-    allowed = longest * (1 + _ROUNDING)
-    squares = np.where(cost <= allowed, np.square(cost), np.inf)
-    place, chosen = len(cost) - 1, []
-    for best in reversed(_least(squares, stage_count, combine=np.add)[:-1]):
-        totals = best + squares[:, place]
-        place = int((totals <= totals.min() * (1 + _ROUNDING)).argmax())
-        chosen.append(place - 1)
-    return tuple(reversed(chosen))
+    return Balance(work, boundaries).cuts(stage_count)
 
 
-def _least(cost: NDArray[np.float64], stage_count: int, *, combine: np.ufunc) -> list[NDArray[np.float64]]:
-    """Least combined cost of a path from the first place to every other, by number of steps."""
-    costs = [cost[0]]
-    for _ in range(stage_count - 1):
-        costs.append(np.minimum.reduce(combine(costs[-1][:, None], cost), axis=0))
-    return costs
+class Balance:
+    """Balanced cuts of one row of layers, for any number of stages; see :func:`balanced_cuts`."""
+
+    def __init__(self, work: Sequence[float], boundaries: Sequence[tuple[int, float]]) -> None:
+        before = np.concatenate([[0.0], np.cumsum(np.asarray(work, dtype=float))])
+        places = np.array([0, *(place for place, _ in boundaries), len(work)])
+        sends = np.array([0.0, *(seconds for _, seconds in boundaries), 0.0])
+        reached = before[places]
+        self.boundary_count = len(boundaries)
+        self.cost = reached[None, :] - reached[:, None] + sends[None, :] + sends[:, None]
+        self.cost[np.tri(len(places), dtype=bool)] = np.inf
+        self._longest = [self.cost[0]]
+
+    def cuts(self, stage_count: int) -> tuple[int, ...] | None:
+        """Return the chosen boundaries; None if there are too few."""
+        if stage_count - 1 > self.boundary_count:
+            return None
+        _extend(self._longest, self.cost, stage_count, combine=np.maximum)
+        allowed = self._longest[stage_count - 1][-1] * (1 + _ROUNDING)
+        squares = np.where(self.cost <= allowed, np.square(self.cost), np.inf)
+        sums = [squares[0]]
+        _extend(sums, squares, stage_count - 1, combine=np.add)
+        place, chosen = len(squares) - 1, []
+        for best in reversed(sums[: stage_count - 1]):
+            totals = best + squares[:, place]
+            place = int((totals <= totals.min() * (1 + _ROUNDING)).argmax())
+            chosen.append(place - 1)
+        return tuple(reversed(chosen))
+
+
+def _extend(
+    least: list[NDArray[np.float64]], cost: NDArray[np.float64], stage_count: int, *, combine: np.ufunc
+) -> None:
+    """Add the least combined costs of paths from the first place to every other, up to so many steps."""
+    while len(least) < stage_count:
+        least.append(np.minimum.reduce(combine(least[-1][:, None], cost), axis=0))
 
 
 @derived
@@ -246,13 +260,17 @@ def chosen_cuts(
     layer_s: LayerSeconds | None = None,
     send_s: Callable[[int], float] | None = None,
     argument: str = "stages",
+    known: dict[Hashable, Balance] | None = None,
 ) -> tuple[Cut, ...]:
     """Choose the cuts that make the longest stage of a network shortest."""
     cuts = known_cuts(graph, graph.fingerprint)
-    weights = layer_weights(graph) if layer_s is None else layer_s
-    work = [float(weights.get(node.name, 0.0)) for node in graph.layers]
-    boundaries = [(cut.place, 0.0 if send_s is None else float(send_s(cut.elements * element_bytes))) for cut in cuts]
-    chosen = balanced_cuts(work, boundaries, stage_count=stage_count)
+    known, key = {} if known is None else known, (id(graph), element_bytes)
+    if key not in known:
+        weights = layer_weights(graph) if layer_s is None else layer_s
+        work = [float(weights.get(node.name, 0.0)) for node in graph.layers]
+        sends = [0.0 if send_s is None else float(send_s(cut.elements * element_bytes)) for cut in cuts]
+        known[key] = Balance(work, [(cut.place, seconds) for cut, seconds in zip(cuts, sends, strict=True)])
+    chosen = known[key].cuts(stage_count)
     if chosen is None:
         allowed = f"at most {len(cuts) + 1}: {graph.name} has {len(cuts)} places that only one tensor crosses"
         raise ArgumentError(argument, stage_count, allowed)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.cost import pipeline_order
+from perfmodel.cost import pipeline_ends
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.planning.sweeps import tasks
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
@@ -127,8 +127,8 @@ def test_workers_and_the_devices_that_they_fill_are_not_given_both():
 def test_more_batch_sizes_take_no_more_turns(monkeypatch):
     """A long axis grows in a line at most: what is structural is done as often for many values as for few."""
     walked = []
-    ends_of = pipeline_order._ends_of_many
-    monkeypatch.setattr(pipeline_order, "_ends_of_many", lambda *given: walked.append(1) or ends_of(*given))
+    ends_of = pipeline_ends._ends_together
+    monkeypatch.setattr(pipeline_ends, "_ends_together", lambda some: walked.extend(some) or ends_of(some))
     counts = []
     for count in (4, 400):
         walked.clear()
@@ -136,6 +136,16 @@ def test_more_batch_sizes_take_no_more_turns(monkeypatch):
         assert len(pm.sweep(GPT, **axes | {"batch_size": range(2, 2 * count + 1, 2)})) == 2 * count
         counts.append(len(walked))
     assert counts[0] == counts[1] > 0
+
+
+def test_all_orders_of_a_shape_are_played_at_once(monkeypatch):
+    calls = []
+    ends_of = pipeline_ends._ends_together
+    monkeypatch.setattr(pipeline_ends, "_ends_together", lambda some: calls.append(len(some)) or ends_of(some))
+    axes = {**SMALL, "parallelism": "pipeline", "stages": 2, "batch_size": [8, 16]}
+    s = pm.sweep(GPT, **axes, columns=COLUMNS, schedule=["1f1b", "gpipe"], micro_batches=[1, 2, 4, 8])
+    assert calls == [8]
+    assert assert_rows_are_predictions(s, np.arange(len(s))) == len(s) == 16
 
 
 @pytest.mark.parametrize("workers", [[1, 2], [2, 1]], ids=str)

@@ -1,17 +1,13 @@
 """Pipelines of devices: closed forms, the longest path and the played schedule are one, or say by how much not."""
 
+import numpy as np
 import pytest
 import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.cost.pipeline_order import (
-    SCHEDULES,
-    interleaved_order,
-    most_kept,
-    one_forward_one_backward_order,
-    pipeline_ends,
-)
+from perfmodel.cost.pipeline_ends import pipeline_ends, pipelines_ends
+from perfmodel.cost.pipeline_order import SCHEDULES, interleaved_order, most_kept, one_forward_one_backward_order
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline import Hop, pipeline_resources, pipeline_schedule_tasks
@@ -192,3 +188,33 @@ def test_what_does_not_fit_is_refused():
     orders = one_forward_one_backward_order(stage_count=2, micro_batch_count=1)
     with pytest.raises(ArgumentError, match="1 of them"):
         pipeline_schedule_tasks(orders, forward_s=[1, 1], backward_s=[1, 1], forward_hops=[], backward_hops=[Hop()])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_pipelines_that_are_played_together_end_as_each_alone(data):
+    stages = data.draw(st.integers(2, 5))
+    interleave = data.draw(st.integers(1, 3))
+    name = "interleaved" if interleave > 1 else data.draw(st.sampled_from(["1f1b", "gpipe"]))
+    chunks, pipelines, expected = stages * interleave, [], []
+    for rounds in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)):
+        orders = SCHEDULES[name](stage_count=stages, micro_batch_count=rounds * stages, interleave=interleave)
+        width = data.draw(st.integers(1, 3))
+        columns = st.lists(SECONDS, min_size=width, max_size=width).map(np.array)
+        works_s, sends_s = ([data.draw(columns) for _ in range(count)] for count in (2 * chunks, 2 * chunks - 2))
+        pipelines.append((orders, works_s, sends_s))
+        expected.append(
+            [
+                pipeline_ends(
+                    orders,
+                    forward_s=[float(time_s[column]) for time_s in works_s[:chunks]],
+                    backward_s=[float(time_s[column]) for time_s in works_s[chunks:]],
+                    forward_send_s=[float(time_s[column]) for time_s in sends_s[: chunks - 1]],
+                    backward_send_s=[float(time_s[column]) for time_s in sends_s[chunks - 1 :]],
+                )
+                for column in range(width)
+            ]
+        )
+    for ends, alone in zip(pipelines_ends(pipelines), expected, strict=True):
+        for name in ("device_s", "chunk_s"):
+            assert np.transpose(getattr(ends, name)).tolist() == [list(getattr(of, name)) for of in alone]

@@ -18,13 +18,13 @@ from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout
 from perfmodel.parallelism.registry import SHARING
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
-from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit, worker_of_cuts
+from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit, memory_of_units, worker_of_cuts
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
-from perfmodel.planning.sweeps.space import DEVICES, OF_WORKER
+from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
-from perfmodel.prediction.job.compose import Composed, fed_with, stepped, turned
+from perfmodel.prediction.job.compose import Composed, all_turned, fed_with, stepped
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
 
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 BATCH: Final = ("batch_size", "global_batch_size")
-TURNS: Final = ("schedule", "micro_batches", "accumulation_steps")
+PASSES: Final = "accumulation_steps"
+"""Axis that counts passes of all micro-batches, which take the same turns."""
+TURNS: Final = ("schedule", "micro_batches", PASSES)
 """Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
 """Axes that the rules of a schedule and of a parallelism constrain."""
@@ -73,7 +75,9 @@ class Layouts:
         """Evaluate rows."""
         request = _Request(self.space, rows, refuse)
         jobs = request.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
-        layouts = request.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)
+        layouts = request.grouped(
+            [name for name in self.space.by_name if name in ORDERED_BY], self._layout, alike=PASSES
+        )
         kinds = []
         for job, places in jobs:
             if job is None:
@@ -81,7 +85,7 @@ class Layouts:
                 continue
             with request.refusing(places):
                 kinds.append((self._known.once(("kind", id(job)), partial(self._kind, job)), places))
-        micro, passes = request.numbers("micro_batches"), request.numbers("accumulation_steps")
+        micro, passes = request.numbers("micro_batches"), request.numbers(PASSES)
         batch = self._batch_sizes(request, kinds)
         self._refuse_uneven(request, batch, micro, passes)
         turns = np.zeros(len(rows), dtype=np.int64)
@@ -98,7 +102,8 @@ class Layouts:
                 for unit, unit_places, at in self._units(request, kind, places, sizes[places], among):
                     depths[unit.alike].append((unit, unit_places, at))
         for listed in depths.values():
-            stack = _Stack([unit for unit, _, _ in listed])
+            units = [unit for unit, _, _ in listed]
+            stack = _Stack(units, self._numbers(units))
             row_places = np.concatenate([places for _, places, _ in listed])
             of_unit = np.repeat(np.arange(len(listed)), [len(places) for _, places, _ in listed])
             at = stack.starts[of_unit] + np.concatenate([at for _, _, at in listed])
@@ -202,24 +207,27 @@ class Layouts:
         copies_s = tuple(parts * copy_s for copy_s in taken(stack.copies_s, stack.alone[at]))
         composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
         memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
-        names = [str(unit.prepared.target.processor_spec.stem) for unit in units]
-        jobs = [unit.prepared for unit in units]
         outcome = Outcome(
             parts=composed.parts,
             batch_size=batch,
-            counted_workers=np.array([job.counted_workers for job in jobs])[of_unit],
-            device_count=np.array([job.layout.workers for job in jobs])[of_unit],
             memory_bytes=memory_bytes,
             capacity_bytes=capacity_bytes,
-            usd_per_hour=np.array([self.prices.of(name) for name in names])[of_unit],
-            dataset_size=np.array(
-                [
-                    epoch_size(self.dataset_size, None if job.data_path is None else job.data_path.dataset)
-                    for job in jobs
-                ]
-            )[of_unit],
+            **{name: values[of_unit] for name, values in stack.numbers.items()},
         )
-        return Answer(places=places, outcome=outcome, devices=names, device_of_row=of_unit)
+        return Answer(places=places, outcome=outcome, devices=stack.names, device_of_row=stack.device_of_unit[of_unit])
+
+    def _numbers(self, units: Sequence[Unit]) -> dict[str, Any]:
+        """Return further numbers of an outcome that all rows of a unit share."""
+        jobs = [unit.prepared for unit in units]
+        paths = [job.data_path for job in jobs]
+        return {
+            "counted_workers": np.array([job.counted_workers for job in jobs]),
+            "device_count": np.array([job.layout.workers for job in jobs]),
+            "usd_per_hour": np.array([self.prices.of(unit.device_name) for unit in units]),
+            "dataset_size": np.array(
+                [epoch_size(self.dataset_size, None if path is None else path.dataset) for path in paths]
+            ),
+        }
 
 
 def _in_order(layout: Layout) -> Layout:
@@ -265,9 +273,13 @@ class _Request:
         try:
             yield
         except PerfmodelError as error:
-            left = self.left(places)
-            if len(left):
-                self.refuse(left, str(error))
+            self.refused(places, error)
+
+    def refused(self, places: Ints, error: PerfmodelError) -> None:
+        """Reject those of some rows that are still open."""
+        left = self.left(places)
+        if len(left):
+            self.refuse(left, str(error))
 
     def numbers(self, name: str) -> Ints:
         """Return an axis's value for each row."""
@@ -276,18 +288,39 @@ class _Request:
         values = [self.space.value(name, code) for code in range(len(self.space.by_name[name]))]
         return np.array(values, dtype=np.int64)[self.codes[name]]
 
-    def grouped(self, names: Sequence[str], make: Callable[[dict[str, int]], Any]) -> list[tuple[Any, Ints]]:
-        """Call ``make`` for each combination of some axes' values; return values and rows; reject failures."""
+    def grouped(
+        self, names: Sequence[str], make: Callable[[dict[str, int]], Any], *, alike: str | None = None
+    ) -> list[tuple[Any, Ints]]:
+        """Call ``make`` for each combination of some axes' values; return values and rows; reject failures.
+
+        All values but the default of the axis ``alike`` make the same, or fail alike unless the error is about that
+        axis.
+        """
         made = []
         fixed = dict.fromkeys(names, 0)
-        varied = [name for name in names if name in self.codes]
+        columns = {name: self.codes[name] for name in names if name in self.codes}
         everything = [np.zeros(len(self.rows), dtype=np.int64)]
-        for key, places in groups([self.codes[name] for name in varied] or everything):
+        if alike in columns:
+            columns[alike] = self._first_alike(alike)[columns[alike]]
+        for key, places in groups(list(columns.values()) or everything):
             if not self.is_open[places].any():
                 continue
-            with self.refusing(places):
-                made.append((make(fixed | dict(zip(varied, key, strict=bool(varied)))), places))
+            codes = fixed | dict(zip(columns, key, strict=bool(columns)))
+            try:
+                made.append((make(codes), places))
+            except PerfmodelError as error:
+                if alike not in columns or getattr(error, "argument", alike) != alike:
+                    self.refused(places, error)
+                    continue
+                for (code,), some in groups([self.codes[alike][places]]):
+                    with self.refusing(places[some]):
+                        made.append((make(codes | {alike: code}), places[some]))
         return made
+
+    def _first_alike(self, name: str) -> Ints:
+        """Return for each value of an axis the first that is, like it, the default or another."""
+        values = [self.space.value(name, code) == DEFAULTS[name] for code in range(len(self.space.by_name[name]))]
+        return np.array([values.index(value) for value in values])
 
 
 class _TurnedRows(NamedTuple):
@@ -302,8 +335,10 @@ class _TurnedRows(NamedTuple):
 class _Stack:
     """Units that are composed together, their configurations concatenated."""
 
-    def __init__(self, units: Sequence[Unit]) -> None:
-        self.units = units
+    def __init__(self, units: Sequence[Unit], numbers: Mapping[str, Any]) -> None:
+        self.units, self.numbers = units, numbers
+        self.names = tuple(dict.fromkeys(unit.device_name for unit in units))
+        self.device_of_unit = np.array([self.names.index(unit.device_name) for unit in units])
         self.counts = [len(unit.alone.sizes) for unit in units]
         self.starts = np.cumsum([0, *self.counts[:-1]])
         # sharing among workers does not change the rest
@@ -314,7 +349,7 @@ class _Stack:
         self.worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
         self.without_turns = replace(self.worker, **turns)
-        self.devices = stacked([unit.memory for unit in units], self.counts)
+        self.devices = memory_of_units(units)
         self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
         layouts = [unit.prepared.layout for unit in units]
         self.shares = np.array([1 / layout.sharing_size if layout.shard_stage else 1.0 for layout in layouts])
@@ -335,11 +370,13 @@ class _Stack:
 
     def turned(self, rows: Sequence[tuple[Layout, Ints]]) -> list[_TurnedRows]:
         """Return the ends of turns and the exchanges of rows, each with the layout of their order of turns."""
-        unexchanged = []
-        for layout, at in rows:
-            used, row = np.unique(at, return_inverse=True)  # many rows share a few micro-batch sizes
-            turns = turned(taken(self.worker, self.alone[used]).adding_up(layout.micro_batches), self.orders(layout))
-            unexchanged.append((used, row, turns))
+        shared = [np.unique(at, return_inverse=True) for _, at in rows]  # many rows share a few micro-batch sizes
+        workers = [
+            taken(self.worker, self.alone[used]).adding_up(layout.micro_batches)
+            for (layout, _), (used, _) in zip(rows, shared, strict=True)
+        ]
+        turns_of_rows = all_turned(workers, [self.orders(layout) for layout, _ in rows])
+        unexchanged = [(used, row, turns) for (used, row), turns in zip(shared, turns_of_rows, strict=True)]
         if self.exchanged is not None:
             return [_TurnedRows(used, row, turns, taken(self.exchanged, used)) for used, row, turns in unexchanged]
         counts = [len(used) for used, _, _ in unexchanged]

@@ -60,11 +60,11 @@ class LayoutKind:
             known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works)
         alone: Alone = known[key]
         layout, has_buckets = prepared.layout, prepared.has_buckets(prepared.agreement)
-        shared = tuple(device.shared(layout, has_buckets=has_buckets) for device in alone.memory)
+        memory = tuple(device.shared(layout, has_buckets=has_buckets) for device in alone.memory)
         return Unit(
             prepared=prepared,
             works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=stage_works),
-            memory=taken(shared, columns),
+            memory=memory,
             alone=alone,
         )
 
@@ -112,7 +112,13 @@ class Unit:
     prepared: Prepared
     works: Sequence[StageWork]
     memory: tuple[SharedMemory, ...]
+    """Memory of each device, in the columns of its stages' times."""
     alone: Alone
+
+    @property
+    def device_name(self) -> str:
+        """Name of the device that every stage runs on."""
+        return str(self.prepared.target.processor_spec.stem)
 
     @property
     def agreement(self) -> Agreement | None:
@@ -187,6 +193,19 @@ PHASES: Final = ("forward", "backward", "update", "adding")
 """Times of a stage that its work is made of."""
 VARIED: Final = ("group_s", "exchanged_s", "send_s", "tied_s")
 """Fields of a stage's work that its worker's devices need to know, besides those times."""
+
+
+def memory_of_units(units: Sequence[Unit]) -> tuple[SharedMemory, ...]:
+    """Memory of each device of workers that are cut into as many chunks, for all their configurations. [B]"""
+    width = max(len(unit.prepared.batch_size) for unit in units)  # type: ignore[arg-type]
+    columns, counts = np.concatenate([unit.alone.columns for unit in units]), [len(unit.alone.sizes) for unit in units]
+    devices = []
+    for of_units in zip(*[unit.memory for unit in units], strict=True):
+        different = {id(memory): memory for memory in of_units}  # units share most devices
+        row_of = dict(zip(different, range(len(different)), strict=True))
+        rows = np.repeat([row_of[id(memory)] for memory in of_units], counts)
+        devices.append(taken(tabled(list(different.values()), width=width), (rows, columns)))
+    return tuple(devices)
 
 
 def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:

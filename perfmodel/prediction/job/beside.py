@@ -1,15 +1,15 @@
-"""Exchanges of a tensor group that software does not wait for at once, and the products that run beside them."""
+"""Exchanges of a stage by kind: those that software does not wait for at once, and products that run beside them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from perfmodel.derived import derived
 from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
-    from perfmodel.parallelism.base import Exchange
+    from perfmodel.parallelism.base import Exchange, StageGraph
     from perfmodel.prediction.job.stage import Stage
 
 PRODUCTS: Final = frozenset({Contraction.kind, Convolution.kind})
@@ -86,3 +86,23 @@ def _products(table: KernelTable) -> dict[tuple[str, Role], list[int]]:
         elif kind in PRODUCTS:
             found.setdefault((layer, role), []).append(group)
     return found
+
+
+@derived
+def alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
+    """Exchanges of a stage other than gradient sums, each kind once, with its count."""
+    counted: dict[Any, tuple[Exchange, int]] = {}
+    for exchange in placed.exchanges:
+        if exchange.group != "data" or exchange.kind == "all_gather":
+            beside = None if exchange.beside is None else exchange.beside.role
+            key = (
+                exchange.kind,
+                exchange.group,
+                exchange.phase,
+                exchange.bytes_per_sample,
+                exchange.fixed_bytes,
+                beside,
+            )
+            first, count = counted.get(key, (exchange, 0))
+            counted[key] = (first, count + 1)
+    return list(counted.values())

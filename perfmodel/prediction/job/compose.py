@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from perfmodel.cost.pipeline_order import Orders, pipeline_ends
+from perfmodel.cost.pipeline_ends import pipeline_ends, pipelines_ends
 from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.derived import derived_property, record
 from perfmodel.numeric import exceeds, maximum, minimum, where
@@ -23,7 +23,8 @@ from perfmodel.prediction.job.stacking import taken
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
-    from perfmodel.cost.pipeline_order import PipelineEnds
+    from perfmodel.cost.pipeline_ends import PipelineEnds
+    from perfmodel.cost.pipeline_order import Orders
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.gradients import GradientSchedule
 
@@ -411,16 +412,26 @@ def _tied(step: StepTime, tied_s: Quantity) -> StepTime:
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
     """Return when devices and chunks finish a pass of all micro-batches, with and without transfers. [s]"""
-    if len(orders) == 1:
-        return Turned(None, None)
+    return all_turned([worker], [orders])[0]
+
+
+def all_turned(workers: Sequence[WorkerWork], orders: Sequence[Orders]) -> list[Turned]:
+    """Return when the devices and chunks of workers, all of as many, finish their passes. [s]"""
+    if len(orders[0]) == 1:
+        return [Turned(None, None)] * len(orders)
+    if any(isinstance(send_s, np.ndarray) for send_s in (*workers[0].there_s, *workers[0].back_s)):  # both at once
+        pipelines = []
+        for worker, order in zip(workers, orders, strict=True):
+            sends_s = [
+                np.stack([send_s, np.zeros_like(send_s)]).reshape(2, -1) for send_s in (*worker.there_s, *worker.back_s)
+            ]
+            pipelines.append((order, (*worker.forward_s, *worker.backward_s), sends_s))
+        return [Turned(*(taken(both, row) for row in (0, 1))) for both in pipelines_ends(pipelines)]
+    return [_turned_apart(worker, order) for worker, order in zip(workers, orders, strict=True)]
+
+
+def _turned_apart(worker: WorkerWork, orders: Orders) -> Turned:
     how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
-    if any(isinstance(send_s, np.ndarray) for send_s in (*worker.there_s, *worker.back_s)):  # both at once
-        there_s, back_s = (
-            [np.stack([send_s, np.zeros_like(send_s)]).reshape(2, -1) for send_s in sends]
-            for sends in (worker.there_s, worker.back_s)
-        )
-        both = pipeline_ends(orders, forward_send_s=there_s, backward_send_s=back_s, **how)
-        return Turned(*(taken(both, row) for row in (0, 1)))
     free = (0.0,) * len(worker.there_s)
     return Turned(
         ends=pipeline_ends(orders, forward_send_s=worker.there_s, backward_send_s=worker.back_s, **how),

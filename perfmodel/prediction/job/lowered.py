@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -33,6 +34,7 @@ from perfmodel.records import ELEMENT_BYTES, Attention, MemoryPass, Phase, Role
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.framework.rules import LoweringRules
     from perfmodel.graph import LayerGraph
     from perfmodel.graph.node import Node
     from perfmodel.hardware.library import LibrarySupport
@@ -87,15 +89,30 @@ class LoweredGraph:
     def over_gradients(self, purpose: str, graph: LayerGraph) -> KernelTable | None:
         """Kernels that pass over all gradients for a purpose, see ``gradient_passes``; None if there are none."""
         if purpose not in self._of_gradients:
-            one = self.gradient_passes.get(purpose)
-            passes = [
-                _at_any_size(node.name, one(size))
-                for node in graph.layers
-                for size in map(math.prod, node.trained_shapes.values())
-                if one is not None
+            one, rules = self.gradient_passes.get(purpose), self.gradient_rules
+            sizes = [
+                (node.name, size) for node in graph.layers for size in map(math.prod, node.trained_shapes.values())
             ]
-            self._of_gradients[purpose] = probed_table(passes, **self.gradient_rules) if passes else None
+            table = None
+            if one is not None and sizes:
+                passes = [_at_any_size(name, one(size)) for name, size in sizes]
+                counts = tuple(Counter(size for _, size in sizes).items())
+                key = (purpose, counts, rules["element_bytes"], rules["processor"])
+                known = _over_gradients_by(rules["rules"])
+                table = kept(known, key, lambda: probed_table(passes, **rules), most=MOST_OVER_GRADIENTS)
+            self._of_gradients[purpose] = table
         return self._of_gradients[purpose]
+
+
+MOST_OVER_GRADIENTS = 1024
+"""Tables of passes over gradients kept per set of rules; the oldest is dropped first. [1]"""
+
+
+@derived
+def _over_gradients_by(rules: LoweringRules) -> dict[Any, KernelTable]:
+    """Cache tables of passes over gradients: stages with gradients of the same sizes share them."""
+    del rules
+    return {}
 
 
 @lru_cache(maxsize=1024)
@@ -124,7 +141,7 @@ def _operations_of(
     graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
 ) -> Operations:
     """Operations of a single phase, the same for all frameworks and devices."""
-    options: dict[str, Any] = {"optimizer": optimizer}
+    options: dict[str, Any] = {"optimizer": optimizer if part is Phase.UPDATE else NoUpdate()}
     if part is Phase.BACKWARD:
         options |= {"input_gradient": input_gradient, "recompute": recompute}
 

@@ -115,7 +115,9 @@ def lowering_of(job: Job, *, known: Known | None = None) -> Lowering:
 class Known:
     """Results that jobs share if they differ only in layout; filled in while jobs are prepared."""
 
-    layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    layer_seconds: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
+    balances: dict[Hashable, dict[Hashable, Any]] = field(default_factory=dict)
+    alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
     cuts: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
     feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
@@ -324,10 +326,10 @@ class Lowering:
         layout, graph = self.layout, self.subject.graph
         if cuts:
             return Request(graph=graph, layout=layout, cuts=cuts, **self._element_sizes)
-        layer_s = send_s = None
+        layer_s, send_s, way = None, None, self._way_out()
         if layout.stages > 1:
-            layer_s = {name: seconds / layout.tensor_size for name, seconds in self._layer_seconds(samples).items()}
-        if (way := self._way_out()) is not None:
+            layer_s = self._layer_seconds(samples, layout.tensor_size)
+        if way is not None:
             latency_s, capacity_bytes_per_s = way
             directions = 1 + (Phase.BACKWARD in self.subject.phase.parts)
 
@@ -335,7 +337,8 @@ class Lowering:
                 """Time to send a tensor and, in training, to return its gradient. [s]"""
                 return directions * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
 
-        return Request(graph=graph, layout=layout, layer_s=layer_s, send_s=send_s, **self._element_sizes)
+        known = self.known.balances.setdefault((layout.stages > 1, layout.tensor_size, way, samples), {})
+        return Request(graph=graph, layout=layout, layer_s=layer_s, send_s=send_s, known=known, **self._element_sizes)
 
     def _placed(self, samples: int, cuts: tuple[int, ...]) -> Placement:
         layout = self.layout
@@ -349,25 +352,32 @@ class Lowering:
         placement = placement_of_phase(placed, self.subject.phase)
         if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
-        stages = tuple(with_repeated_exchanges(stage, recompute=self.recompute) for stage in placement.stages)
+        stages = tuple(
+            with_repeated_exchanges(stage, recompute=self.recompute, alike=self._first_alike(stage.graph))
+            for stage in placement.stages
+        )
         return replace(placement, stages=stages)
 
-    def _layer_seconds(self, samples: int) -> dict[str, float]:
-        """Time of each layer's forward and backward phase on one device, with launches and dispatch. [s]"""
+    def _layer_seconds(self, samples: int, tensor_size: int) -> dict[str, float]:
+        """Time of each layer's forward and backward phase, with launches and dispatch, shared by some devices. [s]"""
         known = self.known.layer_seconds
-        if samples in known:
-            return known[samples]
+        if (samples, 1) not in known:
+            known[samples, 1] = self._layer_seconds_alone(samples)
+        if (samples, tensor_size) not in known:
+            known[samples, tensor_size] = {name: seconds / tensor_size for name, seconds in known[samples, 1].items()}
+        return known[samples, tensor_size]
+
+    def _layer_seconds_alone(self, samples: int) -> dict[str, float]:
         whole = replace(self, layout=WHOLE, parallelism="data", shared_results=self.known)
         timed = whole.prepared(samples).timed_stages()[0]
         groups = timed.groups
         seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
-        seconds = seconds + groups.exposed_dispatch_s
-        known[samples] = dict.fromkeys((node.name for node in self.subject.graph.layers), 0.0)
+        seconds = (seconds + groups.exposed_dispatch_s).tolist()
+        layer_s = dict.fromkeys((node.name for node in self.subject.graph.layers), 0.0)
         for occurrence in timed.stage.lowered.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
-                before_s = known[samples].get(occurrence.layer, 0.0)
-                known[samples][occurrence.layer] = before_s + float(seconds[occurrence.group])
-        return known[samples]
+                layer_s[occurrence.layer] = layer_s.get(occurrence.layer, 0.0) + seconds[occurrence.group]
+        return layer_s
 
     def _feeding(self) -> Mapping[int, Target]:
         """Devices of each pipeline place, which share the host's links; empty if all devices share them."""
@@ -394,12 +404,7 @@ class Lowering:
     def _lowered(self, placed: StageGraph) -> Stage:
         whole = self.subject
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
-        graph = whole.graph
-        if placed.graph is not graph:
-            from perfmodel.parallelism.stages import first_alike
-
-            graph = first_alike(placed.graph, of=whole.graph)
-        subject = whole
+        graph, subject = self._first_alike(placed.graph), whole
         if graph is not whole.graph:
             input_gradient = whole.input_gradient if is_fed else placed.input_gradient
             subject = replace(whole, graph=graph, name=placed.graph.name, input_gradient=input_gradient)
@@ -410,6 +415,17 @@ class Lowering:
             feed=self._feed(placed.graph, is_fed=is_fed),
             is_fed=is_fed,
         )
+
+    def _first_alike(self, part: LayerGraph) -> LayerGraph:
+        """Return the first part of the network with the structure of this one, looked up once per part."""
+        known, whole = self.known.alike, self.subject.graph
+        if part is whole:
+            return whole
+        if id(part) not in known:
+            from perfmodel.parallelism.stages import first_alike
+
+            known[id(part)] = part, first_alike(part, of=whole)
+        return known[id(part)][1]
 
     def _feed(self, graph: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:
         """Return the inputs a stage copies from the host: those of the network, and labels of its own losses."""

@@ -14,11 +14,11 @@ from perfmodel.derived import derived_property
 from perfmodel.framework.capabilities import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
-from perfmodel.parallelism.base import alike_exchanges, is_tied
+from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
-from perfmodel.prediction.job.beside import gathered_units, started_exchanges
+from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, started_exchanges
 from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
@@ -293,7 +293,7 @@ class Prepared:
         return TimedStep(stages, self.composed(stages, factors))
 
     def timed_stages(
-        self, factors: Factors = NO_FACTORS, *, known: dict[Any, TimedStage] | None = None
+        self, factors: Factors = NO_FACTORS, *, known: dict[Any, Any] | None = None
     ) -> tuple[TimedStage, ...]:
         """Time each stage for one micro-batch; stages of the same structure only once. [s]"""
         numbers = self.numbers(factors)
@@ -304,12 +304,14 @@ class Prepared:
         for stage in self.stages:
             key = (id(stage.lowered), stage.placed.batch_factor, self.gradient_bytes)
             if key not in known:
-                known[key] = self._timed_stage(stage, numbers)
+                known[key] = self._timed_stage(stage, numbers, known=known.setdefault("gradients", {}))
             timed = known[key]
             timed_stages.append(timed if timed.stage is stage else replace(timed, stage=stage, alike=timed))
         return tuple(timed_stages)
 
-    def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers) -> TimedStage:
+    def _timed_stage(
+        self, stage: Stage, numbers: ProcessorNumbers, known: dict[Any, StepTime] | None = None
+    ) -> TimedStage:
         table, samples = stage.lowered.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
@@ -319,6 +321,7 @@ class Prepared:
             stage=stage,
             numbers=numbers,
             groups=groups,
+            known=known,
             element_bytes=self.gradient_bytes,
             how={
                 "batch_size": samples,

@@ -61,6 +61,8 @@ class TimedStage:
     element_bytes: int
     how: Mapping[str, Any]
     alike: TimedStage | None = None
+    known: dict[Any, StepTime] | None = None
+    """Times of passes over gradients that it shares with stages which are timed with it. [s]"""
 
     def _of(self, phase: Phase | None) -> StepTime:
         table = self.stage.lowered.table
@@ -107,9 +109,13 @@ class TimedStage:
         if table is None:
             return NO_TIME
         how = {"batch_size": batch_size, "workspace_limit_bytes": self.how["workspace_limit_bytes"]}
-        with naming_of(table):
-            groups = group_times(table, self.numbers, **how)
-            return step_time(table, self.numbers, groups=groups, phase=Phase.BACKWARD, **how)
+        known = {} if self.known is None else self.known
+        key = (table, id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
+        if key not in known:
+            with naming_of(table):
+                groups = group_times(table, self.numbers, **how)
+                known[key] = step_time(table, self.numbers, groups=groups, phase=Phase.BACKWARD, **how)
+        return known[key]
 
     def operations_s(self, groups: Sequence[int]) -> Any:
         """Time of operations, by their groups in the kernel table, each once. [s]"""

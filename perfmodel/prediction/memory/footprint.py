@@ -23,7 +23,7 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -414,9 +414,21 @@ class DeviceMemory:
     chunks: tuple[ChunkMemory, ...]
     units: Callable[[], UnitBytes]
     trains: bool
+    known: dict[Hashable, SharedMemory] = field(default_factory=dict)
+    """Memory of devices with chunks of the same structure. [-]"""
 
     def shared(self, layout: Layout, *, has_buckets: bool = False) -> SharedMemory:
         """Memory on a device as workers share parameters, gradients and optimizer state, and exchange them. [B]"""
+        if layout.shard_stage == ALL_SHARED:  # which layers are gathered together depends on their names
+            return self._shared(layout, has_buckets=has_buckets)
+        sharing_size = layout.sharing_size if layout.shard_stage else 1
+        key = (layout.shard_stage, sharing_size, layout.no_sync, has_buckets)
+        if key not in self.known:
+            self.known[key] = self._shared(layout, has_buckets=has_buckets)
+        known = self.known[key]
+        return known if known.chunks == self.places else replace(known, chunks=self.places)
+
+    def _shared(self, layout: Layout, *, has_buckets: bool) -> SharedMemory:
         whole, cut = (
             [chunk.rules(layout, in_parts=in_parts, has_buckets=has_buckets) for chunk in self.chunks]
             for in_parts in (False, True)
@@ -454,15 +466,15 @@ class DeviceMemory:
 
     def _divided(self, footprint: MemoryFootprint, layout: Layout) -> MemoryFootprint:
         """Divide parameters and optimizer state among workers; gradients are counted at each moment."""
-        units, gathers = self.units(), layout.shard_stage == ALL_SHARED
+        units = self.units() if layout.shard_stage == ALL_SHARED else None
         weights, _, optimizer = model_state_bytes(
-            weights_bytes=footprint.weights_bytes - (units.copied_bytes if gathers else 0.0),
+            weights_bytes=footprint.weights_bytes - (0.0 if units is None else units.copied_bytes),
             gradients_bytes=0.0,
             optimizer_bytes=footprint.optimizer_bytes,
             shard_stage=layout.shard_stage,
             worker_count=layout.sharing_size,
         )
-        gathered = units.gathered(ahead=layout.prefetch_limit) if gathers else 0.0
+        gathered = 0.0 if units is None else units.gathered(ahead=layout.prefetch_limit)
         return replace(footprint, weights_bytes=weights + gathered, optimizer_bytes=optimizer)
 
 
@@ -480,7 +492,7 @@ def device_memory(
     place: int,
     *,
     in_parts: bool,
-    known: dict[Any, ChunkMemory] | None = None,
+    known: dict[Any, Any] | None = None,
 ) -> DeviceMemory:
     """Memory of a device, before it is said what workers share. [B]"""
     chunks = {index: stage for index, stage in enumerate(stages) if stage.stage.placed.device == place}
@@ -504,6 +516,7 @@ def device_memory(
         chunks=tuple(known[key] for key in keys),
         units=partial(unit_bytes, prepared, [timed.stage for timed in chunks.values()]),
         trains=prepared.trains,
+        known=known.setdefault(("shared", *keys), {}),
     )
 
 
