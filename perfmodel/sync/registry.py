@@ -15,7 +15,7 @@ from perfmodel.sync.base import Collective
 from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, SendReceive
 from perfmodel.sync.placed import Call, Placed, place
 from perfmodel.sync.rings import AllGather, ChainBroadcast, Hierarchical, ReduceScatter, RingAllReduce
-from perfmodel.sync.stars import HostTree, InNetwork, MulticastSwitch, OneToAll, ParameterServer
+from perfmodel.sync.stars import FabricSwitch, HostTree, InNetwork, MulticastSwitch, OneToAll, ParameterServer
 from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree, MachineTrees
 from perfmodel.units import GIGA, MICROSECOND
 
@@ -43,7 +43,7 @@ COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
     strategy.name: strategy
     for strategy in (
         *(ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive()),
-        *(MachineTrees(), MulticastSwitch(), ChainBroadcast()),  # of libraries only
+        *(MachineTrees(), MulticastSwitch(), FabricSwitch(), ChainBroadcast()),  # of libraries only
     )
 }
 """All algorithms by name."""

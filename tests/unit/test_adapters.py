@@ -7,6 +7,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
+from perfmodel.hardware.topology import Topology
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective, place_library
 from perfmodel.validation.tables.clusters import with_adapters
@@ -75,3 +76,65 @@ def test_trees_of_one_machine_and_of_machines_with_one_device_stay_what_they_are
     for asked in ({"workers": 8}, apart):
         reduction = pm.predict(graph, system="dgx_a100", **job, **asked).agreement.reductions[0]
         assert reduction.placed.collective.name == "double_binary_tree"
+
+
+FABRIC = """schema_version = 1
+name = "Machines below switches"
+[[node]]
+system = "{system}"
+count = {machines}
+[fabric]
+link = "{link}"
+hop_latency_us = 0.4
+reduces = {reduces}
+[[source]]
+fields = ["node", "fabric"]
+title = "calculation"
+note = "a test"
+"""
+
+
+def joined(tmp_path, *, reduces, machines=4, system="dgx_a100", link="infiniband_hdr"):
+    path = tmp_path / f"joined_{machines}_{str(reduces).lower()}.toml"
+    path.write_text(FABRIC.format(system=system, link=link, machines=machines, reduces=str(reduces).lower()))
+    return path
+
+
+def test_a_library_lets_switches_between_machines_add_where_the_fabric_says_so(tmp_path):
+    plain, adding = (load_system(joined(tmp_path, reduces=reduces)).topology for reduces in (False, True))
+    calls = [place_library(LIBRARY, "all_reduce", each, each.devices()) for each in (plain, adding)]
+    assert {calls[0].choice(size_bytes)[0] for size_bytes in SIZES} <= {"ring_all_reduce", "machine_trees"}
+    assert calls[1].choice(1e9) == ("fabric_switch", "collnet")
+    assert all(calls[1].time(size_bytes) <= calls[0].time(size_bytes) for size_bytes in SIZES)
+    # inside, 15 parts of n / 8 pass each device's links; through an adapter one, where a ring takes 2 (p - 1) / p
+    inside = 12 * 25e9 * 0.85 * 256 / 272
+    placed = place(collective("fabric_switch"), adding, adding.devices())
+    assert placed.seconds_per_byte == pytest.approx(2 * 7 / 8 / inside, rel=0.05)
+    crossing = [size for name, size in placed.channel_bytes(1.0).items() if "nic0>fabric0" in name]
+    assert crossing == pytest.approx([1 / 8] * 4)
+
+
+def test_jobs_choose_switches_that_add_by_their_system_alone(tmp_path):
+    graph, job = pm.zoo.vgg16(), {"batch_size": 16, "framework": "pytorch_2", "sync": "all_reduce", "workers": 32}
+    plain, adding = (pm.predict(graph, system=joined(tmp_path, reduces=reduces), **job) for reduces in (False, True))
+    assert adding.sync_s < 0.9 * plain.sync_s
+    shipped = pm.predict(graph, system="dgx_a100", machines=4, **job)
+    assert plain.sync_s == pytest.approx(shipped.sync_s, rel=1e-9)  # no shipped fabric says that it adds
+
+
+@pytest.mark.parametrize("groups", ["all", "a device of each machine"])
+def test_few_machines_stand_for_all_below_switches_that_add(tmp_path, groups):
+    topology = load_system(joined(tmp_path, reduces=True, machines=12)).topology
+    names = topology.devices()
+    first, *beside = [names] if groups == "all" else [names[place::8] for place in range(8)]
+    every = Topology(topology.places.values(), topology.wires)
+    few, whole = (place(collective("fabric_switch"), each, first, beside=beside) for each in (topology, every))
+    for size_bytes in SIZES:
+        assert few.time(size_bytes) == pytest.approx(whole.time(size_bytes), rel=1e-9)
+    assert few.sent_bytes(1e6) == pytest.approx(whole.sent_bytes(1e6), rel=1e-9)
+
+
+def test_devices_of_one_machine_need_no_switch_between_machines(tmp_path):
+    topology = load_system(joined(tmp_path, reduces=True)).topology
+    call = place_library(LIBRARY, "all_reduce", topology, topology.devices()[:8])
+    assert "fabric_switch" not in {placed.collective.name for placed in call.algorithms}
