@@ -239,8 +239,8 @@ class FabricSwitch(InNetwork):
 
     Notes
     -----
-    Valid for: equal machines on a fabric whose switches add (SHARP, NCCL's CollNet). Ignores: how many messages a switch
-    adds at once, that leaf switches send one sum up instead of all, and switches inside machines that add too.
+    Valid for: equal machines on a fabric whose switches add (SHARP, NCCL's CollNet). Ignores: how many messages a
+    switch adds at once, that leaf switches send one sum up instead of all, and switches inside machines that add too.
 
     Examples
     --------
