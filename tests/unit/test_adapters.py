@@ -138,3 +138,25 @@ def test_devices_of_one_machine_need_no_switch_between_machines(tmp_path):
     topology = load_system(joined(tmp_path, reduces=True)).topology
     call = place_library(LIBRARY, "all_reduce", topology, topology.devices()[:8])
     assert "fabric_switch" not in {placed.collective.name for placed in call.algorithms}
+
+
+@pytest.mark.parametrize("machines", [2, 4])
+@pytest.mark.parametrize("system", ["dgx_a100", "dgx_h100", "dgx_b200", "mi300x_x8"])
+def test_an_all_to_all_loads_every_adapter_as_rails_would(system, machines):
+    """By the device's own adapter, or by NVLink to the device at the sink's (PXN): each adapter carries as much."""
+    topology = load_system(system, machines=machines).topology
+    devices = topology.devices()
+    placed = place(collective("all_to_all"), topology, devices, at_once=True)
+    adapters = topology.of_kind("nic")
+    left = {name: size for name, size in placed.channel_bytes(1.0).items() if name.endswith(">fabric0")}
+    assert len(left) == len(adapters) == len(devices)
+    of_rails: dict[str, float] = {}
+    for one, other in itertools.permutations(devices, 2):
+        if topology.places[one].node != topology.places[other].node:
+            beside = f"{topology.places[one].node}/{other.partition('/')[2]}"  # where the sink is on its own machine
+            rail = f"{topology.own_nic(beside)}>fabric0"
+            of_rails[rail] = of_rails.get(rail, 0.0) + 1 / len(devices)
+    assert left == pytest.approx(of_rails)
+    crossing = topology.route(devices[0], devices[-1]).channels
+    (rate,) = [channel.capacity_bytes_per_s for channel in crossing if channel.name.endswith(">fabric0")]
+    assert placed.seconds_per_byte == pytest.approx((machines - 1) / machines / rate, rel=1e-9)
