@@ -258,7 +258,7 @@ def _without_adapter(machines: list[tuple[str, System]], link: Link) -> list[str
 def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -> Wiring:
     """Return the wiring of all machines, prefixed with their names, and the fabric between them."""
     fabric = file.fabric
-    places, wires = [Place(name=FABRIC, kind="fabric", detail=link.name)], []
+    places, wires = [Place(name=FABRIC, kind="fabric", detail=link.name, reduces=fabric.reduces)], []
     size = fabric.machines_per_leaf
     hop = fabric.in_base_units("hop_latency_us") / (2 if size is None else 4)
     for start in range(0, len(machines), size or len(machines)):

@@ -197,12 +197,15 @@ class Fabric(spec.SpecTable):
         Machines on one leaf switch; None joins all of them on one switch. [1]
     oversubscription : float
         Rate of all adapters of a leaf over that of its links to the spine; 1 is non-blocking. [1]
+    reduces : bool
+        Whether its switches add up messages, and libraries are set up to let them (SHARP). [-]
     """
 
     link: spec.Text
     hop_latency_us: Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 10_000, "us"))]
     machines_per_leaf: MachineCount | None = None
     oversubscription: Annotated[float, Field(ge=1, le=1000, strict=True, allow_inf_nan=False)] = 1.0
+    reduces: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
     def _one_switch_is_not_oversubscribed(self) -> Self:

@@ -19,6 +19,7 @@ from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.prediction_text import fit_sentence
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
+from perfmodel.sync.registry import ALL_REDUCES
 from perfmodel.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class _Question:
     graph: LayerGraph | Run
     arguments: dict[str, Any]
     options: dict[str, Any]
+    syncs: Sequence[str]
     dataset_size: int | None
     usd_per_hour: float | None
     progress: Progress
@@ -166,6 +168,19 @@ class _Question:
         unequal = straggler is not None and straggler_of(straggler).times.lasting_count is not None
         with_pace = ", with a relative time of 1" if unequal else ""
         notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{with_pace}"]
+        if self.options.get("shard_stage"):
+            notes.append(
+                "that worker holds all state and does the whole update, of which each of several does a part: "
+                "efficiency may exceed 1"
+            )
+        named = [sync for sync in self.syncs if sync in ALL_REDUCES]
+        if named:
+            notes.append(
+                f"{', '.join(named)} by name: the links alone; sync='all_reduce' adds what a library's calls take, "
+                "to start and of a device while they run"
+            )
+        if straggler is None and set(self.syncs) != {NO_SYNC}:
+            notes.append("all workers take equally long in every step; straggler= says how they vary")
         if not self.alone.memory.fits:
             notes.append(f"that worker could not run, but its time is the base. {fit_sentence(self.alone)}")
         if self.dataset_size is not None and self.usd_per_hour is None:
@@ -296,6 +311,7 @@ def scaling(
         graph=graph,
         arguments={"system": system, "batch_size": batch_size, "global_batch_size": global_batch_size},
         options=options,
+        syncs=syncs,
         dataset_size=None if dataset_size is None else whole_number("dataset_size", dataset_size),
         usd_per_hour=None if usd_per_hour is None else positive("usd_per_hour", usd_per_hour),
         progress=_progress(critical_batch_size, staleness_penalty, least_steps, options.get("phase", "step")),

@@ -148,6 +148,7 @@ def _classes(round_: Round, ends: _Ends) -> PlacedRound:
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
         sent_share=float(share.sum()),
+        counts=tuple(sizes.tolist()),
     )
 
 

@@ -37,6 +37,8 @@ class PlacedRound:
         Times that the round is repeated. [1]
     sent_share : float or None
         Part of the n bytes that all messages have, where ``messages`` are one of each class; None for their sum. [1]
+    counts : tuple of int
+        Messages that each stands for; none where each stands for itself. [1]
     """
 
     messages: tuple[Message, ...]
@@ -45,6 +47,7 @@ class PlacedRound:
     reduced_share: float
     repeat: int
     sent_share: float | None = None
+    counts: tuple[int, ...] = ()
 
     @derived_property
     def lines(self) -> tuple[Line, ...]:
@@ -81,8 +84,14 @@ class PlacedRound:
 
     @property
     def mean_latency_s(self) -> Quantity:
-        """Mean latency of its messages. [s]"""
-        return sum(route.latency_s for route in self.routes) / len(self.routes)
+        """Mean latency that a byte meets in it. [s]"""
+        # several rings share messages inside machines, so that a message counts by its bytes
+        counts = self.counts or (1,) * len(self.messages)
+        shares = [count * message.share for count, message in zip(counts, self.messages, strict=True)]
+        if len(set(shares)) == 1:
+            return sum(route.latency_s for route in self.routes) / len(self.routes)
+        passed = sum(share * route.latency_s for share, route in zip(shares, self.routes, strict=True))
+        return passed / sum(shares)
 
     @property
     def seconds_per_byte(self) -> Quantity:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ from perfmodel.sync.base import Collective
 from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, SendReceive
 from perfmodel.sync.placed import Call, Placed, place
 from perfmodel.sync.rings import AllGather, ChainBroadcast, Hierarchical, ReduceScatter, RingAllReduce
-from perfmodel.sync.stars import HostTree, InNetwork, MulticastSwitch, OneToAll, ParameterServer
+from perfmodel.sync.stars import FabricSwitch, HostTree, InNetwork, MulticastSwitch, OneToAll, ParameterServer
 from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree, MachineTrees
 from perfmodel.units import GIGA, MICROSECOND
 
@@ -43,7 +43,7 @@ COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
     strategy.name: strategy
     for strategy in (
         *(ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive()),
-        *(MachineTrees(), MulticastSwitch(), ChainBroadcast()),  # of libraries only
+        *(MachineTrees(), MulticastSwitch(), FabricSwitch(), ChainBroadcast()),  # of libraries only
     )
 }
 """All algorithms by name."""
@@ -64,6 +64,42 @@ def collective(name: str) -> Collective:
     """
     check_known("collective algorithm", name, COLLECTIVES)
     return COLLECTIVES[name]
+
+
+def for_machines(
+    algorithm: Collective,
+    topology: Topology,
+    ranks: Sequence[str],
+    *,
+    among: Iterable[Collective] = COLLECTIVES.values(),
+) -> Collective:
+    """Return the special form that an algorithm has on these machines, or the algorithm itself.
+
+    Parameters
+    ----------
+    algorithm : Collective
+        The algorithm. [-]
+    topology : Topology
+        The system. [-]
+    ranks : sequence of str
+        Names of devices. [-]
+    among : iterable of Collective
+        Algorithms that may run. [-]
+
+    Returns
+    -------
+    Collective
+        A subclass's, if it runs on them. [-]
+
+    Examples
+    --------
+    >>> from perfmodel.hardware.catalogue import load_system
+    >>> tree, topology = collective("double_binary_tree"), load_system("dgx_a100", machines=2).topology
+    >>> [for_machines(tree, topology, topology.devices()[:count]).name for count in (8, 16)]
+    ['double_binary_tree', 'machine_trees']
+    """
+    special = (other for other in among if isinstance(other, type(algorithm)) and other is not algorithm)
+    return next((other for other in special if other.runs_on(topology, ranks)), algorithm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,10 +294,11 @@ def place_library(
     """
     how = library.operation_named(operation)
     placed = []
-    running = [algorithm for algorithm in map(collective, how.algorithms) if algorithm.runs_on(topology, ranks)]
-    for algorithm in running:
-        if any(isinstance(other, type(algorithm)) and other is not algorithm for other in running):
-            continue  # its special form for these machines runs instead
+    named = [collective(name) for name in how.algorithms]
+    forms = dict.fromkeys(for_machines(algorithm, topology, ranks, among=named) for algorithm in named)
+    for algorithm in forms:
+        if not algorithm.runs_on(topology, ranks):
+            continue
         options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in algorithm.option_names else {}
         placed.append(place(algorithm, topology, ranks, beside=beside, **options))
     return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)

@@ -117,26 +117,34 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...
         tuple(
             place
             for places, starts in zip(machines, entries, strict=True)
-            for place in _left_by_adapter(topology, tour, (*places[starts[ring] :], *places[: starts[ring]]))
+            for place in _left_by_adapter(
+                topology,
+                tour,
+                (*places[starts[ring] :], *places[: starts[ring]]),
+                adapter=topology.own_nic(tour[places[starts[(ring or count) - 1]]]),  # where the ring before enters
+            )
         )
         for ring in range(count)
     )
 
 
-def _left_by_adapter(topology: Topology, tour: Sequence[str], places: tuple[int, ...]) -> tuple[int, ...]:
+def _left_by_adapter(
+    topology: Topology, tour: Sequence[str], places: tuple[int, ...], *, adapter: str | None
+) -> tuple[int, ...]:
     """Move a rank that reaches an adapter directly to the end of a machine's ranks, if a switch joins all of them."""
 
     def reaches(place: int) -> bool:
-        return topology.own_nic(tour[place]) in topology.rdma_nics(tour[place])
+        return topology.own_nic(tour[place]) == adapter and adapter in topology.rdma_nics(tour[place])
 
-    if len(places) < 3 or reaches(places[-1]):
+    if adapter is None or len(places) < 3:
         return places
-    others = [place for place in places[1:] if reaches(place)]
     names = {tour[place] for place in places}
     switched = any(topology.joined_to(switch) >= names for switch in topology.joined_to(tour[places[0]]))
-    if not (others and switched):
-        return places
-    return (*(place for place in places if place != others[-1]), others[-1])
+    free = places[1:] if switched else places[-1:]
+    # of those that are equally near, the one that comes last anyway, else the latest
+    near = {place: topology.route(tour[place], adapter).latency_s for place in free if reaches(place)}
+    last = min(reversed(near), key=near.__getitem__, default=places[-1])
+    return (*(place for place in places if place != last), last)
 
 
 def way_between(topology: Topology, source: str, sink: str, *, through_host: bool = False) -> Route:

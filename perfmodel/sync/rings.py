@@ -143,6 +143,7 @@ class ChainBroadcast(_Ring):
     """
 
     name = "chain_broadcast"
+    folds = False  # a chain of few machines leaves them less often on its way
     plays = False
 
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
@@ -152,11 +153,6 @@ class ChainBroadcast(_Ring):
         share = 1 / (worker_count - 1)
         messages = tuple(Message(rank, rank + 1, share) for rank in range(worker_count - 1))
         return (Round(messages, repeat=worker_count - 1),)
-
-    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
-        (few,) = rounds
-        share = 1 / (worker_count - 1)
-        return (Round(tuple(message._replace(share=share) for message in few.messages), repeat=worker_count - 1),)
 
 
 class AllGather(_Ring):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -226,3 +228,56 @@ class MulticastSwitch(InNetwork):
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
         joined = topology.joined_to(ranks[0])
         return any(topology.places[name].reduces and topology.joined_to(name).issuperset(ranks) for name in joined)
+
+
+class FabricSwitch(InNetwork):
+    r"""Parts are added up inside each machine, by the switches between machines, and handed out inside, all at once.
+
+    .. math:: T = 4 \alpha + \frac{2 (g - 1) + 1}{g} n \beta
+
+    for machines of g devices (``group_size``), each of which stands for one part; with one device, ``InNetwork``.
+
+    Notes
+    -----
+    Valid for: equal machines on a fabric whose switches add (SHARP, NCCL's CollNet). Ignores: how many messages a
+    switch adds at once, that leaf switches send one sum up instead of all, and switches inside machines that add too.
+
+    Examples
+    --------
+    >>> switch = FabricSwitch()
+    >>> switch.time(size_bytes=8e6, worker_count=16, latency_s=0.0, seconds_per_byte=1e-9, group_size=8)
+    0.015
+
+    References
+    ----------
+    .. [1] NVIDIA, Scalable hierarchical aggregation and reduction protocol: using it with NCCL, documentation.
+    """
+
+    name = "fabric_switch"
+    option_names = ("group_size",)
+    folds = True
+    plays = False
+
+    def cost(  # noqa: D102
+        self, link: Hockney, worker_count: Quantity, *, group_size: int | None = None, **options: Any
+    ) -> Quantity:
+        size = group_size or 1
+        return link.times(alpha=2 if size == 1 else 4, beta=(2 * size - 1) / size)
+
+    def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        size = group_size or 1
+        both, down = super().schedule(worker_count, **options)
+        if size == 1:
+            return both, down
+        starts = range(0, worker_count, size)
+        near = [pair for start in starts for pair in itertools.permutations(range(start, start + size), 2)]
+        parts = [message._replace(share=1 / size) for message in both.messages]
+        # a part is on its way to its device, or back from it
+        inside = [Message(source, sink, 2 / size) for source, sink in near]
+        latencies = Round(tuple(Message(source, sink, 0.0) for source, sink in near), repeat=2)
+        return Round((*inside, *parts)), down, latencies
+
+    def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
+        machines = Counter(topology.places[name].node for name in ranks if name in topology.places)
+        adds = any(topology.places[name].reduces for name in topology.fabrics)
+        return adds and len(machines) > 1 and len(set(machines.values())) == 1

@@ -376,3 +376,32 @@ def test_what_an_epoch_lacks_is_told(vgg):
     assert priceless.rows[0].usd_per_epoch is None
     (priced,) = pm.scaling(vgg, **asked, dataset_size=1000, usd_per_hour=0.5).rows
     assert priced.usd_per_epoch == pytest.approx(4 * 0.5 * priced.epoch_s / 3600)
+
+
+def test_the_words_say_what_the_baseline_is_and_what_is_left_out():
+    graph = pm.zoo.gpt(layers=2, width=512, heads=8, sequence_length=128, vocabulary=20000)
+    job = {"system": "dgx_h100", "workers": (1, 8), "batch_size": 1, "framework": "pytorch_2", "optimizer": "adam"}
+    shared = pm.scaling(graph, sync="all_reduce", shard_stage=1, **job)
+    assert shared.rows[1].efficiency > 1
+    assert any("whole update" in note and "exceed 1" in note for note in shared.notes)
+    plain = pm.scaling(graph, sync=("all_reduce", "ring_all_reduce"), **job)
+    assert not any("exceed 1" in note for note in plain.notes)
+    assert any(note.startswith("ring_all_reduce by name") and "library" in note for note in plain.notes)
+    assert any("straggler=" in note for note in plain.notes)
+    library = pm.scaling(graph, sync="all_reduce", straggler={"distribution": "normal", "cv": 0.01}, **job)
+    assert not any("by name" in note or "straggler=" in note for note in library.notes)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("batch_size", [64, 256])
+def test_eight_devices_on_nvlink_lose_the_last_bucket_the_copies_and_what_messages_take(batch_size, dtype):
+    job = {"batch_size": batch_size, "dtype": dtype, "system": "dgx_a100", "framework": "pytorch_2"}
+    p = pm.predict(pm.zoo.resnet50(), workers=8, sync="all_reduce", **job)
+    (device,), (reduction,) = p.basis.timed.composed.devices, p.agreement.reductions
+    message_s = reduction.placed.time(p.agreement.messages(reduction, device.schedule).sizes_bytes)
+    blocks = 24 / 108  # of the A100's multiprocessors
+    assert p.agreement.slowdown == pytest.approx(blocks)
+    lost_s = device.copied_s + message_s[-1] + blocks * message_s[:-1].sum()
+    assert p.exposed_sync_s == pytest.approx(lost_s, rel=1e-9)
+    alone = pm.predict(pm.zoo.resnet50(), **job)
+    assert 0.96 < alone.step_s / p.step_s < 0.995

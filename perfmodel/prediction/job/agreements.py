@@ -33,7 +33,14 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.sync.placed import Call, Placed, place, placed_once
-from perfmodel.sync.registry import ALL_REDUCES, LibraryCollective, collective, place_library
+from perfmodel.sync.registry import (
+    ALL_REDUCES,
+    COLLECTIVES,
+    LibraryCollective,
+    collective,
+    for_machines,
+    place_library,
+)
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -178,7 +185,11 @@ def _all_reduced(workers: Workers) -> Agreement:
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
     shares = bool(workers.layout.shard_stage)
     first, *beside = workers.sharing_groups(place_) if shares else workers.groups(place_)
-    return placed_once(algorithm, workers.system_part.system.topology, first, beside=tuple(beside), **options)
+    topology = workers.system_part.system.topology
+    if len({topology.places[name].node for name in first}) < len(first):
+        per_adapter = [other for other in COLLECTIVES.values() if other.per_adapter]
+        algorithm = for_machines(algorithm, topology, first, among=per_adapter)
+    return placed_once(algorithm, topology, first, beside=tuple(beside), **options)
 
 
 def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
