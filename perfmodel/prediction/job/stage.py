@@ -106,10 +106,11 @@ class TimedStage:
         table = self.stage.lowered.over_gradients(purpose, self.stage.placed.graph)
         if table is None:
             return NO_TIME
+        numbers = self.numbers.beside_a_step
         how = {"batch_size": batch_size, "workspace_limit_bytes": self.how["workspace_limit_bytes"]}
         with naming_of(table):
-            groups = group_times(table, self.numbers, **how)
-            return step_time(table, self.numbers, groups=groups, phase=Phase.BACKWARD, **how)
+            groups = group_times(table, numbers, **how)
+            return step_time(table, numbers, groups=groups, phase=Phase.BACKWARD, **how)
 
     def operations_s(self, groups: Sequence[int]) -> Any:
         """Time of operations, by their groups in the kernel table, each once. [s]"""
