@@ -236,3 +236,21 @@ def test_advice_tries_the_cards_that_a_systems_links_can_join():
     (row,) = [row for row in advice.rows if row.changes["device"] == "h100_sxm"]
     p = pm.predict(GRAPH, system="dgx_a100", device="h100_sxm", workers=8, **JOB)
     assert row.step_s == pytest.approx(p.step_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("sync", ["ring_all_reduce", "parameter_server", "double_binary_tree"])
+def test_a_formula_in_workers_takes_a_measured_machine_in_a_system(sync):
+    places = {"system": "dgx_a100", "device": measured_gpu(datasheet="a100_40_sxm"), "batch_size": 256, "sync": sync}
+    f = pm.formula("step_s", graph=three_layers(), free="workers", **places)
+    for workers in (1, 2, 5, 8):
+        expected = pm.predict(three_layers(), workers=workers, **places).step_s
+        assert float(f(workers=workers)) == pytest.approx(expected, rel=1e-9)
+    with pytest.raises(ArgumentError, match="a device of the catalogue"):
+        pm.formula("step_s", graph=three_layers(), free="batch_size", **places)
+
+
+def test_a_formula_counts_the_devices_that_stand_in_the_slots():
+    """Its own two cards differ, so that one worker is all that it has room for."""
+    f = pm.formula("step_s", graph=GRAPH, free="workers", system="shi2016_desktop", device="gtx_1080", batch_size=32)
+    expected = pm.predict(GRAPH, system="shi2016_desktop", device="gtx_1080", batch_size=32, workers=2).step_s
+    assert float(f(workers=2)) == pytest.approx(expected, rel=1e-9)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.cost.measured_kernel import ARITHMETIC, kernel_features, measured_kernel_time
-from perfmodel.derived import derived
+from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
 from perfmodel.framework.profile import FrameworkProfile
@@ -30,6 +30,7 @@ from perfmodel.units import GIB, GIGA
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.link import Link
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.device.reuse_distance import LayerMemory
@@ -232,8 +233,10 @@ class MeasuredTarget(Target):
         self.processor = on.processor
         self.system_part = system_part = None if system_part is None else _as_measured(system_part, measured)
         self.name = measured.name if system_part is None else system_part.describe(measured.name)
-        if system_part is not None and system_part.worker_count > 1:
-            self.shared_bytes_per_s = system_part.copy_bytes_per_s  # a copy of one device is as it was measured
+        if system_part is not None:
+            alone = system_part.worker_count == 1  # a copy of one device is as it was measured
+            measured_rates = [copy.bytes_per_s for copy in measured.host_copy] if alone else []
+            self.shared_bytes_per_s = max(system_part.copy_bytes_per_s, *measured_rates, 0.0)
         self.threads = on.threads
         self.architecture = f"measured {on.processor}"
         self.processor_spec = measured
@@ -243,6 +246,12 @@ class MeasuredTarget(Target):
         self.capacity_bytes = on.memory_gib * GIB
         self.context_bytes = 0.0
         self.bandwidth_bytes_per_s = measured.peaks.stream_bytes_per_s
+
+    @derived_property
+    def link(self) -> Link:
+        """The link between a device of a system and its slot; copies over it take what was measured."""
+        assert self.system_part is not None
+        return self.system_part.link_of(self.system_part.names[0])
 
     @property
     def lowered_for(self) -> str:
