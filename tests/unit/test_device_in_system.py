@@ -254,3 +254,13 @@ def test_a_formula_counts_the_devices_that_stand_in_the_slots():
     f = pm.formula("step_s", graph=GRAPH, free="workers", system="shi2016_desktop", device="gtx_1080", batch_size=32)
     expected = pm.predict(GRAPH, system="shi2016_desktop", device="gtx_1080", batch_size=32, workers=2).step_s
     assert float(f(workers=2)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_measured_gpus_in_a_system_are_rented_by_the_machine():
+    device = measured_gpu(datasheet="a100_40_sxm")
+    bought = {"price": "aws_p4d_24xlarge_2025", "dataset_size": 10**9}
+    one, two = (on_measured(device, system="dgx_a100", machines=2, workers=count) for count in (8, 16))
+    rates = [p.cost_usd(**bought) / p.epoch_s(dataset_size=10**9) for p in (one, two)]
+    assert rates[1] == pytest.approx(2 * rates[0], rel=1e-9)
+    with pytest.raises(ArgumentError, match="price must be that of an instance with a100_40_sxm"):
+        one.cost_usd(**bought | {"price": "gce_a3_highgpu_8g_2024"})
