@@ -77,9 +77,8 @@ def _literal(value: object) -> str:
 
 
 def _conditions(row: Argument) -> str:
-    """Say in words which arguments an argument needs and excludes, and where it applies."""
+    """Say in words which arguments an argument needs, and where it applies."""
     conditions = [f"needs `{need.argument}`" + _among(need.values) for need in row.needs]
-    conditions += [f"not beside `{other}`" for other in row.excludes]
     if row.takers:
         conditions.append(f"with `sync` {' or '.join(row.takers)}")
     return "; ".join(conditions)

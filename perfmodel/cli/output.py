@@ -46,6 +46,8 @@ REPLACES = {
     "global_batch_size": "batch_size",
 }
 """Argument -> the argument that it replaces."""
+IN_SLOTS = frozenset({"device", "system"})
+"""Arguments of which neither replaces the other where a job has both: a device in the slots of a system."""
 
 
 def takes_arguments(*besides: str, **how: Any) -> Callable[[Callable[..., Any]], Command]:
@@ -388,8 +390,11 @@ def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str
     --------
     >>> changed_arguments({"device": "gtx_1080", "batch_size": 8}, {"system": "dgx_a100", "workers": 2})
     {'batch_size': 8, 'system': 'dgx_a100', 'workers': 2}
+    >>> changed_arguments({"device": "h100_sxm", "system": "dgx_a100"}, {"device": "h200_sxm"})
+    {'device': 'h200_sxm', 'system': 'dgx_a100'}
     """
-    dropped = {REPLACES[name] for name in changes if name in REPLACES} - changes.keys()
+    stays = IN_SLOTS if base.keys() >= IN_SLOTS else frozenset()  # another device in the same slots, or another system
+    dropped = {REPLACES[name] for name in changes if name in REPLACES} - changes.keys() - stays
     return {name: value for name, value in base.items() if name not in dropped} | changes
 
 

@@ -258,7 +258,7 @@ def load_system(name_or_path: str | Path, *, machines: int | None = None) -> Sys
     path = spec_files.find("systems", name_or_path)
     is_cluster = "node" in spec_files.read_toml(path)
     stated = cluster_of(spec_files.load(path, ClusterFile), path=path) if is_cluster else load_machine(path)
-    return stated if machines is None else several(stated, machines, folder=path.parent)
+    return stated if machines is None else several(stated, machines)
 
 
 @kept_while_unchanged(spec_files.folders_asked_for)

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from perfmodel.derived import uncollected
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.link import Link
@@ -133,9 +133,7 @@ class Cluster(Wired):
         """Hardware threads of all machines except a server. [1]."""
         return sum(system.thread_count for _, system in self.machines[: self.node_count])
 
-    def of_machines(
-        self, machines: list[tuple[str, System]], *, name: str, network: str | None, folder: Path
-    ) -> Cluster:
+    def of_machines(self, machines: list[tuple[str, System]], *, name: str, network: str | None) -> Cluster:
         """Return the same cluster with other machines.
 
         Raises
@@ -145,7 +143,7 @@ class Cluster(Wired):
         """
         network = self.file.fabric.link if network is None else network
         fabric = self.file.fabric.model_copy(update={"link": network})
-        link = load_link(spec_files.from_folder(folder, network))
+        link = load_link(spec_files.from_folder(folder_of(self), network))
         if faults := _without_adapter(machines, link):
             raise SpecError(name, faults)
         file = self.file.model_copy(update={"name": name, "fabric": fabric})
@@ -180,7 +178,12 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
     return Cluster(file=file, machines=tuple(machines), wiring=_joined(file, machines, link))
 
 
-def several(system: Wired, machines: int, *, folder: Path | None = None) -> System | Cluster:
+def folder_of(system: Wired) -> Path:
+    """Return the folder at which relative paths in a system's file start."""
+    return system.file.folder or spec_files.shipped_folder() / "systems"
+
+
+def several(system: Wired, machines: int) -> System | Cluster:
     """Return a system of this many machines: a machine on its usual fabric, or a cluster's machines of one kind.
 
     Raises
@@ -211,8 +214,8 @@ def several(system: Wired, machines: int, *, folder: Path | None = None) -> Syst
         node=(ClusterNode(system=machine.file.stem or machine.name, count=machines),),
         fabric=fabric,
         server=server,
-    )
-    link = load_link(fabric.link if folder is None else spec_files.from_folder(folder, fabric.link))
+    ).loaded_from("", system.file.folder)
+    link = load_link(spec_files.from_folder(folder_of(system), fabric.link))
     joined = [(f"node{index}", machine) for index in range(machines)]
     if isinstance(system, Cluster):
         joined += system.machines[system.node_count :]
@@ -303,7 +306,6 @@ def rewired(
     change: Callable[[SystemFile], SystemFile],
     *,
     what: str,
-    folder: Path,
     network: str | None = None,
     fileless: Mapping[str, Runnable] | None = None,
 ) -> Wired:
@@ -314,12 +316,12 @@ def rewired(
             file = change(machine.file)
             file = file.model_copy(update={"name": f"{machine.name}, {what}"})
             parts = {**machine.fileless, **(fileless or {})}
-            path = folder / f"{machine.file.stem}.toml"
+            path = folder_of(machine) / f"{machine.file.stem}.toml"
             wiring = wiring_of(file, processor=machine.processor, path=path, fileless=parts)
-            changed[id(machine)] = System(file=file, processor=machine.processor, wiring=wiring, fileless=parts)
+            changed[id(machine)] = replace(machine, file=file, wiring=wiring, fileless=parts, is_changed=True)
     if isinstance(system, Cluster):
         machines = [(name, changed[id(machine)]) for name, machine in system.machines]
-        return system.of_machines(machines, name=f"{system.name}, {what}", network=network, folder=folder)
+        return system.of_machines(machines, name=f"{system.name}, {what}", network=network)
     return next(iter(changed.values()))
 
 
@@ -415,7 +417,7 @@ def with_network(file: SystemFile, network: str, *, instead_of: str) -> SystemFi
 
 
 def system_with(
-    system: str | Path,
+    system: str | Path | Wired,
     *,
     device: str | Path | Runnable | None = None,
     link: str | Path | None = None,
@@ -423,27 +425,27 @@ def system_with(
 ) -> Wired:
     """Load a system with more machines, other GPUs, or another link in place of its own links of that kind.
 
+    For a measured machine, the card that its file names stands in the slots, or else the system's own.
+
     Examples
     --------
     >>> faster = system_with("survey_fig6", device="v100_pcie", link="ethernet_100_gbit")
     >>> faster.describe()
     '4 machines and a server on ethernet_100_gbit: 16 x NVIDIA Tesla V100 PCIe 16 GB'
     """
-    path = spec_files.find("systems", system)
-    loaded: Wired = load_system(path, machines=machines)
+    loaded: Wired = system if isinstance(system, Wired) else load_system(system)
+    if machines is not None:
+        loaded = several(loaded, machines)
     changes: list[Callable[[SystemFile], SystemFile]] = []
     what, network = [], None
     fileless: dict[str, Runnable] = {}
-    if device is not None:
-        if not loaded.devices:
-            raise ArgumentError(
-                "device", str(device), f"must not be given with {loaded.name}, which has no GPU to replace"
-            )
-        if isinstance(device, Runnable):
-            name = f"{device.stem or device.name} as given"  # a name that no file has, so that none is looked up
-            fileless[name], device = device, name
-        changes.append(partial(with_gpu, device=_from_anywhere(device)))
-        what.append(f"with {device}")
+    if device is not None and (card := _other_card(device, loaded)) is not None:
+        name = device if isinstance(device, str | Path) else card.stem
+        if card is device:
+            name = f"{card.stem or card.name} as given"  # a name that no file has, so that none is looked up
+            fileless[name] = card
+        changes.append(partial(with_gpu, device=_from_anywhere(name)))
+        what.append(f"with {name}")
     if link is not None:
         change, network = _relinking(loaded, link)
         changes.append(change)
@@ -452,11 +454,40 @@ def system_with(
     def changed(file: SystemFile) -> SystemFile:
         return reduce(lambda file, change: change(file), changes, file)
 
-    return (
-        rewired(loaded, changed, what=", ".join(what), folder=path.parent, network=network, fileless=fileless)
-        if changes
-        else loaded
-    )
+    return rewired(loaded, changed, what=", ".join(what), network=network, fileless=fileless) if changes else loaded
+
+
+def _other_card(device: str | Path | Runnable, system: Wired) -> Runnable | None:
+    """Return the card that stands in a system's slots for a device; None if its own cards do."""
+    loaded = device if isinstance(device, Runnable) else load_device(device)
+    if not system.devices:
+        raise ArgumentError("device", loaded.name, f"left out with {system.name}, which has no GPU to replace")
+    if loaded.processor_kind != "gpu":
+        raise ArgumentError("device", loaded.name, f"a GPU with a data sheet or a measured one, for {system.name}")
+    card = loaded.card
+    if card is None or all(own == card and own.stem == card.stem for _, own in system.devices):
+        return None
+    protocols = peer_protocols(system) - joined_by(card)
+    if protocols:
+        allowed = f"a card with {' and '.join(sorted(protocols))}, which joins the GPUs of {system.name}; the file of "
+        raise ArgumentError("device", card.name, f"{allowed}one that has it says so in peer_protocol")
+    return card
+
+
+def joined_by(card: Runnable) -> set[str]:
+    """Return the protocols of the links by which a card can be joined to others."""
+    bridge, protocol = (getattr(card, name, None) for name in ("bridge", "peer_protocol"))
+    bridged = set() if bridge is None else {load_link(bridge.link).family.protocol}
+    return bridged if protocol is None else bridged | {protocol}
+
+
+def peer_protocols(system: Wired) -> set[str]:
+    """Return the protocols of the links that join a system's devices to one another."""
+    return {
+        load_link(spec_files.from_folder(folder_of(machine), link)).family.protocol
+        for machine in system.hosts.values()
+        for link in (*(pair.link for pair in machine.file.peer_link), *(hub.link for hub in machine.file.peer_switch))
+    }
 
 
 def _from_anywhere(part: str | Path) -> str:

@@ -41,6 +41,16 @@ class Runnable(SpecFile):
         """Facts that distinguish it from others; not its name, so that a copy of its file is the same device."""
         return self.describe()
 
+    @property
+    def processor_kind(self) -> str:
+        """What computes: ``gpu`` or ``cpu``. [-]"""
+        return self.kind
+
+    @property
+    def card(self) -> Runnable | None:
+        """The device with a data sheet that stands in a system's slot for it; None if none is known."""
+        return self
+
     @abstractmethod
     def describe(self) -> str:
         """Return it in one line, without its name."""

@@ -142,6 +142,8 @@ class Gpu(Device):
         The board that it shares with other dies; None for a die alone on its board. [-]
     bridge : Bridge or None
         Connector between two of its cards; None if it has none, or the file states none. [-]
+    peer_protocol : str or None
+        Protocol of the links that join it to other devices in its slot; None for a card without them. [-]
     """
 
     kind: Literal["gpu"]
@@ -161,6 +163,7 @@ class Gpu(Device):
     context_mib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 10_000, "MiB"))]
     board: Board | None = None
     bridge: Bridge | None = None
+    peer_protocol: spec.Identifier | None = None
     power: Power | None = None
     power_limit_w: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.5, 5_000, "W"))] | None = None
 

@@ -208,7 +208,7 @@ class HostCopy(spec.SpecTable):
 
 
 class AllReduce(spec.SpecTable):
-    """The sum of a tensor over processes of one machine; only reported, not used in predictions."""
+    """The sum of a tensor over processes of one machine."""
 
     library: Literal["gloo", "nccl"]
     process_count: Annotated[int, Field(ge=2, strict=True)]
@@ -274,6 +274,18 @@ class MeasuredMachine(Runnable):
             message = f"must have the rate in every data type of a kernel; {', '.join(lacking)} is missing"
             raise spec.fault_at(("peaks", "gemm_flop_per_s"), peaks, message)
         return self
+
+    @property
+    def processor_kind(self) -> str:
+        """What computes: ``gpu`` or ``cpu``. [-]"""
+        return self.machine.processor
+
+    @property
+    def card(self) -> Runnable | None:
+        """The device whose data sheet the machine's file names; None if it names none."""
+        from perfmodel.hardware.part_catalogue import load_device
+
+        return None if self.machine.datasheet is None else load_device(self.machine.datasheet)
 
     @property
     def dtypes(self) -> tuple[str, ...]:

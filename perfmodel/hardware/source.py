@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn, Self, get_args
 
 from pydantic import (
@@ -204,6 +205,7 @@ class Source(SpecTable):
 
 
 _STEM: Final = "_stem"
+_FOLDER: Final = "_folder"
 
 
 class SpecFile(SpecTable):
@@ -234,9 +236,14 @@ class SpecFile(SpecTable):
         """Stem of the file it was loaded from, which other files use as its name; empty if it has no file."""
         return str(self.__dict__.get(_STEM, ""))
 
-    def loaded_from(self, stem: str) -> Self:
-        """Attach the stem of its file to an object; content and equality ignore it."""
-        self.__dict__[_STEM] = stem
+    @property
+    def folder(self) -> Path | None:
+        """Folder of the file it was loaded from, at which relative paths in it start; None if it has no file."""
+        return self.__dict__.get(_FOLDER)
+
+    def loaded_from(self, stem: str, folder: Path | None) -> Self:
+        """Attach the stem and folder of its file to an object; content and equality ignore them."""
+        self.__dict__.update({_STEM: stem, _FOLDER: folder})
         return self
 
     def source_of(self, field: str) -> Source | None:

@@ -431,7 +431,7 @@ def _load_once(lineage: tuple[tuple[Path, int], ...], model_class: type[SpecFile
 
     path = lineage[0][0]
     try:
-        return model_class.model_validate(_tables_of(lineage)).loaded_from(path.stem)
+        return model_class.model_validate(_tables_of(lineage)).loaded_from(path.stem, path.parent)
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None
 

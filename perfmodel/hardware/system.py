@@ -302,12 +302,15 @@ class System(Wired):
         Places, links, devices and drives, resolved. [-]
     fileless : mapping of str to Runnable
         Devices that no file describes, by their stand-in names in the slots of this system's file. [-]
+    is_changed : bool
+        Whether any of its parts stands in for one that its file states. [-]
     """
 
     file: SystemFile
     processor: Cpu
     wiring: Wiring = field(default_factory=Wiring)
     fileless: Mapping[str, Runnable] = field(default_factory=dict, hash=False)
+    is_changed: bool = False
 
     @property
     def name(self) -> str:

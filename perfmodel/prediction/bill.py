@@ -224,12 +224,12 @@ def instances_of(p: Prediction, price: InstancePrice) -> int:
             "price", named, f"that of an instance without GPUs, because the prediction is for {target.name}"
         )
     check_processors(target, price)
-    if target.processor != "gpu" or target.lowered_for == "measured":
+    if target.processor != "gpu" or (target.measured is not None and target.system_part is None):
         return 1
-    device = target.processor_spec
-    if owned is None or Path(owned.device).stem != device.stem:
-        has = "no device" if owned is None else owned.device
-        raise ArgumentError("price", named, f"that of an instance with {device.stem}; {price.instance} has {has}")
+    card = target.processor_spec.card
+    if owned is None or (card is not None and Path(owned.device).stem != card.stem):
+        has, wanted = "no device" if owned is None else owned.device, "GPUs" if card is None else card.stem
+        raise ArgumentError("price", named, f"that of an instance with {wanted}; {price.instance} has {has}")
     on_hosts = [1] if target.system_part is None else [host.worker_count for host in target.system_part.hosts]
     if max(on_hosts) > owned.count:
         allowed = (

@@ -4,7 +4,6 @@ Numbers are on docs/advice.md; here stand the claims, so that they hold or fall 
 """
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -85,7 +84,7 @@ def test_synchronous_is_enough_until_times_vary_or_workers_are_many(resnet):
 def test_asynchronous_between_machines_pays_on_slow_networks_with_rare_visits_or_with_stragglers(resnet):
     fast = pm.load_system("survey_fig6")
     change = partial(with_network, network="ethernet_1_gbit", instead_of="infiniband_edr_x4")
-    slow = rewired(fast, change, what="slow", folder=Path(), network="ethernet_1_gbit")
+    slow = rewired(fast, change, what="slow", network="ethernet_1_gbit")
 
     def waiting(system, period, **more):
         mixed = {"sync": "mixed", "group_size": 4, "push_period": period, "pull_period": period}

@@ -234,7 +234,8 @@ def test_shards_and_bounds_go_both_ways(alexnet):
 def test_another_gpu_in_a_system_keeps_its_wiring(alexnet):
     advice = pm.advise(alexnet, kinds="device", **FIG5)
     row = next(row for row in advice.rows if row.change.startswith("gtx_980 "))
-    changed = row.changes["system"]
+    assert row.changes == {"device": "gtx_980"}
+    changed = pm.Job(alexnet, **FIG5 | row.changes).target.system_part.system
     before = pm.load_system("survey_fig5")
     assert [device.name for _, device in changed.devices] == 4 * [pm.load_device("gtx_980").name]
     assert {wire.lower: wire.upper for wire in changed.wiring.wires} == {

@@ -93,7 +93,6 @@ def test_what_is_never_allowed_is_refused_when_the_job_is_made():
         ({"batch_size": 0}, ArgumentError, r"batch_size must.*\(got 0"),
         ({"dtype": "fp31"}, UnknownNameError, "fp32"),
         ({"sync": "ring"}, UnknownNameError, "ring_all_reduce"),
-        ({"device": "gtx_1080", "system": "survey_fig5"}, ArgumentError, "device must.*system="),
         ({"decode_cores": 2}, ArgumentError, "None without a dataset"),
         ({"workers": 4, "backup_workers": 1}, ArgumentError, "0 without straggler="),
         ({"workers": 4, "straggler": VARYING, "backup_workers": 4}, ArgumentError, "one is left to wait for"),

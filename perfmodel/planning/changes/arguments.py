@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.pipeline_order import SCHEDULES
@@ -113,14 +112,6 @@ class Situation:
         return self.system_part.system
 
     @property
-    def folder(self) -> Path:
-        """Folder of the system's file, which its relative paths start from."""
-        system = self["system"]
-        if isinstance(system, str | Path):
-            return spec_files.find("systems", system).parent
-        return spec_files.shipped_folder() / "systems"
-
-    @property
     def gpu(self) -> Gpu:
         """The GPU, or each of the equal GPUs, that the job uses."""
         spec = self.target.processor_spec
@@ -133,7 +124,7 @@ class Situation:
     ) -> Change:
         """Return a change to a system whose machines are changed; its name says ``named``, or what changes."""
         network = {} if "network" not in options else {"network": options["network"]}
-        machines = rewired(self.system, partial(change, **options), what=named or what, folder=self.folder, **network)
+        machines = rewired(self.system, partial(change, **options), what=named or what, **network)
         return Change(what=what, changes={"system": machines}, presumes=presumes)
 
     def needs(self, condition: object, reason: str) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.cluster import (
     Cluster,
+    joined_by,
+    peer_protocols,
     rewired,
     with_bridges,
     with_fields,
-    with_gpu,
     with_host_links,
     with_network,
     with_one_more_gpu,
@@ -19,7 +20,7 @@ from perfmodel.hardware.cluster import (
     with_peer_links,
     with_striped_drives,
 )
-from perfmodel.hardware.part_catalogue import load_link, names_of_family
+from perfmodel.hardware.part_catalogue import load_device, load_link, names_of_family
 from perfmodel.planning.changes.arguments import Change, Situation
 from perfmodel.prediction.device.cpu_target import CpuTarget
 from perfmodel.prediction.job.data_path import HOST_MEMORY
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.system import SystemFile
     from perfmodel.hardware.wiring import Wired
 
-PEER_WIRED = "its GPUs are joined by peer links, which such cards have not; system= names another machine"
+PEER_WIRED: Final = "its GPUs are joined by peer links, which some cards have not"
 
 
 def _files(system: Wired) -> list[SystemFile]:
@@ -41,18 +42,21 @@ def _is_peer_wired(system: Wired) -> bool:
 
 
 def device(now: Situation) -> Iterator[Change]:
-    """Yield every other GPU, in place of the current one or in all slots of the system."""
-    if now.system_part is not None:
-        now.needs(not _is_peer_wired(now.system), PEER_WIRED)
+    """Yield every other GPU, in place of the current one or in all slots of the system that its links can join."""
+    protocols = set() if now.system_part is None else peer_protocols(now.system)
+    apart = []
     for name in spec_files.names("devices"):
         if spec_files.kind_of(spec_files.find("devices", name)) != "gpu":
             continue
         if now.system_part is None:
             place: dict[str, Any] = {"device": name} | {key: None for key in ("system", "threads") if now[key]}
             yield Change(what=name, changes=place)
-        elif name != now.gpu.stem:
+        elif not protocols <= joined_by(load_device(name)):
+            apart.append(name)
+        elif name != now.target.processor_spec.stem:
             presumes = "assumes that such a card fits the slots"
-            yield now.rewired(f"{name} in every slot", with_gpu, device=name, named=f"with {name}", presumes=presumes)
+            yield Change(what=f"{name} in every slot", changes={"device": name}, presumes=presumes)
+    now.needs(not apart, f"{PEER_WIRED}: {', '.join(apart)}")
 
 
 def workers(now: Situation) -> Iterator[Change]:
@@ -62,7 +66,7 @@ def workers(now: Situation) -> Iterator[Change]:
     devices = len(system.devices)
     if (count + 1) * spread_over > devices and spread_over == 1:
         now.needs(not _is_peer_wired(system), f"the system has {devices} GPUs, and its peer links cannot join more")
-        more = rewired(system, with_one_more_gpu, what="with one more GPU", folder=now.folder)
+        more = rewired(system, with_one_more_gpu, what="with one more GPU")
         what = f"one more GPU in {'each' if system.node_count > 1 else 'the'} machine"
         changes = {"system": more, "workers": count + system.node_count}
         yield Change(what=what, changes=changes, presumes="assumes a slot for it")

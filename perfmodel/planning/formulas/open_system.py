@@ -20,6 +20,7 @@ from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.wiring import Wired, with_links_scaled
 from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.planning.formulas.evaluation import Values
@@ -302,8 +303,9 @@ def most_workers(arguments: Mapping[str, Any]) -> int:
     loaded = system if isinstance(system, Wired) else load_system(system)
     if not loaded.devices:
         raise ArgumentError("free", "workers", f"left out on {loaded.name}, which has no GPUs")
+    fitted = system_with(loaded, device=arguments.get("device"))
     worker_size = arguments.get("stages", 1) * arguments.get("tensor_size", 1)
-    return int(SystemPart(system=loaded, worker_count=1).alike_count // worker_size)
+    return int(SystemPart(system=fitted, worker_count=1).alike_count // worker_size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -417,6 +417,8 @@ NO_CLOSED_FORM: Final = (
 )
 """All cases without a closed form."""
 MEASURED: Final = "a device of the catalogue: kernels of a measured machine are interpolated in tables"
+OF_EXCHANGES: Final = frozenset({"workers"})
+"""Symbols that enter no kernel, so that a measured machine in a system has a closed form in them too."""
 
 
 def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Prepared | None = None) -> None:
@@ -426,5 +428,5 @@ def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Pr
         if limit.applies(names, arguments):
             allowed = f"{limit.instead}; no closed form exists of {limit.what}: {limit.why}"
             raise ArgumentError(limit.argument, arguments.get(limit.argument), allowed)
-    if prepared is not None and prepared.target.lowered_for != prepared.target.processor:
+    if prepared is not None and names - OF_EXCHANGES and prepared.target.measured is not None:
         raise ArgumentError("device", prepared.target.name, MEASURED)

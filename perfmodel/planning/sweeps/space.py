@@ -223,7 +223,9 @@ class Space:
         if place not in self._kept:
             raw = {name: self.value(name, code, loaded=False) for name, code in place}
             self._kept[place] = _placed(**raw)
-        arguments.pop("device", None)
+        device = arguments.get("device")
+        if device is None or device.card is device:  # it is in the slots; a measured machine also times the kernels
+            arguments.pop("device", None)
         return arguments | {"system": self._kept[place]}
 
     def predicted(self, row: int) -> Prediction:
@@ -244,9 +246,6 @@ def _placed(*, system: Any = None, device: Any = None, machines: Any = None, lin
     """Return a system with the GPUs of the ``device`` axis, the ``machines`` and the link of the ``link`` axis."""
     if system is None:
         raise ArgumentError("link", link, "must not be given without system=, in which it replaces links")
-    if not isinstance(system, str | Path):
-        allowed = "a name or a path if device= or link= change its parts"
-        raise ArgumentError("system", label(system), allowed)
     return system_with(system, device=device, link=link.name if isinstance(link, Link) else link, machines=machines)
 
 

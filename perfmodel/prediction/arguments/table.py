@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -77,7 +77,6 @@ class Argument:
     check: Check | None = None
     loads: Check | None = None
     needs: tuple[Need, ...] = ()
-    excludes: Mapping[str, str] = field(default_factory=dict)
     takers: tuple[str, ...] = ()
     ran: str = ""
     means: Callable[[Job], Any] | None = None
@@ -196,14 +195,16 @@ _ROWS: Final = (
     ),
     Argument(
         name="device", type="str | Path | Runnable | None", unit="-", group="place", check=_named,
-        loads=_loaded(load_device), excludes={"system": "left out if system= is given: a job runs on one of them"},
+        loads=_loaded(load_device),
         means=lambda job: job.target.processor_spec.name,
-        help="One GPU, one CPU socket or a measured machine: a name, a path to a TOML file, or a loaded object.",
+        help="One GPU, one CPU socket or a measured machine: a name, a path to a TOML file, or a loaded object. With a "
+        "system, which device stands in its GPU slots.",
     ),
     Argument(
         name="system", type="str | Path | Wired | None", unit="-", group="place", check=_named,
         loads=_loaded(load_system), means=_system_name,
-        help="A machine or cluster, instead of device: its first GPUs run, or all CPU sockets if it has no GPU.",
+        help="A machine or cluster: its first GPUs run, or all CPU sockets if it has no GPU. With device, that GPU is "
+        "in its slots.",
     ),
     Argument(
         name="machines", type="int | None", unit="1", group="place", metavar="N", check=machine_count,
@@ -475,9 +476,6 @@ def check_together(stated: Mapping[str, Any]) -> None:
     """Raise if arguments of a job contradict each other."""
     for name, value in stated.items():
         row = ARGUMENTS[name]
-        for other, allowed in row.excludes.items():
-            if other in stated:
-                raise ArgumentError(name, (value, stated[other]), allowed)
         for need in row.needs:
             met = stated.get(need.argument) in need.values if need.values else need.argument in stated
             if not met and value not in need.harmless:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from perfmodel.cost.interval_width import interval_ends
 from perfmodel.hardware.fit_file import Z_80
-from perfmodel.prediction.certainty.prediction_interval import Interval, Uncertainty
+from perfmodel.hardware.interval_scale import load_interval_scale
+from perfmodel.hardware.measured_machine import AllReduce
+from perfmodel.prediction.certainty.prediction_interval import Interval, Uncertainty, exchange_variance
 from perfmodel.prediction.device.factors import StatedConstant
-from perfmodel.prediction.device.measured_target import CALL, ClassRows, MeasuredNumbers
+from perfmodel.prediction.device.measured_target import CALL, ClassRows, MeasuredNumbers, MeasuredTarget
 from perfmodel.prediction.device.reuse_distance import step_order
+from perfmodel.prediction.job.agreements import measured_sum_of, with_measured_sum
 from perfmodel.presentation.quantities import percent_text
 
 if TYPE_CHECKING:
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine
+    from perfmodel.hardware.measured_machine import HostCopy, KernelClass, MeasuredMachine
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
 
@@ -56,14 +60,15 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
     Notes
     -----
     Kernels scatter independently around their curves by r (``kernels``), every constant is uncertain by s
-    (``constants``), and the session had noise and drift (``session``). Caches, allocator and clock shift all kernels of
-    a step together, by about the scatter of one kernel (``shared``). If another class's curve times a class, all its
-    kernels err together (``stand_ins``). Ignores: that the machine may be busier now than when it was measured.
+    (``constants``), and the session had noise and drift (``session``), which covers copies and sums that it measured;
+    exchanges over a system's links err as those of any device do (``exchange``). Caches, allocator and clock shift all
+    kernels of a step together, by about the scatter of one kernel (``shared``). If another class's curve times a class,
+    all its kernels err together (``stand_ins``). Ignores: that the machine may be busier now than when it was measured.
     """
     prepared, timed = basis.prepared, basis.timed
     step_s = float(timed.parts.step_s)
     times = class_times(machine, prepared, timed)
-    uncertainty = _uncertainty(machine, times, step_s)
+    uncertainty = _uncertainty(machine, times, basis)
     residual = [DEVIATION_OF_MEAN * class_time.measured.residual_percent / 100 for class_time in times]
     scatter = [class_time.seconds * spread / step_s for class_time, spread in zip(times, residual, strict=True)]
     session = machine.session
@@ -74,6 +79,7 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
         "stand_ins": sum(
             float(share.sum()) ** 2 for share, of_class in zip(scatter, times, strict=True) if of_class.stands_in
         ),
+        "exchange": _exchange_variance(prepared, timed),
         "session": (session.reference_spread_percent / 100) ** 2 + (session.drift_percent / 100) ** 2,
     }
     whole = sum(variance.values())
@@ -87,10 +93,57 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
     )
 
 
-def _uncertainty(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float) -> Uncertainty:
+def _exchange_variance(prepared: Prepared, timed: TimedStep) -> float:
+    """Variance of ln(step time) due to exchanges over a system's links. [1]"""
+    if not timed.parts.sync_s or measured_sum_of(prepared.agreement) is not None:
+        return 0.0
+    scale = load_interval_scale(f"{prepared.target.processor}_80")
+    return exchange_variance(prepared, timed, spreads=scale.exchange)
+
+
+NUDGE: Final = 1e-3
+"""Relative change of a measured rate or latency by which its sensitivity is found. [1]"""
+
+EXCHANGED_BY: Final = {"latency_s": "s", "bytes_per_s": "B/s"}
+"""Constants of measured copies and sums, with their units."""
+
+
+def _exchanges(machine: MeasuredMachine, basis: Basis, place: str) -> dict[StatedConstant, float]:
+    """Constants by which a machine in a system exchanges, with the step's sensitivity to each. [1]"""
+    prepared, found = basis.prepared, {}
+    target, part = prepared.target, prepared.target.system_part
+    summed = measured_sum_of(prepared.agreement)
+    if part is None:
+        return {}
+    assert isinstance(target, MeasuredTarget)
+    used: dict[str, HostCopy | AllReduce | None] = {
+        "host_copy": target.copied(prepared.profile, pinned=prepared.pinned),
+        "all_reduce": summed,
+    }
+    for (table, row), (field, unit) in product(used.items(), EXCHANGED_BY.items()):
+        if row is None:
+            continue
+        value = getattr(row, field)
+        other = row.model_copy(update={field: (1 - NUDGE) * value})
+        rows = tuple(other if each is row else each for each in getattr(machine, table))
+        nudged = machine.model_copy(update={table: rows})
+        agreement = prepared.agreement
+        if isinstance(other, AllReduce):
+            agreement = with_measured_sum(agreement, other)
+        system_part = replace(part, measured=nudged)
+        nudged_target = MeasuredTarget(nudged, threads=target.threads, system_part=system_part)
+        there = replace(prepared, target=nudged_target, agreement=agreement)
+        step_s = float(there.composed(basis.timed.stages, basis.factors).parts.step_s)
+        name, source = f"{place}/{table}.{field}", machine.source_of(table)
+        constant = StatedConstant(name=name, value=value, unit=unit, described=None, source=source)
+        found[constant] = math.log(step_s / float(basis.timed.parts.step_s)) / math.log1p(-NUDGE)
+    return found
+
+
+def _uncertainty(machine: MeasuredMachine, times: tuple[ClassTime, ...], basis: Basis) -> Uncertainty:
     """Contribution of each measured constant; a constant that also times other classes counts once for all of them."""
     seconds: dict[tuple[str, str], float] = {}
-    entries = {}
+    step_s, entries = float(basis.timed.parts.step_s), {}
     for class_time in times:
         entries[class_time.measured.name] = class_time.measured
         for constant, part in class_time.seconds_of.items():
@@ -109,10 +162,11 @@ def _uncertainty(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s:
             StatedConstant(name=f"{place}/{name}.{constant}", value=value, unit=unit, described=None, source=source)
         )
         spread.append(_spread_of(value, low, high))
-    sensitivity = np.array([seconds[key] / step_s for key in keys])
-    spreads = np.array(spread)
+    exchanges = _exchanges(machine, basis, place)
+    sensitivity = np.array([*(seconds[key] / step_s for key in keys), *exchanges.values()])
+    spreads = np.array([*spread, *(0.0 for _ in exchanges)])  # the session's noise covers them
     return Uncertainty(
-        constants=tuple(stated),
+        constants=(*stated, *exchanges),
         sensitivity=sensitivity,
         spread=spreads,
         contribution=(sensitivity * spreads) ** 2,

@@ -10,23 +10,27 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.cost.measured_kernel import ARITHMETIC, kernel_features, measured_kernel_time
+from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
 from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
-from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine
+from perfmodel.hardware.measured_machine import HostCopy, KernelClass, MeasuredMachine
+from perfmodel.hardware.wiring import with_links_scaled
 from perfmodel.numeric import where
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory, step_order
 from perfmodel.prediction.device.step_time import ProcessorNumbers, distinct_names
+from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Copy, Libraries, Target
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import Quantity, is_symbolic
-from perfmodel.units import GIB
+from perfmodel.units import GIB, GIGA
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.link import Link
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.device.reuse_distance import LayerMemory
@@ -95,6 +99,11 @@ class MeasuredNumbers(ProcessorNumbers):
     def queued(self) -> bool:
         """Whether the host queues kernels ahead of the device, so that only its total time can show."""
         return not self.in_line
+
+    @property
+    def beside_a_step(self) -> MeasuredNumbers:
+        """Numbers for kernels repeated by themselves, as those that were measured."""
+        return MeasuredNumbers(measured=self.measured, curves=self.curves, element_bytes=self.element_bytes)
 
     def curve_of(self, name: str) -> KernelClass:
         """Curve of a class, or of the nearest class that can replace it."""
@@ -209,7 +218,9 @@ class MeasuredTarget(Target):
     roles = ()
     measured: MeasuredMachine
 
-    def __init__(self, measured: MeasuredMachine, *, threads: int | None) -> None:
+    def __init__(
+        self, measured: MeasuredMachine, *, threads: int | None, system_part: SystemPart | None = None
+    ) -> None:
         on = measured.machine
         if threads not in (None, on.threads):
             allowed = "None for a GPU" if on.threads is None else f"None or {on.threads}, with which it was measured"
@@ -220,14 +231,27 @@ class MeasuredTarget(Target):
             raise SpecError(place, [f"kernel {name!r}: family: must be {family_of(name)!r}" for name in wrong])
         self.measured = measured
         self.processor = on.processor
-        self.name = measured.name
+        self.system_part = system_part = None if system_part is None else _as_measured(system_part, measured)
+        self.name = measured.name if system_part is None else system_part.describe(measured.name)
+        if system_part is not None:
+            alone = system_part.worker_count == 1  # a copy of one device is as it was measured
+            measured_rates = [copy.bytes_per_s for copy in measured.host_copy] if alone else []
+            self.shared_bytes_per_s = max(system_part.copy_bytes_per_s, *measured_rates, 0.0)
         self.threads = on.threads
         self.architecture = f"measured {on.processor}"
         self.processor_spec = measured
-        self.specs_by_place = {f"calibrations/{measured.stem}": measured}
+        self.specs_by_place: dict[str, SpecFile] = {f"calibrations/{measured.stem}": measured}
+        if system_part is not None:
+            self.specs_by_place[f"systems/{system_part.system.file.stem}"] = system_part.system.file
         self.capacity_bytes = on.memory_gib * GIB
         self.context_bytes = 0.0
         self.bandwidth_bytes_per_s = measured.peaks.stream_bytes_per_s
+
+    @derived_property
+    def link(self) -> Link:
+        """The link between a device of a system and its slot; copies over it take what was measured."""
+        assert self.system_part is not None
+        return self.system_part.link_of(self.system_part.names[0])
 
     @property
     def lowered_for(self) -> str:
@@ -266,8 +290,16 @@ class MeasuredTarget(Target):
             raise ArgumentError("library", name, f"None: {self.name} was measured with its own libraries")
         return {}
 
+    def with_workers(self, worker_count: int) -> MeasuredTarget:
+        """Return the same machine in a job with another number of workers."""
+        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
+
+    def on(self, system_part: SystemPart) -> MeasuredTarget:
+        """Return the same machine in another part of the system."""
+        return MeasuredTarget(self.measured, threads=self.threads, system_part=system_part)
+
     def sources(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[SpecFile, ...]:
-        """Return only the calibration: no time comes from another file."""
+        """Return the calibration and the system: no time comes from another file."""
         return self.specs
 
     def numbers(
@@ -295,6 +327,10 @@ class MeasuredTarget(Target):
         """Highest measured rate of matrix products. [FLOP/s]"""
         return self.measured.peaks.gemm_flop_per_s[dtype]
 
+    def copied(self, profile: FrameworkProfile, *, pinned: bool) -> HostCopy | None:
+        """Measured copies to the device from the buffers that a framework uses; None if they were not measured."""
+        return _copied_to(self.measured, pinned=pinned and profile.feed.pinned)
+
     def copy_of(
         self,
         profile: FrameworkProfile,
@@ -305,9 +341,7 @@ class MeasuredTarget(Target):
         factors: Factors = NO_FACTORS,
     ) -> Copy:
         """Return the copies to a GPU as measured; a CPU needs none."""
-        wanted = pinned and profile.feed.pinned
-        to_device = [copy for copy in self.measured.host_copy if copy.direction == "to_device"]
-        measured = next((copy for copy in to_device if copy.pinned == wanted), None)
+        measured = self.copied(profile, pinned=pinned)
         if measured is None:
             return Copy()
         return Copy(
@@ -327,4 +361,49 @@ class MeasuredTarget(Target):
             notes.append(f"of the calibration, {session.ended_early}")
         if on.processor == "gpu" and not self.measured.host_copy:
             notes.append("copies between host and device were not measured: none is counted")
+        if self.system_part is not None:
+            notes += (*_on_exchanges(self.measured, self.system_part), *self.system_part.system.remarks)
         return notes
+
+
+def _as_measured(system_part: SystemPart, measured: MeasuredMachine) -> SystemPart:
+    """Return a part of a system whose devices were measured, with host links as fast as copies to them were."""
+    if system_part.measured is measured:
+        return system_part
+    system, copied = system_part.system, _copied_to(measured, pinned=True)
+    if copied is not None:
+        link = system_part.link_of(system_part.names[0])
+        system = _with_links_scaled(system, link.family.stem, copied.bytes_per_s / link.effective_bandwidth_bytes_per_s)
+    return replace(system_part, system=system, measured=measured)
+
+
+_with_links_scaled = derived(with_links_scaled)
+
+
+def _copied_to(measured: MeasuredMachine, *, pinned: bool) -> HostCopy | None:
+    """Return the measured copies to the device from buffers of a kind; None if they were not measured."""
+    return next((copy for copy in measured.host_copy if copy.direction == "to_device" and copy.pinned == pinned), None)
+
+
+def _on_exchanges(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
+    """Remark on what of a machine's own copies and sums is used in a system."""
+    system, notes = system_part.system, []
+    if measured.card is None:
+        notes.append(f"its file names no data sheet: it is wired like {system_part.device.name} of {system.name}")
+    copied = _copied_to(measured, pinned=True)
+    if copied is not None:
+        family = system_part.link_of(system_part.names[0]).family.name
+        rate = f"{copied.bytes_per_s / GIGA:.4g} GB/s"
+        notes.append(
+            f"copies to the device are those measured; other links of {family} reach as much of theirs: {rate}"
+        )
+    if system_part.worker_count == 1:
+        return notes
+    if (summed := system_part.measured_sum) is not None:
+        as_measured = f"as {summed.library} was measured among {summed.process_count}"
+        notes.append(f"with sync='all_reduce', gradients are added up {as_measured}; otherwise over the system's links")
+    else:
+        of = " and ".join(f"{each.process_count} of {each.library}" for each in measured.all_reduce)
+        why = f"its measured sums ({of}) are not of these workers" if of else "no sum among workers was measured"
+        notes.append(f"{why}: exchanges take the links of {system.name}")
+    return notes

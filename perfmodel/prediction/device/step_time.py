@@ -118,6 +118,11 @@ class ProcessorNumbers(ABC):
         """Length of those numbers that are arrays over configurations; None if all are scalars. [1]"""
         return None
 
+    @property
+    def beside_a_step(self) -> ProcessorNumbers:
+        """Numbers for kernels that are not among those of a network's step; the same if kernels affect no others."""
+        return self
+
     @abstractmethod
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Compute and memory seconds of one launch of each matmul row. [s]"""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.link import Link
+    from perfmodel.hardware.measured_machine import AllReduce, MeasuredMachine
     from perfmodel.hardware.topology import Topology
     from perfmodel.hardware.wiring import Wired
 
@@ -44,6 +45,7 @@ class SystemPart:
     system: Wired
     worker_count: int
     chosen: tuple[str, ...] = ()
+    measured: MeasuredMachine | None = None
 
     def __post_init__(self) -> None:
         devices = self.system.devices
@@ -63,9 +65,19 @@ class SystemPart:
         """Return the same system with these devices as workers."""
         return replace(self, worker_count=len(names), chosen=names)
 
-    def describe(self) -> str:
-        """Name the devices in a few words."""
-        return f"{self.worker_count} x {self.device.name} of {self.system.name}"
+    def describe(self, device: str | None = None) -> str:
+        """Name the devices in a few words, as their slots do or by another name."""
+        return f"{self.worker_count} x {device or self.device.name} of {self.system.name}"
+
+    @derived_property
+    def measured_sum(self) -> AllReduce | None:
+        """The measured sum over just these workers; None if it was not measured, or among other devices or links."""
+        changed = any(machine.is_changed for machine in self.system.hosts.values())
+        alike = self.worker_count == len(self.system.devices)
+        if self.measured is None or changed or not alike or len(self.hosts) > 1:
+            return None
+        sums = self.measured.all_reduce
+        return next((each for each in sums if each.process_count == self.worker_count), None)
 
     @derived_property
     def device(self) -> Gpu:

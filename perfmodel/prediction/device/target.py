@@ -101,6 +101,7 @@ class Target(ABC):
     system_part: SystemPart | None = None
     measured: MeasuredMachine | None = None
     shared_bytes_per_s: float = math.inf
+    copy_latency_s: Any = 0.0
     socket_count: int = 1
 
     @property

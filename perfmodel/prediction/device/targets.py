@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.derived import derived, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_system
+from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.gpu import Gpu
@@ -44,8 +46,27 @@ def _measured_target(device: Runnable, threads: int | None) -> Target:
     return MeasuredTarget(device, threads=threads)
 
 
+def _target_of_card(device: Runnable, system: Wired, threads: int | None, workers: int) -> Target:
+    del device  # it is in the slots
+    return _target_of_system(system, threads, workers)
+
+
+def _measured_in_system(device: Runnable, system: Wired, threads: int | None, workers: int) -> Target:
+    from perfmodel.hardware.measured_machine import MeasuredMachine
+    from perfmodel.prediction.device.measured_target import MeasuredTarget
+
+    assert isinstance(device, MeasuredMachine)
+    return MeasuredTarget(device, threads=threads, system_part=SystemPart(system=system, worker_count=workers))
+
+
 TARGETS = {"gpu": _gpu_target, "cpu": _cpu_target, "measured": _measured_target}
 """Kind of device -> function that makes its target."""
+
+IN_SYSTEM = {"measured": _measured_in_system}
+"""Kind of device -> function that makes its target in a system; other kinds are cards in its slots."""
+
+MOST_FITTED: Final = 64
+"""Devices whose system is kept, for each system. [1]"""
 
 
 def resolve_target(
@@ -56,15 +77,19 @@ def resolve_target(
     workers: int = 1,
 ) -> Target:
     """Load the target that a caller named."""
-    if (device is None) == (system is None):
-        allowed = "given, unless system= is" if device is None else "None if system= is given"
-        raise ArgumentError("device", None if device is None else (device, system), allowed)
+    if device is None and system is None:
+        raise ArgumentError("device", None, "set; or pass system=, or both")
     workers = whole_number("workers", workers)
+    loaded = device if device is None or isinstance(device, Runnable) else _loaded(device)
     if system is not None:
-        return _target_of_system(system if isinstance(system, Wired) else load_system(system), threads, workers)
+        wired = system if isinstance(system, Wired) else load_system(system)
+        if loaded is None:
+            return _target_of_system(wired, threads, workers)
+        fitted = _fitted(wired, loaded, named=device if isinstance(device, str | Path) else None)
+        return IN_SYSTEM.get(loaded.kind, _target_of_card)(loaded, fitted, threads, workers)
     if workers > 1:
         raise ArgumentError("workers", workers, "1 with device=; pass system= to use several devices")
-    loaded = device if isinstance(device, Runnable) else _loaded(device)
+    assert loaded is not None
     return TARGETS[loaded.kind](loaded, threads)
 
 
@@ -85,6 +110,23 @@ def _loaded(device: Any) -> Runnable:
             allowed = "a device or a measured machine; pass fitted factors as calibration="
             raise ArgumentError("device", device.name, allowed)
     return load_device(device)
+
+
+@derived
+def _fittings(system: Wired) -> dict[Any, tuple[Runnable, Wired]]:
+    """Start the list of a system's kept variants, by the device in its slots."""
+    del system
+    return {}
+
+
+def _fitted(system: Wired, device: Runnable, *, named: str | Path | None) -> Wired:
+    """Return a system with a device in every slot, made once; the device is kept too, so that its id is not reused."""
+
+    def made() -> tuple[Runnable, Wired]:
+        return device, system_with(system, device=device if named is None else named)
+
+    fitted: tuple[Runnable, Wired] = kept(_fittings(system), (id(device), named), made, most=MOST_FITTED)
+    return fitted[1]
 
 
 def _host_of(system: Wired) -> Cpu | None:

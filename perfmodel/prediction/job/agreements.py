@@ -44,6 +44,7 @@ from perfmodel.sync.registry import (
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.measured_machine import AllReduce
     from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.subject import Subject
@@ -223,6 +224,48 @@ class SharedAndCopied:
         return getattr(self.scattered, name)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredSum:
+    """The sum of a library among devices of a machine on which just that was measured."""
+
+    placed: LibraryCollective
+    measured: AllReduce
+
+    def time(self, size_bytes: Any) -> Any:
+        """Time of messages of this many bytes [B]. [s]"""
+        return self.measured.latency_s + size_bytes / self.measured.bytes_per_s
+
+    def call(self, size_bytes: float) -> Call:
+        """Return the call whose messages, all on their way at once, take as long as was measured."""
+        messages = self.placed.call(size_bytes).placed.with_latencies(0.0)
+        alone_s = float(messages.time(1.0))
+        wire_bytes = size_bytes / (self.measured.bytes_per_s * alone_s)
+        return Call(placed=messages, wire_bytes=wire_bytes, launch_s=self.measured.latency_s)
+
+    def __getattr__(self, name: str) -> Any:
+        """Forward other attributes to the library's messages on the system's links."""
+        return getattr(self.placed, name)
+
+
+def _sums_of(agreement: Agreement | None) -> list[MeasuredSum]:
+    reductions = agreement.reductions if isinstance(agreement, Synchronous) else ()
+    placed = [getattr(reduction, "placed", None) for reduction in reductions]
+    return [sum_ for sum_ in placed if isinstance(sum_, MeasuredSum)]
+
+
+def measured_sum_of(agreement: Agreement | None) -> AllReduce | None:
+    """Return the measured sum by which workers agree; None if they exchange in another way."""
+    return next((each.measured for each in _sums_of(agreement)), None)
+
+
+def with_measured_sum(agreement: Agreement | None, measured: AllReduce) -> Agreement:
+    """Return an agreement by a measured sum with another one."""
+    assert isinstance(agreement, Synchronous)
+    (reduction,), (summed,) = agreement.reductions, _sums_of(agreement)
+    assert isinstance(reduction, AllReduced)
+    return replace(agreement, reductions=(replace(reduction, placed=replace(summed, measured=measured)),))  # type: ignore[arg-type]
+
+
 def _by_library(workers: Workers) -> Agreement:
     library, topology = collectives_of(workers.profile), workers.system_part.system.topology
     unit_count = workers.system_part.device.unit_count
@@ -231,8 +274,12 @@ def _by_library(workers: Workers) -> Agreement:
         first, *beside = groups
         if operation not in library.operation:
             return placed_once(collective(operation), topology, first, beside=tuple(beside)), 0.0
-        placed = place_library(library, operation, topology, first, beside=beside)
-        return placed, placed.taken_share(unit_count=unit_count)
+        placed: Any = place_library(library, operation, topology, first, beside=beside)
+        slowdown = placed.taken_share(unit_count=unit_count)
+        measured = workers.system_part.measured_sum
+        if measured is not None and operation == LIBRARY and len(first) == measured.process_count:
+            placed = MeasuredSum(placed=placed, measured=measured)
+        return placed, slowdown
 
     reductions: list[Reduction] = []
     for at in workers.places:

@@ -202,7 +202,7 @@ class Job(JobAttributes):
             return target
         system: Any = self.system
         if self.device_count > self.workers:
-            if self.device is None and system is not None and not isinstance(system, Wired):
+            if system is not None and not isinstance(system, Wired):
                 system = load_system(system)
             self._refuse_missing_devices(system)
         return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)

@@ -108,13 +108,14 @@ class TimedStage:
         table = self.stage.lowered.over_gradients(purpose, self.stage.placed.graph)
         if table is None:
             return NO_TIME
+        numbers = self.numbers.beside_a_step
         how = {"batch_size": batch_size, "workspace_limit_bytes": self.how["workspace_limit_bytes"]}
         known = {} if self.known is None else self.known
         key = (table, id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
         if key not in known:
             with naming_of(table):
-                groups = group_times(table, self.numbers, **how)
-                known[key] = step_time(table, self.numbers, groups=groups, phase=Phase.BACKWARD, **how)
+                groups = group_times(table, numbers, **how)
+                known[key] = step_time(table, numbers, groups=groups, phase=Phase.BACKWARD, **how)
         return known[key]
 
     def operations_s(self, groups: Sequence[int]) -> Any:

@@ -235,7 +235,7 @@ def with_adapters(system: Any, count: int) -> Any:
         file = machine.file.model_copy(update={"nic": (used,)})
         wiring = wiring_of(file, processor=machine.processor, path=folder / f"{file.stem}.toml")
         machines.append((name, replace(machine, file=file, wiring=wiring)))
-    return system.of_machines(machines, name=system.name, network=None, folder=folder)
+    return system.of_machines(machines, name=system.name, network=None)
 
 
 def calls_inside(file: Path) -> RowReport:

@@ -1,0 +1,266 @@
+"""A device in the slots of a system: a card of the catalogue, one from a file, or a measured machine."""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import perfmodel as pm
+from measured_machines import content, machine, three_layers
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.cluster import system_with
+from perfmodel.hardware.measured_machine import MeasuredMachine
+
+GRAPH = pm.zoo.alexnet()
+JOB = {"batch_size": 32, "framework": "pytorch_2"}
+
+
+def assert_same(one, other):
+    """Both predictions agree in step, parts, interval and memory."""
+    assert one.step_s == pytest.approx(other.step_s, rel=1e-12)
+    assert one.breakdown == pytest.approx(other.breakdown, rel=1e-12)
+    assert one.interval_s == pytest.approx(other.interval_s, rel=1e-12)
+    assert asdict(one.memory) == pytest.approx(asdict(other.memory), rel=1e-12)
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+def test_the_own_device_of_a_system_changes_nothing(workers, tmp_path):
+    own = pm.predict(GRAPH, system="dgx_a100", workers=workers, **JOB)
+    assert_same(pm.predict(GRAPH, system="dgx_a100", device="a100_40_sxm", workers=workers, **JOB), own)
+    copied = tmp_path / "my_card.toml"  # the same card by another name goes into the slots
+    copied.write_text(spec_files.find("devices", "a100_40_sxm").read_text())
+    as_given = pm.predict(GRAPH, system="dgx_a100", device=copied, workers=workers, **JOB)
+    assert "my_card" in as_given.target
+    assert_same(as_given, own)
+
+
+@pytest.mark.parametrize("given", ["name", "object"])
+def test_another_card_is_the_row_of_a_sweep(given):
+    device = "h100_sxm" if given == "name" else pm.load_device("h100_sxm")
+    places = {"system": "dgx_a100", "device": device}
+    swept = pm.sweep(GRAPH, workers=[1, 2, 8], sync=["ring_all_reduce", "all_reduce"], **places, **JOB)
+    for row in swept:
+        p = pm.predict(GRAPH, workers=row["workers"], sync=row["sync"], **places, **JOB)
+        assert p.step_s == pytest.approx(row["step_s"], rel=1e-12)
+    assert "H100" in p.target
+    assert p.step_s < pm.predict(GRAPH, system="dgx_a100", workers=8, sync="all_reduce", **JOB).step_s
+
+
+def test_the_card_takes_the_links_of_its_slot_and_the_peers_of_the_system():
+    system = pm.predict(GRAPH, system="dgx_a100", device="h100_sxm", workers=8, **JOB).job.target.system_part.system
+    assert system.topology.route("memory0", "gpu0").channels[-1].link == "pcie_4_x16"
+    assert {wire.upward.link for wire in system.topology.wires if wire.peer} == {"nvlink_3_x12"}
+
+
+def test_a_loaded_system_and_several_machines_take_a_device():
+    by_name = pm.predict(GRAPH, system="dgx_h100", machines=2, device="h200_sxm", workers=16, **JOB)
+    loaded = pm.load_system("dgx_h100")
+    assert_same(pm.predict(GRAPH, system=loaded, machines=2, device="h200_sxm", workers=16, **JOB), by_name)
+    changed = system_with(pm.load_system("dgx_h100", machines=2), device="h200_sxm")
+    assert_same(pm.predict(GRAPH, system=changed, workers=16, **JOB), by_name)
+
+
+def test_a_system_from_a_folder_of_ones_own_keeps_its_relative_parts(tmp_path):
+    (tmp_path / "card.toml").write_text(spec_files.find("devices", "gtx_1080").read_text())
+    text = spec_files.find("systems", "survey_fig5").read_text()
+    (tmp_path / "mine.toml").write_text(text.replace('device = "gtx_1080"', 'device = "./card.toml"'))
+    system = pm.load_system(tmp_path / "mine.toml")
+    for given in (system, tmp_path / "mine.toml"):
+        p = pm.predict(GRAPH, system=given, device="rtx_3090", workers=4, **JOB)
+        assert_same(p, pm.predict(GRAPH, system="survey_fig5", device="rtx_3090", workers=4, **JOB))
+
+
+def test_a_formula_takes_both():
+    places = {"system": "survey_fig5", "device": "rtx_3090", "batch_size": 32}
+    f = pm.formula("step_s", graph=GRAPH, free="workers", **places)
+    for workers in (2, 4):
+        expected = pm.predict(GRAPH, workers=workers, **places).step_s
+        assert float(f(workers=workers)) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("places", "error", "said"),
+    [
+        ({"system": "dgx_a100", "device": "gtx_1080"}, ArgumentError, r"device must .*nvlink.*\(got .*GTX 1080"),
+        ({"system": "mi300x_x8", "device": "h100_sxm"}, ArgumentError, "device must .*infinity_fabric"),
+        ({"system": "dgx_a100", "device": "i7_3820"}, ArgumentError, r"device must be a GPU .*\(got .*i7-3820"),
+        ({"system": "survey_fig5", "device": machine()}, ArgumentError, "device must be a GPU .*made-up cores"),
+        ({"system": "desktop_i7_3820", "device": "gtx_1080"}, ArgumentError, "no GPU to replace"),
+        ({"system": "dgx_a100", "device": "h100_sxn"}, UnknownNameError, "h100_sxm"),
+        ({"system": "survey_fig5", "device": "rtx_3090", "workers": 5}, ArgumentError, "from 1 to 4"),
+        ({"system": "survey_fig5", "device": "rtx_3090", "threads": 4}, ArgumentError, "threads must be left out"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(places, error, said):
+    with pytest.raises(error, match=said) as caught:
+        pm.predict(GRAPH, batch_size=32, **places)
+    assert "\n" not in str(caught.value)
+    (row,) = pm.sweep(GRAPH, batch_size=32, **places) if "sxn" not in str(places) else [{"reason": str(caught.value)}]
+    assert row["reason"] == str(caught.value)
+
+
+def measured_gpu(*, datasheet=None, rate=12.9e9, sums=(), copies=True):
+    """The made-up machine as a GPU, with copies and sums."""
+    tables = content()
+    del tables["machine"]["threads"]
+    tables["machine"] |= {"processor": "gpu"} | ({} if datasheet is None else {"datasheet": datasheet})
+    added = {}
+    if copies:
+        to_device = {"direction": "to_device", "latency_s": 1e-5}
+        pinned, pageable = to_device | {"pinned": True, "bytes_per_s": rate}, to_device | {"bytes_per_s": 5e9}
+        added["host_copy"] = [pinned, pageable]
+    if sums:
+        added["all_reduce"] = [
+            {"library": "nccl", "process_count": count, "latency_s": 3e-5, "bytes_per_s": 4e10} for count in sums
+        ]
+    (source,) = tables["source"]
+    named = [name for name in source["fields"] if name not in ("host_copy", "all_reduce")]
+    return MeasuredMachine.model_validate(tables | added | {"source": [source | {"fields": [*named, *added]}]})
+
+
+def on_measured(device, **places):
+    """A prediction of three layers, whose copies take some time."""
+    return pm.predict(three_layers(), batch_size=4096, device=device, **places)
+
+
+@pytest.mark.parametrize("datasheet", [None, "gtx_1080"])
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize("prefetch", [0, 1])
+@pytest.mark.parametrize("system", ["survey_fig5", "deepbench_titan_x_host", "shi2016_desktop"])
+def test_a_measured_gpu_alone_in_a_system_is_as_it_was_measured(system, datasheet, pinned, prefetch):
+    device, how = measured_gpu(datasheet=datasheet), {"pinned": pinned, "prefetch": prefetch}
+    alone, inside = on_measured(device, **how), on_measured(device, system=system, **how)
+    assert_same(inside, alone)
+    assert inside.transfer_s == pytest.approx(alone.transfer_s, rel=1e-12)
+    ends_s = [max(span.end_s for span in p.timeline.spans) for p in (inside, alone)]
+    assert ends_s[0] == pytest.approx(ends_s[1], rel=1e-9)
+
+
+def test_several_workers_compute_as_measured_and_exchange_by_the_links():
+    device = measured_gpu(datasheet="a100_40_sxm")
+    alone = on_measured(device, system="dgx_a100")
+    for workers in (2, 8):
+        p = on_measured(device, system="dgx_a100", workers=workers)
+        own = pm.predict(
+            three_layers(), batch_size=4096, system="dgx_a100", workers=workers, framework="pytorch_2", overlap=False
+        )
+        quiet = on_measured(device, system="dgx_a100", workers=workers, overlap=False)
+        ring = [each.agreement.reductions[0].placed.time(2e5) for each in (own.basis.prepared, quiet.basis.prepared)]
+        assert ring[0] == pytest.approx(ring[1], rel=1e-12)
+        for part in ("compute_s", "memory_bound_s", "update_s"):
+            assert p.breakdown[part] == pytest.approx(alone.breakdown[part], rel=1e-12)
+        assert p.step_s - alone.step_s == pytest.approx(p.exposed_sync_s, rel=1e-6)
+        assert 0 < p.exposed_sync_s <= quiet.exposed_sync_s
+        assert p.interval.shares["exchange"] > 0
+        assert any("exchanges take the links of NVIDIA DGX A100" in remark for remark in p.remarks)
+
+
+@pytest.mark.parametrize(("system", "shared_rate"), [("deepbench_titan_x_host", 10e9 / 2), ("survey_fig5", 6.38e9)])
+def test_workers_share_the_hosts_links_at_the_measured_rate(system, shared_rate):
+    """Switches of the slots' own generation reach as much as was measured; a root of a newer one what its file says."""
+    device, copied = measured_gpu(rate=10e9), 4096 * 784 * 4
+    count = 2 if "deepbench" in system else 4
+    for workers, rate in ((1, 10e9), (count, shared_rate)):
+        p = on_measured(device, system=system, workers=workers, sync="none")
+        assert p.transfer_s == pytest.approx(copied / rate + 2e-5, rel=2e-3)  # examples and labels
+
+
+SUM = {"system": "dgx_a100", "workers": 8, "sync": "all_reduce", "overlap": False, "bucket_bytes": math.inf}
+"""Eight workers that add their gradients up in one message after back-propagation."""
+
+
+class TestMeasuredSum:
+    def test_it_takes_the_measured_time(self):
+        (p, slower) = (on_measured(measured_gpu(sums=sums), **SUM) for sums in ([8], [4]))
+        copies_s = p.basis.timed.composed.stages[0].copied_s
+        gradients = 4 * (784 * 64 + 64 + 64 * 10 + 10)
+        assert p.sync_s - copies_s == pytest.approx(3e-5 + gradients / 4e10, rel=1e-12)
+        assert slower.sync_s != pytest.approx(p.sync_s, rel=1e-2)
+
+    def test_it_is_told(self):
+        p = on_measured(measured_gpu(sums=[8]), **SUM)
+        rows = {row.constant.partition("/all_reduce.")[2]: row for row in p.provenance if "all_reduce" in row.constant}
+        assert rows["latency_s"].value == 3e-5
+        assert rows["latency_s"].sensitivity == pytest.approx(3e-5 / p.step_s, rel=1e-2)
+        assert rows["bytes_per_s"].sensitivity < 0
+        assert any("as nccl was measured among 8" in remark for remark in p.remarks)
+        assert "exchange" not in p.interval.shares
+
+    def test_it_is_played(self):
+        p = on_measured(measured_gpu(sums=[8]), **SUM)
+        starts = [p.timeline.span(f"gpu0/compute/{step}").start_s for step in (1, 2)]
+        assert starts[1] - starts[0] == pytest.approx(p.step_s, rel=1e-9)
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"workers": 4},  # of another number of workers
+            {"system": "dgx_a100_80", "device": "a100_40_sxm"},  # of cards of another machine
+            {"sync": "ring_all_reduce"},
+            {"shard_stage": 2},
+        ],
+    )
+    def test_it_is_not_used_where_it_does_not_apply(self, other):
+        asked = SUM | {name: value for name, value in other.items() if name != "device"}
+        sheet = other.get("device")
+        with_sum, without = (on_measured(measured_gpu(datasheet=sheet, sums=sums), **asked) for sums in ([8], []))
+        assert with_sum.step_s == without.step_s
+
+
+def test_a_sweep_takes_measured_machines_in_systems():
+    device = measured_gpu(datasheet="a100_40_sxm", sums=[8])
+    how = {"system": "dgx_a100", "sync": "all_reduce"}
+    swept = pm.sweep(three_layers(), batch_size=[64, 4096], device=[device, "a100_40_sxm"], workers=[1, 8], **how)
+    assert all(swept["fits"])
+    for row in swept:
+        given = device if row["device"] == device.name else row["device"]
+        p = pm.predict(three_layers(), device=given, batch_size=row["batch_size"], workers=row["workers"], **how)
+        assert row["step_s"] == pytest.approx(p.step_s, rel=1e-12)
+
+
+def test_a_cluster_of_measured_gpus():
+    device = measured_gpu(datasheet="h100_sxm", sums=[8])
+    p = on_measured(device, system="dgx_h100", machines=2, workers=16)
+    assert p.step_s > on_measured(device).step_s
+    assert p.target.startswith("16 x made-up cores")
+    assert Path(p.basis.prepared.target.specs[1].stem).name == pm.load_system("dgx_h100", machines=2).file.stem
+
+
+def test_advice_tries_the_cards_that_a_systems_links_can_join():
+    advice = pm.advise(GRAPH, kinds="device", system="dgx_a100", workers=8, **JOB)
+    tried = {row.changes["device"] for row in advice.rows}
+    assert {"h100_sxm", "v100_sxm2"} <= tried
+    assert "gtx_1080" not in tried
+    (row,) = [row for row in advice.rows if row.changes["device"] == "h100_sxm"]
+    p = pm.predict(GRAPH, system="dgx_a100", device="h100_sxm", workers=8, **JOB)
+    assert row.step_s == pytest.approx(p.step_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("sync", ["ring_all_reduce", "parameter_server", "double_binary_tree"])
+def test_a_formula_in_workers_takes_a_measured_machine_in_a_system(sync):
+    places = {"system": "dgx_a100", "device": measured_gpu(datasheet="a100_40_sxm"), "batch_size": 256, "sync": sync}
+    f = pm.formula("step_s", graph=three_layers(), free="workers", **places)
+    for workers in (1, 2, 5, 8):
+        expected = pm.predict(three_layers(), workers=workers, **places).step_s
+        assert float(f(workers=workers)) == pytest.approx(expected, rel=1e-9)
+    with pytest.raises(ArgumentError, match="a device of the catalogue"):
+        pm.formula("step_s", graph=three_layers(), free="batch_size", **places)
+
+
+def test_a_formula_counts_the_devices_that_stand_in_the_slots():
+    """Its own two cards differ, so that one worker is all that it has room for."""
+    f = pm.formula("step_s", graph=GRAPH, free="workers", system="shi2016_desktop", device="gtx_1080", batch_size=32)
+    expected = pm.predict(GRAPH, system="shi2016_desktop", device="gtx_1080", batch_size=32, workers=2).step_s
+    assert float(f(workers=2)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_measured_gpus_in_a_system_are_rented_by_the_machine():
+    device = measured_gpu(datasheet="a100_40_sxm")
+    bought = {"price": "aws_p4d_24xlarge_2025", "dataset_size": 10**9}
+    one, two = (on_measured(device, system="dgx_a100", machines=2, workers=count) for count in (8, 16))
+    rates = [p.cost_usd(**bought) / p.epoch_s(dataset_size=10**9) for p in (one, two)]
+    assert rates[1] == pytest.approx(2 * rates[0], rel=1e-9)
+    with pytest.raises(ArgumentError, match="price must be that of an instance with a100_40_sxm"):
+        one.cost_usd(**bought | {"price": "gce_a3_highgpu_8g_2024"})
