@@ -65,8 +65,9 @@ def _product_flop(operations: Iterable[Operation], *, attention_flop: str) -> fl
     """FLOP of products; of causal attention all, or those below the diagonal. [FLOP]"""
     total = 0.0
     for operation in operations:
-        is_halved = attention_flop == "causal" and isinstance(operation, Attention) and operation.causal
-        share: Any = (operation.keys + 1) / (2 * operation.keys) if is_halved else 1.0
+        share = 1.0
+        if attention_flop == "causal" and isinstance(operation, Attention) and operation.causal:
+            share = (operation.keys + 1) / (2 * operation.keys)
         total += share * float(operation.product_flop_count)
     return total
 
@@ -150,12 +151,12 @@ class Utilised:
     @derived_property
     def mfu(self: Any) -> float:
         """Model FLOP utilisation: products, forward and backward, over what the devices' data sheets promise. [1]"""
-        return self.utilisation().mfu
+        return float(self.utilisation().mfu)
 
     @derived_property
     def hfu(self: Any) -> float:
         """Hardware FLOP utilisation: MFU with products that run again in the backward phase. [1]"""
-        return self.utilisation().hfu
+        return float(self.utilisation().hfu)
 
     @property
     def tokens_per_s(self: Any) -> float:
@@ -163,12 +164,12 @@ class Utilised:
         tokens = tokens_per_sample(self.basis.prepared.subject.graph)
         if tokens is None:
             raise ArgumentError("network", self.subject, "must look up tokens in an embedding; or read samples_per_s")
-        return tokens * self.samples_per_s
+        return float(tokens * self.samples_per_s)
 
     @property
     def tokens_per_s_per_device(self: Any) -> float:
         """``tokens_per_s`` over the devices of the job. [1/s]"""
-        return self.tokens_per_s / processors_of(self)
+        return float(self.tokens_per_s / processors_of(self))
 
 
 def _utilisation(p: Prediction, attention_flop: str) -> Utilisation:

@@ -48,13 +48,15 @@ def test_a_second_sequence_takes_as_much_as_the_first(footprints):
 
     The state without gradients is 12.0 GB and what is gathered 3.0 GB, so that 18.0
     leave 3.0 GB. One sequence keeps the inputs of 32 blocks in fp32, 4.3 GB;
-    its 8,192 x 128,256 scores are there in bf16, in fp32 and as a gradient in fp32, 10.5 GB.
+    its 8,192 x 128,256 scores are there in bf16, in fp32 and as a gradient in fp32, 10.5 GB. PyTorch composes its
+    norms, whose input and result are kept in fp32: two of the last block and the last one, 0.8 GB.
     """
     inputs = LAYERS * LENGTH * WIDTH * STATE_BYTES
     scores = LENGTH * VOCABULARY * (HEADS_BYTES + 2 * STATE_BYTES)
+    norms = 3 * LENGTH * WIDTH * 2 * STATE_BYTES
     one, two = (footprints[size] for size in (1, 2))
     assert two.activations_bytes == pytest.approx(2 * one.activations_bytes, rel=1e-6)
-    assert one.activations_bytes == pytest.approx(inputs + scores, rel=0.1)  # and what the last layers keep
+    assert one.activations_bytes == pytest.approx(inputs + scores + norms, rel=0.1)  # and what the last layers keep
     assert one.activations_bytes > inputs + scores
-    assert one.total_bytes / GIGA == pytest.approx(31.6, abs=0.1)
-    assert two.total_bytes / GIGA == pytest.approx(47.7, abs=0.1)
+    assert one.total_bytes / GIGA == pytest.approx(31.8, abs=0.1)
+    assert two.total_bytes / GIGA == pytest.approx(48.2, abs=0.1)

@@ -16,7 +16,6 @@ from perfmodel.cost.gpu import stream_time, write_out_steps
 from perfmodel.derived import derived, derived_property, record
 from perfmodel.errors import UnknownNameError
 from perfmodel.framework.kernel_classes import pass_class
-from perfmodel.framework.mixed_precision import SINGLE_BYTES
 from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, base_dtype
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine
@@ -49,7 +48,7 @@ from perfmodel.prediction.device.gpu_products import product_times
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
 from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Copy, Libraries, Target, own_libraries, staging_time
-from perfmodel.records import ELEMENT_BYTES
+from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES
 from perfmodel.symbolic import Quantity
 from perfmodel.units import to_base_units
 

@@ -19,7 +19,6 @@ from perfmodel.framework.kernel_table import (
     probes_of,
 )
 from perfmodel.framework.mixed_precision import (
-    SINGLE_BYTES,
     LayerTypes,
     MixedPrecisionRules,
     cast_passes,
@@ -30,7 +29,7 @@ from perfmodel.graph.liveness import TensorTypes
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import one_pass
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
-from perfmodel.records import ELEMENT_BYTES, Attention, MemoryPass, Phase, Role
+from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Attention, MemoryPass, Phase, Role
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
