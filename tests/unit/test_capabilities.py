@@ -11,7 +11,7 @@ import perfmodel as pm
 from perfmodel import measurements
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, SpecError
-from perfmodel.framework.capabilities import Incapacity
+from perfmodel.framework.capabilities import OFTEN_LACKING, Incapacity
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 
@@ -164,3 +164,9 @@ def test_conditions_of_an_entry_are_all_needed(processor, phase):
     )
     holds = entry.concerns(processor=processor, phases=[phase], dtype="fp32", workers=1)
     assert holds == ((processor, phase) == ("gpu", "backward"))
+
+
+def test_kinds_that_are_known_without_loading_layers_are_kinds():
+    assert OFTEN_LACKING <= pm.layers.LAYERS.keys()
+    with pytest.raises(ValueError, match="lsmt"):
+        Incapacity(layers=("lsmt",), evidence="a sentence that is long enough to be evidence")
