@@ -1,6 +1,10 @@
 """Reports say what the job cannot do, where it does not fit and what differs, wherever a prediction is printed."""
 
+import pytest
+
 import perfmodel as pm
+from perfmodel.cli.app import run
+from perfmodel.prediction.words.prediction_text import fit_sentence
 
 GPU = "gtx_1080"
 LSTM = pm.zoo.lstm32()
@@ -24,3 +28,95 @@ def test_a_shortfall_that_the_job_itself_has_does_not_reject_other_changes():
     advice = pm.advise(LSTM, kinds="batch_size", device=GPU, batch_size=4, framework="caffe_1_0_rc3")
     assert advice.base.basis.prepared.shortfalls
     assert advice.rows
+
+
+def test_a_comparison_says_what_either_framework_cannot_do():
+    beyond, able = (pm.predict(LSTM, device=GPU, batch_size=4, framework=name) for name in ("caffe_1_0_rc3", "generic"))
+    (line,) = beyond.basis.prepared.shortfalls
+    for pair, owner in (((beyond, able), "first"), ((able, beyond), "second"), ((beyond, beyond), "both")):
+        text = "".join(str(pm.compare(*pair)).split())
+        sentence = "".join(f"{owner}: {line}; predicted as if it could".split())
+        assert text.startswith(sentence)
+        assert text.count("asifitcould") == 1
+        assert line.split(":")[0] in pm.compare(*pair)._repr_html_().replace("\n  ", " ")
+    assert "as if it could" not in str(pm.compare(able, able))
+
+
+def test_a_comparison_opens_with_what_does_not_fit(capsys):
+    words = ["compare", "resnet50", "--device", "gtx_1080", "--batch-size", "100000", "--with", "batch-size=64"]
+    assert run(words) == 0
+    shown = capsys.readouterr().out
+    p = pm.predict(pm.zoo.resnet50(), device=GPU, batch_size=100_000)
+    assert shown.startswith(f"first: {fit_sentence(p)} The times below are those of")
+    assert "It does not fit" not in str(pm.compare(*[pm.predict(LSTM, device=GPU, batch_size=4)] * 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (lambda graph: graph.pruned(0.3), {"density": ("1", "0.3"), "pattern": ("-", "unstructured")}),
+        (lambda graph: graph.pruned(0.5, pattern="2:4"), {"density": ("1", "0.5"), "pattern": ("-", "2:4")}),
+        (lambda graph: graph.quantised("int4"), {"weight_dtype": ("-", "int4")}),
+    ],
+)
+def test_a_comparison_names_how_weights_are_stored(change, wanted):
+    graph = pm.zoo.alexnet()
+    first, second = (
+        pm.predict(net, device="rtx_4090", batch_size=4, phase="forward") for net in (graph, change(graph))
+    )
+    rows = {row.input: (row.first, row.second) for row in pm.compare(first, second).inputs}
+    assert rows == wanted
+    asked = [pm.predict(graph, device=GPU, batch_size=4, phase="forward", weight_dtype=kind) for kind in (None, "int8")]
+    assert [(row.input, row.first, row.second) for row in pm.compare(*asked).inputs] == [("weight_dtype", None, "int8")]
+
+
+def test_a_comparison_counts_the_layers_that_are_stored_in_one_way_and_parameters():
+    graph = pm.zoo.alexnet()
+    some = graph.pruned(0.5, layers=[graph.weighted_layers[0]])
+    thin = graph.pruned(0.5, pattern="structured")
+    base, first, second = (pm.predict(net, device=GPU, batch_size=4, phase="forward") for net in (graph, some, thin))
+    rows = {row.input: row for row in pm.compare(base, first).inputs}
+    assert rows["density"].second == f"0.5 (1 layer), 1 ({len(graph.weighted_layers) - 1} layers)"
+    counted = {row.input: (row.first, row.second) for row in pm.compare(base, second).inputs}
+    assert counted["parameter_count"] == (graph.parameter_count, thin.parameter_count)
+
+
+def test_scaling_notes_what_the_framework_cannot_do_and_in_which_rows():
+    mlp = pm.zoo.feed_forward()
+    report = pm.scaling(mlp, system="survey_fig5", framework="theano_0_8", workers=(1, 2, 4), batch_size=4)
+    (line,) = [note for note in report.notes if "cannot run several workers" in note]
+    assert line.endswith("as if it could: ring_all_reduce with 2, ring_all_reduce with 4")
+    assert "note: " + line[:40] in str(report)
+    assert not [
+        note for note in pm.scaling(mlp, system="survey_fig5", workers=(1, 2), batch_size=4).notes if "as if" in note
+    ]
+
+
+def test_a_sweep_counts_the_rows_that_are_beyond_a_framework():
+    axes = {"framework": ["caffe_1_0_rc3", "torch_423cfba"], "device": [GPU, "gtx_980", "i7_3820"]}
+    s = pm.sweep(LSTM, batch_size=[2, 4], **axes)
+    assert list(s.beyond.values()) == [6]
+    (what,) = s.beyond
+    assert what == "Caffe 1.0.0-rc3 cannot run lstm (layer lstm)"
+    assert f"6 predicted although {what}" in repr(s)
+    assert f"6 predicted although {what}" in " ".join(str(s).split())
+    able = s.taken(s["framework"] == "torch_423cfba")
+    assert not able.beyond
+    assert "although" not in repr(able)
+    assert not pm.sweep(LSTM, batch_size=2, strict=True, **axes).beyond  # refused, so not predicted
+
+
+def test_a_sweep_counts_by_type_and_number_of_workers_what_holds_for_some_rows_only():
+    mlp = pm.zoo.feed_forward()
+    workers = pm.sweep(mlp, batch_size=4, system="survey_fig5", framework=["theano_0_8", "generic"], workers=[1, 2, 4])
+    assert list(workers.beyond.values()) == [2]
+    assert "several workers" in next(iter(workers.beyond))
+    types = pm.sweep(
+        mlp, batch_size=4, device=["tesla_p100_pcie", "i7_3820"], framework="theano_0_8", dtype=["fp32", "fp16"]
+    )
+    row_by_row = [
+        bool(types.prediction(index).basis.prepared.shortfalls)
+        for index in range(len(types))
+        if types["step_s"][index] > 0
+    ]
+    assert sum(types.beyond.values()) == sum(row_by_row) == 1
