@@ -120,3 +120,21 @@ def test_a_sweep_counts_by_type_and_number_of_workers_what_holds_for_some_rows_o
         if types["step_s"][index] > 0
     ]
     assert sum(types.beyond.values()) == sum(row_by_row) == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "proposed"),
+    [
+        ("A100", ["a100_40_sxm", "a100_80_sxm", "a100_40_pcie"]),
+        ("H100", ["h100_sxm", "h100_pcie"]),
+        ("V100", ["v100_pcie", "v100_sxm2", "v100_sxm2_32gb"]),
+        ("p100", ["tesla_p100_pcie", "tesla_p100_sxm2"]),
+        ("K80", ["tesla_k80_gk210"]),
+        ("GTX-1080", ["gtx_1080"]),
+        ("RTX4090", ["rtx_4090"]),
+    ],
+)
+def test_a_device_is_found_by_a_part_of_its_name_in_any_case(typed, proposed, capsys):
+    assert run(["predict", "lenet5", "--batch-size", "4", "--device", typed]) == 2
+    hint = capsys.readouterr().err.split("Did you mean ")[1].split("?")[0]
+    assert hint.replace(" or ", ", ").split(", ") == [repr(name) for name in proposed]
