@@ -1,10 +1,13 @@
 """Reports say what the job cannot do, where it does not fit and what differs, wherever a prediction is printed."""
 
+import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.prediction.words.prediction_text import fit_sentence
+from perfmodel.presentation.lanes import LaneBar, gantt_chart
 
 GPU = "gtx_1080"
 LSTM = pm.zoo.lstm32()
@@ -138,3 +141,26 @@ def test_a_device_is_found_by_a_part_of_its_name_in_any_case(typed, proposed, ca
     assert run(["predict", "lenet5", "--batch-size", "4", "--device", typed]) == 2
     hint = capsys.readouterr().err.split("Did you mean ")[1].split("?")[0]
     assert hint.replace(" or ", ", ").split(", ") == [repr(name) for name in proposed]
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 1e-6, 1e-4])
+def test_a_message_shorter_than_a_pixel_is_still_drawn_and_a_longer_one_as_long_as_it_lasts(seconds):
+    bars = [
+        LaneBar(lane="gpu", name="step", kind="forward", start_s=0.0, end_s=1.0),
+        *(
+            LaneBar(lane=f"link{place}", name="m", kind="message", start_s=start, end_s=start + seconds)
+            for place, start in enumerate((0.1, 0.3337, 0.5, 0.71))
+        ),
+        LaneBar(lane="link4", name="long", kind="message", start_s=0.5, end_s=0.75),
+    ]
+    figure = gantt_chart(bars, title="a chart")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    axes = figure.axes[0]
+    picture = np.asarray(canvas.buffer_rgba())[::-1, :, :3]
+    coloured = np.ptp(picture.astype(int), axis=2) > 40
+    for lane in range(1, 6):
+        left, right = (round(axes.transData.transform((at, 0))[0]) for at in axes.get_xlim())
+        height = round(axes.transData.transform((0, lane))[1])
+        width = np.count_nonzero(coloured[height, left:right]) / (right - left)
+        assert 0 < width < 0.004 or (lane == 5 and width == pytest.approx(0.25, abs=0.004))
