@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 
 class PerfmodelError(Exception):
@@ -35,8 +35,40 @@ SHORTEST_BEGINNING = 3
 """Characters from which on the beginning of a name suggests it. [1]"""
 
 
+MOST_NEAREST: Final = 3
+"""Names that a message proposes. [1]"""
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known names of which ``name`` is whole parts between ``_``, else the closest in spelling.
+
+    Case, and whether parts are joined by ``_``, ``-`` or a space, make no difference. Names that ``name`` begins come
+    first, then the shortest. Where nothing is close in spelling, the shortest name with this beginning is taken.
+
+    Examples
+    --------
+    >>> nearest_names("A100", ["a10", "a100_40_sxm", "a100_80_pcie"]), nearest_names("k80", ["tesla_k80_gk210"])
+    (['a100_40_sxm', 'a100_80_pcie'], ['tesla_k80_gk210'])
+    """
+    by_fold = {_folded(known_name): known_name for known_name in known}
+    folded = _folded(name)
+    if folded in by_fold:
+        return [by_fold[folded]]
+    is_long = len(folded) >= SHORTEST_BEGINNING
+    variants = [known_fold for known_fold in by_fold if is_long and f"_{folded}_" in f"_{known_fold}_"]
+    variants.sort(key=lambda variant: (not variant.startswith(folded), len(variant)))
+    matches = variants or difflib.get_close_matches(folded, by_fold, n=1, cutoff=0.5)
+    if not matches and is_long:
+        matches = sorted((known_fold for known_fold in by_fold if known_fold.startswith(folded)), key=len)[:1]
+    return [by_fold[match] for match in matches[:MOST_NEAREST]]
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("-", "_").replace(" ", "_")
+
+
 def nearest_match(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that ``name`` and ``_`` begin, else the closest in spelling, else one that it begins.
+    """Return the first of ``nearest_names``; None if no name is close.
 
     Examples
     --------
@@ -47,14 +79,7 @@ def nearest_match(name: str, known: Iterable[str]) -> str | None:
     >>> nearest_match("a100", ["a10", "a100_40_sxm"])
     'a100_40_sxm'
     """
-    names = list(known)
-    variants = [known_name for known_name in names if known_name.startswith(f"{name}_")]
-    if len(name) >= SHORTEST_BEGINNING and variants:
-        return min(variants, key=len)
-    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if not matches and len(name) >= SHORTEST_BEGINNING:
-        matches = sorted((known_name for known_name in names if known_name.startswith(name)), key=len)
-    return matches[0] if matches else None
+    return next(iter(nearest_names(name, known)), None)
 
 
 def nearest_hint(name: str, known: Iterable[str], *, what: str = "nearest") -> str:
@@ -130,8 +155,10 @@ class UnknownNameError(PerfmodelError, KeyError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, remedy: str = "") -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
-        self.nearest = nearest_match(str(name), self.known)
-        hint = f" Did you mean {self.nearest!r}?" if self.nearest else ""
+        nearest = nearest_names(str(name), self.known)
+        self.nearest = nearest[0] if nearest else None
+        *others, last = [repr(close) for close in nearest] or [""]
+        hint = f" Did you mean {' or '.join([*([', '.join(others)] if others else []), last])}?" if nearest else ""
         self.message = f"unknown {kind} {name!r}.{hint} Known: {', '.join(self.known) or 'none'}. {remedy}".rstrip()
         super().__init__(self.message)
 

@@ -235,6 +235,10 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
     foreign = foreign_library(changed, now.libraries)
     if foreign and not foreign_library(now.base, now.libraries):
         return Rejected(kind, change.what, foreign)
+    known = now.base.basis.prepared.shortfalls
+    beyond = [line for line in changed.basis.prepared.shortfalls if line not in known]
+    if beyond:
+        return Rejected(kind, change.what, "; ".join(beyond))
     if changed.memory.fits is False:
         return Rejected(kind, change.what, fit_sentence(changed))
     gain = changed.samples_per_s - now.base.samples_per_s

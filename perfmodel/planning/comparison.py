@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections import defaultdict
+import textwrap
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
@@ -15,15 +16,23 @@ from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.words.prediction_text import PART_NAMES, configuration, memory_contents, part_names, title
+from perfmodel.prediction.words.prediction_text import (
+    PART_NAMES,
+    configuration,
+    first_sentences,
+    memory_contents,
+    part_names,
+    title,
+)
 from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text
-from perfmodel.presentation.results import Drawn
+from perfmodel.presentation.results import WIDTH, Drawn
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from perfmodel.graph import LayerGraph
     from perfmodel.prediction.job.job import Job
 
 PER: Final = ("step", "sample")
@@ -176,15 +185,16 @@ class Comparison(Drawn):
 
     def __str__(self) -> str:
         tables = [table.to_text(columns=columns) for table, columns in _tables(self)]
-        return "\n\n".join([_heading(self), self.verdict, *tables])
+        return "\n\n".join([*_first_lines(self), _heading(self), self.verdict, *tables])
 
     def _repr_html_(self) -> str:
         heading = html.escape(_heading(self)).replace("\n", "<br>")
         columns = "".join(
             f'<div style="margin-right:2em">{table.to_html(columns=columns)}</div>' for table, columns in _tables(self)
         )
+        first = "".join(f"<p><b>{html.escape(line)}</b></p>" for line in _first_lines(self))
         return (
-            f"<div><p><b>{heading}</b></p><p>{html.escape(self.verdict)}</p>"
+            f"<div>{first}<p><b>{heading}</b></p><p>{html.escape(self.verdict)}</p>"
             f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{columns}</div></div>'
         )
 
@@ -274,6 +284,14 @@ KERNELS: Final = {"first_kernel": "first kernel", "second_kernel": "second kerne
 """Heading of each column of names."""
 
 
+def _first_lines(c: Comparison) -> list[str]:
+    """Say which of the two is impossible, and what the framework of either cannot do; of both, once."""
+    first, second = first_sentences(c.first), first_sentences(c.second)
+    owners = {line: "both" if line in second else "first" for line in first}
+    owners |= {line: "second" for line in second if line not in owners}
+    return [textwrap.fill(f"{owner}: {line}", WIDTH, subsequent_indent="  ") for line, owner in owners.items()]
+
+
 def _heading(c: Comparison) -> str:
     both = (("first", c.first), ("second", c.second))
     return "\n".join(f"{which}: {title(p)} ({configuration(p)})" for which, p in both)
@@ -327,7 +345,8 @@ def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
     rows = [InputChange(name, value, facts[1][name]) for name, value in facts[0].items()]
     jobs = [p.basis.job for p in (first, second)]
     if jobs[0] is not None and jobs[1] is not None:
-        rows += _argument_changes(jobs[0], jobs[1])
+        asked = _argument_changes(jobs[0], jobs[1])
+        rows = [row for row in rows if row.input not in {change.input for change in asked}] + asked
     specs = [{(type(spec), spec.name): spec for spec in p.sources} for p in (first, second)]
     for key, spec in specs[0].items():
         if key in specs[1] and specs[1][key] is not spec:
@@ -362,11 +381,30 @@ def _facts(p: Prediction) -> dict[str, Any]:
     return {
         "network": p.subject,
         "parameter_count": None if job is None else job.subject.graph.parameter_count,
+        **_storage_of_weights(p.basis.prepared.subject.graph),
         "target": p.target,
         "peak_flop_per_s": float(p.peak_flop_per_s),
         "memory_bandwidth_bytes_per_s": p.memory_bandwidth_bytes_per_s,
         "memory_capacity_bytes": float(p.memory.capacity_bytes),
     }
+
+
+WEIGHTS_STORED: Final = {"weight_dtype": "weight_dtype", "density": "density", "pattern": "sparsity"}
+"""Input of a comparison -> the field of a layer's usage that it stands for."""
+
+
+def _storage_of_weights(graph: LayerGraph) -> dict[str, str]:
+    """How weights of products are stored: each value of a field, of how many layers where they differ."""
+    usages = {node.name: node.usage for node in graph.layers}
+    stored = [usages[name] for name in graph.weighted_layers]
+    facts = {}
+    for name, field in WEIGHTS_STORED.items():
+        counts = Counter(cell_text(getattr(usage, field)) for usage in stored)
+        if len(counts) == 1:
+            facts[name] = next(iter(counts))
+            continue
+        facts[name] = ", ".join(f"{text} ({count} layer{'s' * (count > 1)})" for text, count in counts.items())
+    return facts
 
 
 def _argument_changes(first: Job, second: Job) -> list[InputChange]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,6 +109,8 @@ class _Question:
     dataset_size: int | None
     usd_per_hour: float | None
     progress: Progress
+    beyond: dict[str, list[str]] = field(default_factory=dict)
+    """What the framework cannot do -> the rows that are predicted as if it could."""
 
     @derived_property
     def alone(self) -> Prediction:
@@ -129,6 +131,8 @@ class _Question:
             return ScalingRow(sync=sync, workers=workers, reason=str(error))
         if not p.memory.fits:
             return ScalingRow(sync=sync, workers=workers, reason=fit_sentence(p))
+        for line in p.basis.prepared.shortfalls:
+            self.beyond.setdefault(line, []).append(f"{sync} with {workers}")
         speedup = p.samples_per_s / self.alone.samples_per_s
         epoch_s = None if self.dataset_size is None else p.epoch_s(dataset_size=self.dataset_size)
         usd = None
@@ -167,7 +171,8 @@ class _Question:
         straggler = self.options.get("straggler")
         unequal = straggler is not None and straggler_of(straggler).times.lasting_count is not None
         with_pace = ", with a relative time of 1" if unequal else ""
-        notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{with_pace}"]
+        notes = [f"{line}; predicted as if it could: {', '.join(rows)}" for line, rows in self.beyond.items()]
+        notes.append(f"speed-up is over one worker that exchanges nothing and updates by itself{with_pace}")
         if self.options.get("shard_stage"):
             notes.append(
                 "that worker holds all state and does the whole update, of which each of several does a part: "

@@ -77,6 +77,9 @@ LOW_FROM: Final = 6
 NARROWEST: Final = 0.0025
 """Least width of a bar as a share of the whole, about two pixels, to keep it visible, but for messages. [1]"""
 
+HAIRLINE: Final = 0.5
+"""Width of the edge of a message, which keeps one visible that lasts less than a pixel. [points]"""
+
 FILLED: Final = 0.8
 """Share of a lane's height that its bars fill. [1]"""
 
@@ -124,7 +127,7 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str, named: Collection[str] =
                 corners[kind],
                 facecolors=colour,
                 edgecolors=["white" if is_wide else colour for is_wide in wide],
-                linewidths=[0.5 if is_wide else 0.0 for is_wide in wide],
+                linewidths=[0.5 if is_wide else HAIRLINE * (kind == "message") for is_wide in wide],
                 label=kind,
                 zorder=2,
             )

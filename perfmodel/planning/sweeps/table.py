@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.atomic_write import replacement_of
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, MissingPackageError, UnknownNameError
 from perfmodel.layers.checks import check_path
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
@@ -137,6 +138,15 @@ class Sweep(Result):
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
             totals[short_reason(self.reasons[code])] += count
         return dict(totals.most_common())
+
+    @derived_property
+    def beyond(self) -> dict[str, int]:
+        """Number of configurations predicted although their framework cannot run them, by what it cannot. [1]"""
+        from perfmodel.planning.sweeps.beyond import rows_beyond
+
+        numbers = [column for name, column in self.results.items() if name not in (FITS, REASON)]
+        able = np.flatnonzero(np.isfinite(numbers[0]) if numbers else self.results[FITS])
+        return rows_beyond(self.space, able if self.places is None else self.places[able])
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one configuration with its results.
@@ -413,7 +423,8 @@ class Sweep(Result):
         title = f"{name}: {len(self):,} configurations, {fitting:,} of which fit"
         refused = [f"{count:,} {reason}" for reason, count in self.refused.items()]
         more = f", and {len(refused) - REASONS_SHOWN} more reasons" if len(refused) > REASONS_SHOWN else ""
-        return f"{title}; not: {', '.join(refused[:REASONS_SHOWN])}{more}" if refused else title
+        title = f"{title}; not: {', '.join(refused[:REASONS_SHOWN])}{more}" if refused else title
+        return "; ".join([title, *(f"{count:,} predicted although {what}" for what, count in self.beyond.items())])
 
     def __repr__(self) -> str:
         return f"<Sweep {self.title}>"

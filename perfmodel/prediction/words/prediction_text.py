@@ -239,10 +239,15 @@ def fit_sentence(p: Prediction) -> str:
 IMPOSSIBLE: Final = "The times below are those of a device with enough memory."
 
 
-def first_lines(p: Prediction) -> list[str]:
+def first_sentences(p: Prediction) -> list[str]:
     """Say what must be known before the time is read: that the step is impossible, what the framework cannot do."""
     no_room = [f"{fit_sentence(p)} {IMPOSSIBLE}"] if p.memory.fits is False else []
-    return no_room + [_note(f"{line}; predicted as if it could") for line in p.basis.prepared.shortfalls]
+    return no_room + [f"{line}; predicted as if it could" for line in p.basis.prepared.shortfalls]
+
+
+def first_lines(p: Prediction) -> list[str]:
+    """Wrap what must be known before the time is read: all but that it does not fit as notes."""
+    return [line if line.endswith(IMPOSSIBLE) else _note(line) for line in first_sentences(p)]
 
 
 def remarks(p: Prediction) -> tuple[str, ...]:
