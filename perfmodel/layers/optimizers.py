@@ -125,8 +125,9 @@ class Optimizer(Checked, ABC):
         return self._penalties(layers) + self._clipped(layers, updates)
 
     def _penalties(self, layers: Sequence[tuple[str, int]]) -> LayerOperations:
+        """Return the passes of the loss's term, which each evaluation of the loss and its gradient computes again."""
         terms = () if self.weight_penalty is None else WEIGHT_PENALTIES[self.weight_penalty].items()
-        return tuple(
+        return self.evaluation_count * tuple(
             (name, penalty)
             for term, flop in terms
             for name, count in layers

@@ -3,6 +3,8 @@
 import pytest
 
 import perfmodel as pm
+from perfmodel.errors import ArgumentError
+from perfmodel.layers.optimizers import load_optimizer
 
 GPT = pm.zoo.gpt(layers=2, width=4096, heads=32, sequence_length=128)
 
@@ -45,3 +47,36 @@ def test_weights_stored_dense_take_the_time_of_dense_ones(network, density):
         assert predicted(network.pruned(0.1), **asked).step_s != dense.step_s
     eight = {"dtype": "bf16", "weight_dtype": "int8", "framework": "generic"}
     assert predicted(network.pruned(density), **eight).step_s == predicted(network, **eight).step_s
+
+
+@pytest.mark.parametrize("evaluations", [1, 3])
+def test_each_evaluation_computes_the_penalty_of_the_weights(evaluations):
+    plain = load_optimizer("lbfgs", evaluations=evaluations)
+    asked = {"phase": "step", "device": "v100_sxm2", "batch_size": 4}
+    network = pm.zoo.vgg16()
+    without, lost = (
+        predicted(network, optimizer=plain, weight_penalty=penalty, **asked).update_s for penalty in (None, "l2")
+    )
+    sgd = [predicted(network, optimizer="sgd", weight_penalty=penalty, **asked).update_s for penalty in (None, "l2")]
+    assert lost - without == pytest.approx(evaluations * (sgd[1] - sgd[0]), rel=0.02)
+    punished = load_optimizer("lbfgs", evaluations=evaluations, weight_penalty="l2")
+    names = [
+        operation.name
+        for _, operation in network.operations(batch_size=4, phase="step", optimizer=punished)
+        if hasattr(operation, "name")
+    ]
+    assert names.count("l2_gradient") == evaluations * names.count("lbfgs") > 0
+
+
+@pytest.mark.parametrize("density", ["0.5", None, "2:4", True, 0, 1.5, float("nan")])
+@pytest.mark.parametrize("pattern", ["unstructured", "2:4", "structured"])
+def test_a_density_that_is_none_is_refused(density, pattern):
+    with pytest.raises(ArgumentError, match="density must be a number above 0 and at most 1"):
+        GPT.pruned(density, pattern=pattern)
+
+
+@pytest.mark.parametrize("pattern", ["unstructured", "structured"])
+def test_density_one_leaves_the_network(pattern):
+    assert GPT.pruned(1, pattern=pattern) is GPT
+    with pytest.raises(ArgumentError, match="density must be .* below 1 with it"):
+        GPT.pruned(1.0, pattern="2:4")
