@@ -78,5 +78,29 @@ def test_a_density_that_is_none_is_refused(density, pattern):
 @pytest.mark.parametrize("pattern", ["unstructured", "structured"])
 def test_density_one_leaves_the_network(pattern):
     assert GPT.pruned(1, pattern=pattern) is GPT
-    with pytest.raises(ArgumentError, match="density must be .* below 1 with it"):
+    with pytest.raises(ArgumentError, match=r"density must be .* below 1 with it"):
         GPT.pruned(1.0, pattern="2:4")
+
+
+def update_s(framework, optimizer, network=None, **arguments):
+    network = pm.zoo.vgg16() if network is None else network
+    asked = {"phase": "step", "device": "gtx_1080", "batch_size": 16, "framework": framework}
+    return predicted(network, optimizer=optimizer, **asked | arguments).update_s
+
+
+@pytest.mark.parametrize("framework", ["pytorch_1_0", "deeplearning4j_0_9", "pytorch_2"])
+def test_optimizers_of_more_work_take_longer(framework):
+    times = {
+        name: update_s(framework, name)
+        for name in ("sgd", "adagrad", "rmsprop", "adam", "adamw", "nadam", "adamax", "adadelta", "lamb")
+    }
+    assert times["sgd"] < times["adagrad"] == times["rmsprop"] < times["adamax"] < times["adamw"]
+    assert times["adam"] < times["adamw"] < times["lamb"]
+    assert times["adam"] <= times["nadam"]
+    assert times["adam"] <= times["adadelta"]
+    assert times["sgd"] < update_s(framework, "adafactor")
+
+
+def test_the_fused_adam_of_megatron_is_adamw():
+    asked = {"network": GPT, "device": "h100_sxm", "dtype": "bf16", "batch_size": 1}
+    assert update_s("megatron_core", "adam", **asked) == update_s("megatron_core", "adamw", **asked)
