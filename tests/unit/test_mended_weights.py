@@ -1,9 +1,13 @@
 """Stored and pruned weights beside narrow products, dense storage, penalties, remarks and optimizers' options."""
 
+import json
+
 import pytest
+from typer.testing import CliRunner
 
 import perfmodel as pm
-from perfmodel.errors import ArgumentError
+from perfmodel.cli.app import app
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.layers.optimizers import load_optimizer
 
 GPT = pm.zoo.gpt(layers=2, width=4096, heads=32, sequence_length=128)
@@ -104,3 +108,49 @@ def test_optimizers_of_more_work_take_longer(framework):
 def test_the_fused_adam_of_megatron_is_adamw():
     asked = {"network": GPT, "device": "h100_sxm", "dtype": "bf16", "batch_size": 1}
     assert update_s("megatron_core", "adam", **asked) == update_s("megatron_core", "adamw", **asked)
+
+
+def test_options_may_be_written_behind_an_optimizers_name():
+    made = load_optimizer("lbfgs:history_size=5,evaluations=20")
+    assert made == load_optimizer("lbfgs", history_size=5, evaluations=20)
+    assert load_optimizer("rmsprop:momentum=0.9, centered=true") == load_optimizer(
+        "rmsprop", momentum=0.9, centered=True
+    )
+    network, text = pm.zoo.alexnet(), "lbfgs:history_size=5,evaluations=2"
+    asked = {"network": network, "device": "v100_sxm2"}
+    assert update_s("generic", text, **asked) == update_s("generic", load_optimizer(text), **asked)
+    assert update_s("generic", text, **asked) < 0.2 * update_s("generic", "lbfgs", **asked)
+    swept = pm.sweep(network, optimizer=["sgd", text], batch_size=16, device="v100_sxm2")
+    assert [row.optimizer for row in swept.rows] == ["sgd", text]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("lbfgs:histroy_size=5", UnknownNameError, "history_size"),
+        ("lbfgs:history_size=many", ArgumentError, "history_size must be"),
+        ("lbfgs:history_size", ArgumentError, "OPTION=VALUE"),
+        ("lbfgs:", ArgumentError, "OPTION=VALUE"),
+        ("adam:beta_1=0.9,beta_1=0.8", ArgumentError, "each option once"),
+        ("rmsprop:centered=2", ArgumentError, "centered must be"),
+        ("sdg:weight_decay=0.1", UnknownNameError, "sgd"),
+    ],
+)
+def test_errors_of_written_options_say_what_is_allowed(text, error, says):
+    with pytest.raises(error, match=says):
+        predicted(optimizer=text, phase="step")
+
+
+def printed(*words):
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_line_takes_options_of_optimizers():
+    where, text = ["--device", "gtx_1080", "--batch-size", "16"], "lbfgs:history_size=5,evaluations=2"
+    asked = {"batch_size": 16, "device": "gtx_1080"}
+    step_s = json.loads(printed("predict", "vgg16", *where, "--optimizer", text, "--json"))["step_s"]
+    assert step_s == pm.predict(pm.zoo.vgg16(), optimizer=load_optimizer(text), **asked).step_s
+    swept = printed("sweep", "vgg16", *where, "--optimizer", f"sgd,{text},adam", "--json")
+    assert [row["optimizer"] for row in json.loads(swept)["rows"]] == ["sgd", text, "adam"]
