@@ -62,7 +62,7 @@ class WeightFormat:
         """What a product has to be able to read: the data type, the pattern. [-]"""
         return frozenset(name for name in (self.dtype, self.sparsity) if name is not None)
 
-    def bytes_per_weight(self, *, element_bytes: int) -> float:
+    def bytes_per_weight(self, *, element_bytes: float) -> float:
         """Bytes of a weight, pruned ones included, at ``element_bytes`` [B] per element: never more than dense. [B]
 
         Examples

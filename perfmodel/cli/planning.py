@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import ExitStack
 from functools import partial
@@ -273,7 +274,8 @@ def sweep_command(
 
 
 def _words(typed: list[str]) -> list[str]:
-    return [word.strip() for text in typed for word in text.split(",")]
+    """Split values at commas, but not the options of one value: ``lbfgs:history_size=5,evaluations=2``."""
+    return [word.strip() for text in typed for word in re.split(r",(?!\s*\w+=)", text)]
 
 
 def _values(name: str, typed: list[str]) -> list[Any]:

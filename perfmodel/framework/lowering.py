@@ -221,6 +221,23 @@ def _clearing_pass(elements: Any, *, element_bytes: int) -> Stream:
     return Stream(read_bytes=0, written_bytes=element_bytes * elements, flop_count=0, efficiency="clear")
 
 
+def _as_stored(packed: WeightFormat | None, *, element_bytes: int) -> WeightFormat | None:
+    """Return how weights lie in memory: without a pattern whose indices take more bytes than the weights that are gone.
+
+    Examples
+    --------
+    >>> half = WeightFormat(density=0.5, sparsity="unstructured")
+    >>> _as_stored(half, element_bytes=2) is None, _as_stored(half, element_bytes=8) == half
+    (True, True)
+    """
+    if packed is None:
+        return None
+    whole = replace(packed, density=1.0, sparsity=None)
+    if packed.bytes_per_weight(element_bytes=element_bytes) < whole.bytes_per_weight(element_bytes=element_bytes):
+        return packed
+    return None if packed.dtype is None else whole
+
+
 def _unpacking_pass(count: Any, packed: WeightFormat, *, element_bytes: int) -> Stream:
     """Pass that writes stored weights as elements: subtract and scale, or find their places."""
     stored_bytes = packed.bytes_per_weight(element_bytes=element_bytes) * count
@@ -268,7 +285,8 @@ def _packed_product(
 def _lower_contraction(
     operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
-    op = operation
+    stored = _as_stored(operation.packed, element_bytes=element_bytes)
+    op = operation if stored == operation.packed else replace(operation, packed=stored)
     loops = rules.batched_contraction == "loop"
     accumulated = op.m * op.n if rules.accumulates(op.role) else 0
     per_launch = 1 if loops else op.count
@@ -283,13 +301,14 @@ def _lower_contraction(
         launches=op.count if loops else 1,
     )
     kernels: tuple[Kernel, ...] = (product,)
-    if rules.narrow is not None and takes_narrow(op) and op.packed is None:
-        kernels = narrow_product(op, product, recipe=rules.narrow, element_bytes=element_bytes)
-    elif op.packed is not None:
-        kernels = _packed_product(op, product, op.packed, rules=rules, element_bytes=element_bytes)
+    if rules.narrow is not None and takes_narrow(op):
+        skips = stored is not None and stored.sparsity == "2:4" and _reads_packed(op, rules)
+        kernels = narrow_product(op, product, recipe=rules.narrow, element_bytes=element_bytes, skips_zeros=skips)
+    elif stored is not None:
+        kernels = _packed_product(op, product, stored, rules=rules, element_bytes=element_bytes)
     ways = {"gemm": kernels}
-    if _reads_packed(op, rules) and op.packed is not None and op.packed.sparsity is None:
-        ways["packed_gemv"] = (_row_by_row(op, op.packed, element_bytes=element_bytes),)
+    if _reads_packed(op, rules) and stored is not None and stored.sparsity is None:
+        ways["packed_gemv"] = (_row_by_row(op, stored, element_bytes=element_bytes),)
     before: tuple[Kernel, ...] = ()
     after: tuple[Kernel, ...] = ()
     if op.bias_elements and rules.bias == "separate":
@@ -436,9 +455,10 @@ def _lower_convolution(
     if rules.padding_copies and not direct:
         extra += _padding_copy(operation, element_bytes=element_bytes)
     extra += _layout_passes(sizes, element_bytes=element_bytes)
-    if operation.packed is not None:
+    stored = _as_stored(operation.packed, element_bytes=element_bytes)
+    if stored is not None:
         filters = operation.weight_elements * operation.bank_count
-        extra += (_unpacking_pass(filters, operation.packed, element_bytes=element_bytes),)
+        extra += (_unpacking_pass(filters, stored, element_bytes=element_bytes),)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
     filters = operation.weight_elements * operation.bank_count

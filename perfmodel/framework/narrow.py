@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from perfmodel.kernels import Kernel, Matmul, Stream, in_one_call
-from perfmodel.records import Contraction, Role
+from perfmodel.records import Contraction, Role, WeightFormat, weight_bytes
 
 ALIGNED = 16
 """Extents of a weight are multiples of so many elements, or its products stay in the base type. [1]"""
@@ -32,18 +32,21 @@ class NarrowRecipe:
         Size of one element of a cast operand, with its share of a scale. [B]
     block_scaled : bool
         Whether each block of 16 or 32 elements has its own scale, found while they are cast. [-]
+    weight_dtype : str or None
+        Data type of stored weights that are operands as they lie; None if no stored weights are. [-]
     """
 
     base: str = "bf16"
     operand_bytes: float
     block_scaled: bool = False
+    weight_dtype: str | None = None
 
 
 RECIPES: Final = {
     "fp8": NarrowRecipe(operand_bytes=1.0),
     "mxfp8": NarrowRecipe(operand_bytes=1 + 1 / 32, block_scaled=True),
     "nvfp4": NarrowRecipe(operand_bytes=0.5 + 1 / 16, block_scaled=True),
-    "int8": NarrowRecipe(operand_bytes=1.0),
+    "int8": NarrowRecipe(operand_bytes=1.0, weight_dtype="int8"),
 }
 """Data type of a job -> the recipe that it stands for."""
 
@@ -69,7 +72,19 @@ def takes_narrow(op: Contraction) -> bool:
     return op.has_weights and op.count == 1 and all(map(_is_aligned, weight))
 
 
-def narrow_product(op: Contraction, product: Matmul, *, recipe: NarrowRecipe, element_bytes: int) -> tuple[Kernel, ...]:
+def _weights_passed(op: Contraction, recipe: NarrowRecipe) -> tuple[int, int]:
+    """Return how often the weights are scaled and cast: stored ones that fit the product have been already."""
+    if op.role is Role.WEIGHT_GRADIENT:
+        return (0, 0)
+    if op.role is Role.INPUT_GRADIENT:
+        return (0, 1)
+    stored = None if op.packed is None else op.packed.dtype
+    return (int(stored is None), int(stored is None or op.packed != WeightFormat(dtype=recipe.weight_dtype)))
+
+
+def narrow_product(
+    op: Contraction, product: Matmul, *, recipe: NarrowRecipe, element_bytes: int, skips_zeros: bool = False
+) -> tuple[Kernel, ...]:
     """Return a product of cast operands with its passes, as one call.
 
     Parameters
@@ -82,6 +97,8 @@ def narrow_product(op: Contraction, product: Matmul, *, recipe: NarrowRecipe, el
         The data types. [-]
     element_bytes : int
         Size of one element of the base type. [B]
+    skips_zeros : bool
+        Whether the product reads the weights in the pattern of two of four in which they are stored. [-]
 
     Returns
     -------
@@ -92,6 +109,8 @@ def narrow_product(op: Contraction, product: Matmul, *, recipe: NarrowRecipe, el
     -----
     The output scales and casts inputs and weights; the input gradient scales the incoming gradients and casts them in
     both directions, and the weights across; the weight gradient casts the inputs across and reuses the gradients.
+    Stored weights are read as they lie and cast into the operand, which no pass unpacks them before. Of those with a
+    type of their own the scales are known; with the type of the operands they are operands of the output already.
 
     References
     ----------
@@ -99,18 +118,28 @@ def narrow_product(op: Contraction, product: Matmul, *, recipe: NarrowRecipe, el
     .. [2] PyTorch, torchao.float8, dynamic scaling of whole tensors (``docs.pytorch.org/ao``).
     """
     left, right, narrow = op.m * op.k, op.k * op.n, recipe.operand_bytes
-    scaled, cast, written = {
-        Role.OUTPUT: (left + right, left + right, left + right),
-        Role.INPUT_GRADIENT: (left, left + right, 2 * left + right),
-        Role.WEIGHT_GRADIENT: (0, left, left),
-    }[op.role]
+    operand, pattern = right * narrow, None if op.packed is None else replace(op.packed, dtype=None)
+    if skips_zeros and pattern is not None:
+        operand = right * pattern.bytes_per_weight(element_bytes=narrow)
+    scaled, cast, across = {
+        Role.OUTPUT: (left, left, 1), Role.INPUT_GRADIENT: (left, left, 2), Role.WEIGHT_GRADIENT: (0, left, 1)
+    }[op.role]  # fmt: skip
+    scaled_weights, cast_weights = _weights_passed(op, recipe)
+    stored = weight_bytes(right, op.packed, element_bytes=element_bytes)
     passes: list[Kernel] = []
     if not recipe.block_scaled and op.role is not Role.WEIGHT_GRADIENT:
-        passes.append(Stream(read_bytes=element_bytes * scaled, written_bytes=0, flop_count=scaled, efficiency="max"))
+        read_bytes, flop = element_bytes * scaled + scaled_weights * stored, scaled + scaled_weights * right
+        passes.append(Stream(read_bytes=read_bytes, written_bytes=0, flop_count=flop, efficiency="max"))
     passes.append(
-        Stream(read_bytes=element_bytes * cast, written_bytes=narrow * written, flop_count=cast, efficiency="cast")
+        Stream(
+            read_bytes=element_bytes * cast + cast_weights * stored,
+            written_bytes=narrow * across * left + cast_weights * operand,
+            flop_count=cast + cast_weights * right,
+            efficiency="cast",
+        )
     )
     reread = product.read_bytes - element_bytes * (left + right)
     name = product.efficiency.replace("gemm", NARROW_PRODUCT, 1)
-    of_cast = replace(product, read_bytes=narrow * (left + right) + reread, efficiency=name)
+    steps = (1 + product.k) // 2 if skips_zeros else product.k
+    of_cast = replace(product, k=steps, read_bytes=narrow * left + operand + reread, efficiency=name)
     return in_one_call((*passes, of_cast))

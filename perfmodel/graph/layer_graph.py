@@ -297,7 +297,8 @@ class LayerGraph(GraphStructure):
         Returns
         -------
         LayerGraph
-            The same layers and parameters, stored in fewer bytes; with ``structured`` layers of fewer channels. [-]
+            The same layers and parameters, stored in fewer bytes; with ``structured`` layers of fewer channels; the
+            network itself at density 1. [-]
 
         Raises
         ------
@@ -317,18 +318,22 @@ class LayerGraph(GraphStructure):
         [138357544, 35617672]
         """
         check_known("pattern of pruned weights:", str(pattern), (*SPARSITIES, STRUCTURED))
+        check_density(density)
         if pattern == STRUCTURED:
             return self._with_fewer_channels(density, layers)
         chosen = self.weighted_layers if layers is None else tuple(layers)
         for name in chosen:
             check_known("layer with weights of products", name, self.weighted_layers)
+        if density == 1 and pattern == "unstructured":
+            return self
         stored = {name: {"density": density, "sparsity": pattern} for name in chosen}
         return self._rebuilt(self._input_shapes, self._kinds, stored)
 
     def _with_fewer_channels(self, density: float, layers: Sequence[str] | None) -> Self:
-        check_density(density)
         for name in layers or ():
             check_known("layer with weights of products", name, self.weighted_layers)
+        if density == 1:
+            return self
         changed = shrunk_layers(self.layers, density=density, chosen=layers)
         return self._rebuilt(self._input_shapes, [changed.get(node.name, node.layer) for node in self.layers])
 

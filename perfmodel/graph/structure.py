@@ -47,7 +47,7 @@ def check_frozen(node: Node) -> None:
 def check_density(density: float) -> None:
     """Raise an error for a share of weights or channels outside 0 to 1."""
     if isinstance(density, bool) or not isinstance(density, Real) or not 0 < density <= 1:
-        refuse("density", density, "a number above 0 and at most 1")
+        refuse("density", density, "a number above 0 and at most 1; a pattern is given by pattern='2:4'")
 
 
 def check_weight_format(usage: Usage) -> None:

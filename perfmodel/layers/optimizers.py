@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 from perfmodel.errors import UnknownNameError, check_known
 from perfmodel.layers.base import Checked, Checks, Operations, layer_kind
 from perfmodel.layers.checks import one_of, optional, refuse
+from perfmodel.layers.option_text import name_and_options
 from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.layers.shapes import Shape
 from perfmodel.records import MemoryPass, Operation, Role
@@ -125,8 +126,9 @@ class Optimizer(Checked, ABC):
         return self._penalties(layers) + self._clipped(layers, updates)
 
     def _penalties(self, layers: Sequence[tuple[str, int]]) -> LayerOperations:
+        """Return the passes of the loss's term, which each evaluation of the loss and its gradient computes again."""
         terms = () if self.weight_penalty is None else WEIGHT_PENALTIES[self.weight_penalty].items()
-        return tuple(
+        return self.evaluation_count * tuple(
             (name, penalty)
             for term, flop in terms
             for name, count in layers
@@ -545,7 +547,7 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
     Parameters
     ----------
     optimizer : str or Optimizer
-        A name of ``OPTIMIZERS``, or an object (then without options). [-]
+        A name of ``OPTIMIZERS``, which options may follow, or an object (then without options). [-]
     **options : float or str
         ``weight_decay``, ``clipping``, ``weight_penalty`` and the optimizer's own. [-]
 
@@ -563,8 +565,8 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
 
     Examples
     --------
-    >>> load_optimizer("momentum", weight_decay=1e-4).state_elements_per_parameter
-    1
+    >>> load_optimizer("momentum", weight_decay=1e-4) == load_optimizer("momentum:weight_decay=1e-4")
+    True
     """
     if type(optimizer) is str and not options and optimizer in _PLAIN:
         return _PLAIN[optimizer]
@@ -572,10 +574,11 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
         if options:
             refuse("optimizer", optimizer, f"a name if options are given: {', '.join(options)}")
         return optimizer
-    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        raise UnknownNameError(kind="optimizer", name=str(optimizer), known=OPTIMIZERS)
-    chosen = OPTIMIZERS[optimizer]
+    name, written = name_and_options("optimizer", optimizer) if isinstance(optimizer, str) else (str(optimizer), {})
+    if name not in OPTIMIZERS:
+        raise UnknownNameError(kind="optimizer", name=name, known=OPTIMIZERS)
+    chosen, options = OPTIMIZERS[name], written | options
     known = [field.name for field in fields(chosen)]
     for option in options:
-        check_known(f"option of optimizer {optimizer!r}:", option, known)
+        check_known(f"option of optimizer {name!r}:", option, known)
     return chosen(**options)

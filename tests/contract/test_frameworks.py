@@ -44,7 +44,14 @@ def test_its_pass_rules_are_for_passes_that_exist(path):
             for _, operation in graph.operations(batch_size=2, phase=phase):
                 if operation.kind == "memory_pass":
                     seen.add(operation.name if operation.role == "output" else f"{operation.name}_backward")
-    seen |= {*OPTIMIZERS, "adafactor_moments", "adafactor_direction", "gradient_norm", "gradient_scale"}
+    seen |= {
+        *OPTIMIZERS,
+        "adafactor_moments",
+        "adafactor_direction",
+        "lamb_direction",
+        "gradient_norm",
+        "gradient_scale",
+    }
     seen |= {f"{layer}{suffix}" for layer in pm.layers.LAYERS for suffix in ("", "_backward", "_weight_gradient")}
     seen |= {"avg_pool", "avg_pool_backward"}
     for processor in (profile.gpu, profile.cpu):

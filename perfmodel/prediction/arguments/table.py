@@ -246,7 +246,7 @@ _ROWS: Final = (
         name="optimizer", type="str | Optimizer", unit="-", group="step", default="sgd", loads=_loaded(load_optimizer),
         check=_optimizer,
         ran="optimizer", means=_optimizer_name,
-        help=f"{', '.join(OPTIMIZERS)}, or an optimizer with options.",
+        help=f"{', '.join(OPTIMIZERS)}, or one with options, as in lbfgs:history_size=5,evaluations=20.",
     ),
     Argument(
         name="weight_penalty", type="str | None", unit="-", group="step", metavar="TERM",
