@@ -560,7 +560,6 @@ class TestMaxBatchSize:
             {"system": "shi2016_desktop", "workers": 2},
             {"system": "gce_n1_standard_4", "workers": 2},
             {"device": "gtx_1080", "workers": 2},
-            {"device": "gtx_1080", "system": "survey_fig5"},
         ],
     )
     def test_places_are_refused_as_predict_does(self, where):
