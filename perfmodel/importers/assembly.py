@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 from warnings import warn
 
-from perfmodel.errors import GraphError, OpaqueLayerWarning, PerfmodelError
+from perfmodel.errors import GraphError, OpaqueLayerWarning, PerfmodelError, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import Node, Usage
 from perfmodel.importers.build import Built, Hole, holes_by_operator, listed
@@ -35,7 +35,20 @@ TRANSLATION_FAULTS: Final = (
     TypeError,
     ValueError,
 )
-"""Errors by which a translator declines a layer of a configuration."""
+"""Errors of a translator: the first two make a layer a hole, the others say that its fields are malformed."""
+
+
+def reason_of_hole(error: Exception, *, where: str, layer: str, class_name: str) -> str:
+    """Return why a layer becomes a hole; raise SpecError where its configuration is malformed instead."""
+    if isinstance(error, SpecError):
+        raise error
+    if isinstance(error, NotTranslatedError | PerfmodelError):
+        return str(error)
+    problem = (
+        f"layer {layer!r} ({class_name}): its configuration is malformed: its fields must have the kinds of value that "
+        "the program writes for this class"
+    )
+    raise SpecError(where, [problem]) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +96,8 @@ class Tensor:
 class Assembly:
     """A graph in the making; a translator that fails leaves nothing behind."""
 
-    def __init__(self, name: str, *, inputs: Mapping[str, Shape], image_layout: str | None = None) -> None:
-        self.name, self.inputs, self.image_layout = name, dict(inputs), image_layout
+    def __init__(self, name: str, *, inputs: Mapping[str, Shape], where: str, image_layout: str | None = None) -> None:
+        self.name, self.inputs, self.where, self.image_layout = name, dict(inputs), where, image_layout
         self._shapes: dict[str, Shape] = dict(inputs)
         self._nodes: dict[str, Node] = {}
         self._owners: dict[tuple[str, str], str] = {}

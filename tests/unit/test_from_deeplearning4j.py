@@ -267,6 +267,25 @@ class TestBadFiles:
             ("{", "not JSON"),
             ("{}", "must be a MultiLayerConfiguration"),
             (json.dumps({"confs": [{}]}), "'layer' is missing"),
+            (json.dumps({"confs": [None]}), r"confs\[0\]=None: must be an object with a 'layer'"),
+            *(
+                (
+                    json.dumps(chain(layer("DenseLayer", nin=4, nout=value))),
+                    rf"'layer0' \(DenseLayer\): nout={shown}: must",
+                )
+                for value, shown in [
+                    (-4, "-4"),
+                    (0, "0"),
+                    (float("nan"), "nan"),
+                    ("4", "'4'"),
+                    (None, "null"),
+                    (True, "True"),
+                ]
+            ),
+            (
+                json.dumps(chain(layer("DenseLayer", nin=4, nout=3), layer("LSTM", nin=5, nout=3))),
+                r"'layer1' \(LSTM\): nin=5: must be the 3 features",
+            ),
             (json.dumps(chain({"nout": 3, "nin": 4})), "must say its class"),
             (json.dumps(chain("dense")), "must be an object with its class"),
             (json.dumps(chain(layer("LSTM", nin=4, nout=3))), "give it by input_shapes"),

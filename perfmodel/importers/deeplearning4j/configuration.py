@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import ArgumentError, SpecError
+from perfmodel.errors import ArgumentError, SpecError, short_repr
 from perfmodel.importers.archives import JSON_TEXT, MOST_CONFIG_BYTES, ZIP_SIGNATURE, parsed, text_in_zip
 from perfmodel.importers.assembly import NotTranslatedError, decline
 
@@ -132,9 +132,11 @@ def network_of(content: Mapping[str, Any], *, where: str) -> NetworkRecord:
         raise SpecError(where, [problem])
     try:
         return _chain(content, where) if isinstance(content.get("confs"), list) else _graph(content, where)
-    except (NotTranslatedError, KeyError, TypeError, AttributeError, ValueError) as error:
-        missing = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise SpecError(where, [f"its configuration is malformed: {missing}"]) from error
+    except NotTranslatedError as error:
+        raise SpecError(where, [f"its configuration is malformed: {error}"]) from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        problem = f"{error} is missing" if isinstance(error, KeyError) else "a field must be an object or a list"
+        raise SpecError(where, [f"its configuration is malformed: {problem}"]) from error
 
 
 def _chain(content: Mapping[str, Any], where: str) -> NetworkRecord:
@@ -142,6 +144,8 @@ def _chain(content: Mapping[str, Any], where: str) -> NetworkRecord:
     processors = content.get("inputPreProcessors") or {}
     before, vertices = INPUT, []
     for index, configuration in enumerate(content["confs"]):
+        if not isinstance(configuration, Mapping):
+            decline(f"confs[{index}]={short_repr(configuration)}: must be an object with a 'layer'")
         entry = entry_of(configuration["layer"])
         name = str(entry.fields.get("layerName") or f"layer{index}")
         processor = processors.get(str(index))

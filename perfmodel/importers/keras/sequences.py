@@ -62,7 +62,7 @@ def _recurrence(call: LayerCall, *, bidirectional: bool, return_sequences: bool)
             "bidirectional": bidirectional,
         },
     )
-    return layer, kind, call.dropped(call.plain(call.first), cell.get("dropout", 0))
+    return layer, kind, call.dropped(call.plain(call.first), cell.number("dropout", 0.0))
 
 
 def _recurrent(call: LayerCall) -> Result:
@@ -130,7 +130,7 @@ def _heads(call: LayerCall, *, heads: int, key_heads: int, head_size: int, value
         decline("its inputs are not (steps, features)")
     if call.options.get("return_attention_scores") or call.get("use_gate", False):
         decline("it returns its scores, or gates its values")
-    bias, dropout = bool(call.get("use_bias", True)), float(call.get("dropout", 0.0))
+    bias, dropout = bool(call.get("use_bias", True)), call.number("dropout", 0.0)
     parts = [
         projected(call, tensor, units, bias=bias, part=part)
         for tensor, units, part in (
@@ -172,7 +172,7 @@ def _attended(call: LayerCall) -> Result:
     query, value, *rest = map(call.plain, call.tensors[:3])
     key = rest[0] if rest else value
     query = scalar_parameter(call, query, "scale") if call.get("use_scale", False) else query
-    dropout = float(call.get("dropout", 0.0))
+    dropout = call.number("dropout", 0.0)
     layer = ScaledDotProductAttention(
         heads=1, causal=bool(call.options.get("use_causal_mask", False)), dropout=dropout, scores="materialised"
     )
