@@ -296,6 +296,21 @@ class TestBadFiles:
     def test_a_configuration_that_is_none(self, content, match):
         self.refused(content, match)
 
+    def test_a_text_is_json_and_is_not_repeated(self):
+        for text in ("[" * 100_000 + "]" * 100_000, " [1]", "x" * 100_000):
+            with pytest.raises(SpecError) as caught:
+                pm.from_deeplearning4j(text)
+            assert len(str(caught.value)) < 200
+            assert ("JSON text" in str(caught.value)) == ("[" in text)
+        (self.folder / "[1].json").write_text(json.dumps(lenet()))
+        assert pm.from_deeplearning4j("[1].json").parameter_count
+
+    def test_a_name_with_control_characters(self):
+        self.refused(
+            json.dumps(chain(layer("DenseLayer", nin=4, nout=3, layerName="f\x1b[2Jc"))),
+            r"'f\\x1b\[2Jc': must have no control",
+        )
+
     def test_a_vertex_that_nothing_makes(self):
         inputs = residual()["vertexInputs"] | {"branch": ["nowhere"]}
         content = json.dumps(residual(vertexInputs=inputs))

@@ -475,6 +475,18 @@ class TestBadFiles:
         path.write_text(text)
         self.refused(path, match)
 
+    def test_a_text_is_json_and_is_not_repeated(self):
+        for text in ("[" * 100_000 + "]" * 100_000, " [1]", "x" * 100_000):
+            with pytest.raises(SpecError) as caught:
+                pm.from_keras(text)
+            assert len(str(caught.value)) < 200
+            assert ("JSON text" in str(caught.value)) == ("[" in text)
+        (self.folder / "[1].json").write_text(json.dumps(json.loads(SMALL)))
+        assert pm.from_keras("[1].json").parameter_count
+
+    def test_a_name_with_control_characters(self):
+        self.refused(SMALL.replace('"fc"', '"f\\u001b[2Jc"'), r"'f\\x1b\[2Jc': must have no control")
+
     def test_models_in_models_without_end(self):
         content = json.loads(SMALL)
         for _ in range(40):
