@@ -15,6 +15,8 @@ from perfmodel.layers import Layer, Opaque, Parameter, Reshape, Shape, Transpose
 
 NOT_SHOWN: Final = ", and without parameters that it may have, which the file does not show"
 """What the warning about a hole adds where the file says nothing about its weights."""
+RECURRENT_NAMES: Final = ("RNN", "LSTM", "GRU", "Rnn", "Bidirectional")
+"""Parts of the names of recurrences, which use weights and states at every step: their operands bound no work."""
 
 
 class NotTranslatedError(Exception):
@@ -188,7 +190,15 @@ class Assembly:
         self._ends.append(source)
 
     def hole(
-        self, name: str, operator: str, tensors: Collection[Tensor], *, shape: Shape, reason: str, weights: Weights
+        self,
+        name: str,
+        operator: str,
+        tensors: Collection[Tensor],
+        *,
+        shape: Shape,
+        reason: str,
+        weights: Weights,
+        is_guess: bool = False,
     ) -> Tensor:
         """Plan an opaque layer with its weights, if they are known, as tensors that it reads."""
         inputs = [self.plain(tensor) for tensor in tensors]
@@ -201,7 +211,8 @@ class Assembly:
         sources = [*(tensor.source for tensor in inputs), *held]
         source = self.add(name, layer, *sources, owner=(name, ""))
         suffix = "" if weights.are_known else NOT_SHOWN
-        self.holes.append(Hole(layer=source, step=0, operator=operator, reason=reason + suffix))
+        is_guess = is_guess or any(part in operator for part in RECURRENT_NAMES)
+        self.holes.append(Hole(layer=source, step=0, operator=operator, reason=reason + suffix, is_guess=is_guess))
         return self.tensor(source, rows=rows)
 
     def unique_parameter(self, name: str, shape: Shape, *, is_trained: bool) -> str:

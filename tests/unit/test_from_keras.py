@@ -310,6 +310,32 @@ def test_an_unknown_class_is_a_named_hole_within_bounds():
     assert graph.parameter_count == 3 * 2 + 2
 
 
+@pytest.mark.parametrize("return_sequences", [False, True])
+def test_stacked_cells_are_a_chain_of_recurrences(return_sequences):
+    cells = [kl.LSTMCell(6, dropout=0.5), kl.GRUCell(7), kl.SimpleRNNCell(5)]
+    model = keras.Sequential([keras.Input((8, 3)), kl.RNN(cells, return_sequences=return_sequences, name="r")])
+    graph = pm.from_keras(model.to_json())
+    chain = keras.Sequential(
+        [
+            keras.Input((8, 3)),
+            kl.LSTM(6, return_sequences=True),
+            kl.GRU(7, return_sequences=True),
+            kl.SimpleRNN(5, return_sequences=return_sequences),
+        ]
+    )
+    assert graph.parameter_count == weights_of(model)
+    assert products(graph) == products(pm.from_keras(chain))
+    assert graph.outputs == ("r.cell_2",)
+    assert graph.shape("r.cell_2") == ((8, 5) if return_sequences else (5,))
+
+
+def test_a_recurrence_that_is_a_hole_has_no_bound():
+    model = keras.Sequential([keras.Input((8, 3)), kl.Bidirectional(kl.RNN([kl.LSTMCell(600), kl.LSTMCell(700)]))])
+    with pytest.warns(OpaqueLayerWarning, match="guesses, and the most that it takes is unknown") as caught:
+        pm.from_keras(model.to_json())
+    assert "up to" not in str(caught[0].message)
+
+
 def test_a_class_of_ones_own_that_is_called_dense_is_not_kerass():
     content = json.loads(keras.Sequential([keras.Input((4,)), kl.Dense(3), kl.ReLU()]).to_json())
     content["config"]["layers"][1] |= {"module": "mine.layers", "registered_name": "mine>Dense"}

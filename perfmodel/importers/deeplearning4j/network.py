@@ -142,6 +142,7 @@ class _Walk:
                 shape=_hole_shape(vertex, tensors),
                 reason=reason_of_hole(error, where=where, layer=vertex.name, class_name=class_name),
                 weights=Weights(owner=vertex.name),
+                is_guess=not _count(vertex.entry.fields.get("nout")),
             )
         return made
 

@@ -113,8 +113,8 @@ def model_of(content: Mapping[str, Any], *, where: str, depth: int = 0) -> Model
     if not is_known or not isinstance(config, Mapping) or not isinstance(config.get("layers"), list):
         kinds = " or ".join(name for name in MODEL_CLASSES if name != "Model")
         problem = (
-            f"class_name={short_repr(class_name)}: must be {kinds}, with its layers (a subclassed model has no graph of "
-            "them)"
+            f"class_name={short_repr(class_name)}: must be {kinds}, with its layers (a subclassed model has no "
+            "graph of them)"
         )
         raise SpecError(where, [problem])
     try:

@@ -268,7 +268,13 @@ class _Walk:
             reads = call.tensors if not results else (next(iter(results.values())),)
             held = weights if not results else Weights(owner=place.path, are_known=True)
             results[index] = self._assembly.hole(
-                place.path, place.record.class_name, reads, shape=shape, reason=reason, weights=held
+                place.path,
+                place.record.class_name,
+                reads,
+                shape=shape,
+                reason=reason,
+                weights=held,
+                is_guess=shapes.get(index) is None and (facts is None or facts.output_shape is None),
             )
         return results
 
