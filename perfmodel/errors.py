@@ -14,6 +14,8 @@ class PerfmodelError(Exception):
 
 MOST_SHOWN = 200
 """Characters of a value that a message shows. [1]"""
+SHOWN_OF_LONG = 30
+"""Characters that a message shows of the beginning and of the end of a file's name that is longer. [1]"""
 
 
 def short_repr(value: object) -> str:
@@ -114,7 +116,9 @@ class SpecError(PerfmodelError, ValueError):
         self.faults = tuple(faults)
         count = len(self.faults)
         lines = "; ".join(self.faults)
-        super().__init__(f"{self.file}: {count} fault{'s' if count != 1 else ''}: {lines}")
+        is_long = len(self.file) > MOST_SHOWN  # no path, but a text that was taken for one
+        where = f"{self.file[:SHOWN_OF_LONG]}...{self.file[-SHOWN_OF_LONG:]}" if is_long else self.file
+        super().__init__(f"{where}: {count} fault{'s' if count != 1 else ''}: {lines}")
 
 
 class FreeSizeError(SpecError):

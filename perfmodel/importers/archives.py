@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from perfmodel.errors import SpecError
+from perfmodel.errors import SpecError, short_repr
 
 MOST_CONFIG_BYTES: Final = 64 * 2**20
 """Most bytes of a configuration, decompressed: 64 times the largest of ``keras.applications`` (EfficientNetV2L: 1 MB)
@@ -20,6 +21,28 @@ MOST_MEMBERS: Final = 10_000
 ZIP_SIGNATURE: Final = b"PK"
 JSON_TEXT: Final = "JSON text"
 """What errors call a configuration that is given as a text."""
+
+TEXT_STARTS: Final = ("{", "[")
+FILE_SUFFIXES: Final = (".json", ".keras", ".h5", ".hdf5", ".zip")
+
+
+def is_json_text(text: str) -> bool:
+    """Tell whether a text is JSON itself rather than a path, which may begin with a bracket too.
+
+    Examples
+    --------
+    >>> is_json_text('{"confs": []}'), is_json_text("[1]"), is_json_text("[1].json")
+    (True, True, False)
+    """
+    start = text.lstrip()[:1]
+    return start in TEXT_STARTS and (start == TEXT_STARTS[0] or not text.endswith(FILE_SUFFIXES))
+
+
+def printable(where: str, kind: str, name: str) -> str:
+    """Return a name of a configuration; raise SpecError where control characters would garble what is printed."""
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise SpecError(where, [f"{kind} {short_repr(name)}: must have no control characters"])
+    return name
 
 
 def parsed(where: str, text: str | bytes) -> dict[str, Any]:

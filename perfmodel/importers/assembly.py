@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 from warnings import warn
 
-from perfmodel.errors import GraphError, OpaqueLayerWarning, PerfmodelError
+from perfmodel.errors import GraphError, OpaqueLayerWarning, PerfmodelError, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import Node, Usage
 from perfmodel.importers.build import Built, Hole, holes_by_operator, listed
@@ -15,6 +15,8 @@ from perfmodel.layers import Layer, Opaque, Parameter, Reshape, Shape, Transpose
 
 NOT_SHOWN: Final = ", and without parameters that it may have, which the file does not show"
 """What the warning about a hole adds where the file says nothing about its weights."""
+RECURRENT_NAMES: Final = ("RNN", "LSTM", "GRU", "Rnn", "Bidirectional")
+"""Parts of the names of recurrences, which use weights and states at every step: their operands bound no work."""
 
 
 class NotTranslatedError(Exception):
@@ -35,7 +37,20 @@ TRANSLATION_FAULTS: Final = (
     TypeError,
     ValueError,
 )
-"""Errors by which a translator declines a layer of a configuration."""
+"""Errors of a translator: the first two make a layer a hole, the others say that its fields are malformed."""
+
+
+def reason_of_hole(error: Exception, *, where: str, layer: str, class_name: str) -> str:
+    """Return why a layer becomes a hole; raise SpecError where its configuration is malformed instead."""
+    if isinstance(error, SpecError):
+        raise error
+    if isinstance(error, NotTranslatedError | PerfmodelError):
+        return str(error)
+    problem = (
+        f"layer {layer!r} ({class_name}): its configuration is malformed: its fields must have the kinds of value that "
+        "the program writes for this class"
+    )
+    raise SpecError(where, [problem]) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +98,8 @@ class Tensor:
 class Assembly:
     """A graph in the making; a translator that fails leaves nothing behind."""
 
-    def __init__(self, name: str, *, inputs: Mapping[str, Shape], image_layout: str | None = None) -> None:
-        self.name, self.inputs, self.image_layout = name, dict(inputs), image_layout
+    def __init__(self, name: str, *, inputs: Mapping[str, Shape], where: str, image_layout: str | None = None) -> None:
+        self.name, self.inputs, self.where, self.image_layout = name, dict(inputs), where, image_layout
         self._shapes: dict[str, Shape] = dict(inputs)
         self._nodes: dict[str, Node] = {}
         self._owners: dict[tuple[str, str], str] = {}
@@ -175,7 +190,15 @@ class Assembly:
         self._ends.append(source)
 
     def hole(
-        self, name: str, operator: str, tensors: Collection[Tensor], *, shape: Shape, reason: str, weights: Weights
+        self,
+        name: str,
+        operator: str,
+        tensors: Collection[Tensor],
+        *,
+        shape: Shape,
+        reason: str,
+        weights: Weights,
+        is_guess: bool = False,
     ) -> Tensor:
         """Plan an opaque layer with its weights, if they are known, as tensors that it reads."""
         inputs = [self.plain(tensor) for tensor in tensors]
@@ -188,7 +211,8 @@ class Assembly:
         sources = [*(tensor.source for tensor in inputs), *held]
         source = self.add(name, layer, *sources, owner=(name, ""))
         suffix = "" if weights.are_known else NOT_SHOWN
-        self.holes.append(Hole(layer=source, step=0, operator=operator, reason=reason + suffix))
+        is_guess = is_guess or any(part in operator for part in RECURRENT_NAMES)
+        self.holes.append(Hole(layer=source, step=0, operator=operator, reason=reason + suffix, is_guess=is_guess))
         return self.tensor(source, rows=rows)
 
     def unique_parameter(self, name: str, shape: Shape, *, is_trained: bool) -> str:

@@ -28,6 +28,7 @@ class Hole:
     step: int
     operator: str
     reason: str
+    is_guess: bool = False  # its shape, or how often it uses its inputs, is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,16 +231,19 @@ def holes_by_operator(built: Built, *, batch_size: int) -> Iterator[tuple[str, l
     for hole in built.holes:
         by_operator.setdefault(hole.operator, []).append(hole)
     for operator, holes in by_operator.items():
-        yield operator, holes, _counted_by_bytes(built.graph, [hole.layer for hole in holes], batch_size=batch_size)
+        yield operator, holes, _counted_by_bytes(built.graph, holes, batch_size=batch_size)
 
 
-def _counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: int) -> str:
+def _counted_by_bytes(graph: LayerGraph, holes: Sequence[Hole], *, batch_size: int) -> str:
     """Describe how the FLOP of opaque layers are counted, and within which bounds they lie."""
-    bounds = [hole_bounds(graph, layer, batch_size=batch_size) for layer in layers]
+    bounds = [hole_bounds(graph, hole.layer, batch_size=batch_size) for hole in holes]
     least, most = (sum(ends) for ends in zip(*bounds, strict=True))
+    counted = f"counted by its bytes and {least:,} FLOP forward at batch size {batch_size}, one per element"
+    if any(hole.is_guess for hole in holes):
+        return f"{counted}; its shape and its work are guesses, and the most that it takes is unknown"
     return (
-        f"counted by its bytes and {least:,} FLOP forward at batch size {batch_size}, one per element; it takes up to "
-        f"{most:,} if every element of the output takes a multiply-add with every element of the inputs"
+        f"{counted}; it takes up to {most:,} if every element of the output takes a multiply-add with every element of "
+        "the inputs"
     )
 
 

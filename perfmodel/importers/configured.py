@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
+from perfmodel.errors import SpecError, short_repr
 from perfmodel.importers.assembly import Assembly, Tensor, Weights, decline
 from perfmodel.layers import Dropout, Layer, Reshape, Shape
 
@@ -51,24 +53,43 @@ class ConfiguredLayer:
 
     def required(self, field_name: str) -> Any:
         """Return a field of the configuration that must be there."""
-        if self.config.get(field_name) is None:
-            decline(f"its field {field_name!r} is missing")
+        if field_name not in self.config:
+            self.refuse(f"its field {field_name!r} is missing: must be there")
+        if self.config[field_name] is None:
+            self.refuse(f"{field_name}=null: must be stated")
         return self.config[field_name]
 
-    def count(self, field_name: str, default: int | None = None) -> int:
-        """Return a field that holds a whole number."""
-        value = self.required(field_name) if default is None else self.get(field_name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or int(value) != value:
-            decline(f"its field {field_name}={value!r} must be a whole number")
-        return int(value)
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise SpecError for a layer of a known class whose configuration is malformed."""
+        raise SpecError(self.assembly.where, [f"layer {self.path!r} ({self.class_name}): {problem}"])
 
-    def sizes(self, field_name: str, axis_count: int, default: Any = None) -> tuple[int, ...]:
+    def count(self, field_name: str, default: int | None = None, *, least: int = 1) -> int:
+        """Return a field that holds a whole number of at least some size."""
+        value = self.required(field_name) if default is None else self.get(field_name, default)
+        number = _whole(value)
+        if number is None or number < least:
+            self.refuse(f"{field_name}={short_repr(value)}: must be a whole number of at least {least}")
+        return number
+
+    def number(self, field_name: str, default: float) -> float:
+        """Return a field that holds a finite number."""
+        value = self.get(field_name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            self.refuse(f"{field_name}={short_repr(value)}: must be a finite number")
+        return float(value)
+
+    def sizes(self, field_name: str, axis_count: int, default: Any = None, *, least: int = 1) -> tuple[int, ...]:
         """Return a field that holds one whole number for all axes of a map, or one for each."""
         value = self.required(field_name) if default is None else self.get(field_name, default)
+        return self.whole_numbers(field_name, value, axis_count, least=least)
+
+    def whole_numbers(self, field_name: str, value: Any, axis_count: int, *, least: int) -> tuple[int, ...]:
+        """Return the content of a field as one whole number for each axis of a map."""
         values = tuple(value) if isinstance(value, list | tuple) else (value,) * axis_count
-        if len(values) != axis_count or not all(isinstance(size, int) for size in values):
-            decline(f"its field {field_name}={value!r} must be {axis_count} whole numbers")
-        return values
+        numbers = tuple(size for size in map(_whole, values) if size is not None and size >= least)
+        if len(values) != axis_count or len(numbers) != axis_count:
+            self.refuse(f"{field_name}={short_repr(value)}: must be {axis_count} whole numbers of at least {least}")
+        return numbers
 
     def add(self, layer: Layer, *tensors: Tensor, part: str = "") -> str:
         """Plan a layer of the graph; the parts of a layer have parameters of their own."""
@@ -107,3 +128,9 @@ class ConfiguredLayer:
         weights = Weights(owner=name, are_known=True)
         made = tensor.shape if shape is None else shape
         return self.assembly.hole(name, operator, (tensor,), shape=made, reason=reason, weights=weights)
+
+
+def _whole(value: Any) -> int | None:
+    """Return a whole number, also one that is written as 3.0; None for anything else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return int(value) if is_number and int(value) == value else None

@@ -267,6 +267,25 @@ class TestBadFiles:
             ("{", "not JSON"),
             ("{}", "must be a MultiLayerConfiguration"),
             (json.dumps({"confs": [{}]}), "'layer' is missing"),
+            (json.dumps({"confs": [None]}), r"confs\[0\]=None: must be an object with a 'layer'"),
+            *(
+                (
+                    json.dumps(chain(layer("DenseLayer", nin=4, nout=value))),
+                    rf"'layer0' \(DenseLayer\): nout={shown}: must",
+                )
+                for value, shown in [
+                    (-4, "-4"),
+                    (0, "0"),
+                    (float("nan"), "nan"),
+                    ("4", "'4'"),
+                    (None, "null"),
+                    (True, "True"),
+                ]
+            ),
+            (
+                json.dumps(chain(layer("DenseLayer", nin=4, nout=3), layer("LSTM", nin=5, nout=3))),
+                r"'layer1' \(LSTM\): nin=5: must be the 3 features",
+            ),
             (json.dumps(chain({"nout": 3, "nin": 4})), "must say its class"),
             (json.dumps(chain("dense")), "must be an object with its class"),
             (json.dumps(chain(layer("LSTM", nin=4, nout=3))), "give it by input_shapes"),
@@ -276,6 +295,21 @@ class TestBadFiles:
     )
     def test_a_configuration_that_is_none(self, content, match):
         self.refused(content, match)
+
+    def test_a_text_is_json_and_is_not_repeated(self):
+        for text in ("[" * 100_000 + "]" * 100_000, " [1]", "x" * 100_000):
+            with pytest.raises(SpecError) as caught:
+                pm.from_deeplearning4j(text)
+            assert len(str(caught.value)) < 200
+            assert ("JSON text" in str(caught.value)) == ("[" in text)
+        (self.folder / "[1].json").write_text(json.dumps(lenet()))
+        assert pm.from_deeplearning4j("[1].json").parameter_count
+
+    def test_a_name_with_control_characters(self):
+        self.refused(
+            json.dumps(chain(layer("DenseLayer", nin=4, nout=3, layerName="f\x1b[2Jc"))),
+            r"'f\\x1b\[2Jc': must have no control",
+        )
 
     def test_a_vertex_that_nothing_makes(self):
         inputs = residual()["vertexInputs"] | {"branch": ["nowhere"]}

@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import ArgumentError, SpecError
-from perfmodel.importers.archives import JSON_TEXT, MOST_CONFIG_BYTES, ZIP_SIGNATURE, parsed, text_in_zip
+from perfmodel.errors import ArgumentError, SpecError, short_repr
+from perfmodel.importers.archives import (
+    JSON_TEXT,
+    MOST_CONFIG_BYTES,
+    ZIP_SIGNATURE,
+    is_json_text,
+    parsed,
+    printable,
+    text_in_zip,
+)
 from perfmodel.importers.assembly import NotTranslatedError, decline
 
 CONFIG_MEMBER: Final = "configuration.json"
@@ -101,7 +109,7 @@ def entry_of(value: Any) -> Entry:
 
 def read_network(path_or_text: str | Path) -> NetworkRecord:
     """Read the configuration in a file, a saved model or a text."""
-    if isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{"):
+    if isinstance(path_or_text, str) and is_json_text(path_or_text):
         return network_of(parsed(JSON_TEXT, path_or_text), where=JSON_TEXT)
     if not isinstance(path_or_text, str | Path) or not str(path_or_text):
         raise ArgumentError("path_or_text", path_or_text, "the path of a JSON file or a saved model, or a JSON text")
@@ -132,9 +140,13 @@ def network_of(content: Mapping[str, Any], *, where: str) -> NetworkRecord:
         raise SpecError(where, [problem])
     try:
         return _chain(content, where) if isinstance(content.get("confs"), list) else _graph(content, where)
-    except (NotTranslatedError, KeyError, TypeError, AttributeError, ValueError) as error:
-        missing = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise SpecError(where, [f"its configuration is malformed: {missing}"]) from error
+    except SpecError:
+        raise
+    except NotTranslatedError as error:
+        raise SpecError(where, [f"its configuration is malformed: {error}"]) from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        problem = f"{error} is missing" if isinstance(error, KeyError) else "a field must be an object or a list"
+        raise SpecError(where, [f"its configuration is malformed: {problem}"]) from error
 
 
 def _chain(content: Mapping[str, Any], where: str) -> NetworkRecord:
@@ -142,8 +154,10 @@ def _chain(content: Mapping[str, Any], where: str) -> NetworkRecord:
     processors = content.get("inputPreProcessors") or {}
     before, vertices = INPUT, []
     for index, configuration in enumerate(content["confs"]):
+        if not isinstance(configuration, Mapping):
+            decline(f"confs[{index}]={short_repr(configuration)}: must be an object with a 'layer'")
         entry = entry_of(configuration["layer"])
-        name = str(entry.fields.get("layerName") or f"layer{index}")
+        name = printable(where, "layerName", str(entry.fields.get("layerName") or f"layer{index}"))
         processor = processors.get(str(index))
         vertices.append(
             VertexRecord(
@@ -161,6 +175,7 @@ def _graph(content: Mapping[str, Any], where: str) -> NetworkRecord:
     """Return a network whose vertices form a graph."""
     vertices = []
     for name, value in content["vertices"].items():
+        printable(where, "vertex", name)
         entry, before = entry_of(value), None
         if entry.class_name == LAYER_VERTEX:
             stated = entry.fields.get("preProcessor")

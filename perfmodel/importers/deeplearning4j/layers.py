@@ -121,11 +121,11 @@ def _with_bias(layer: ConfiguredLayer) -> bool:
 
 def _product(layer: ConfiguredLayer, tensor: Tensor, part: str = "") -> Tensor:
     """Return a product with weights, whose input is flattened if it is an image."""
-    features = layer.count("nin", 0)
+    features = layer.count("nin", 0, least=0)
     if features and tensor.shape[-1] != features and math.prod(tensor.shape) == features:
         tensor = layer.made(Flatten(), tensor, part="flatten")
     if features and tensor.shape[-1] != features:
-        decline(f"its nin={features} is not the {tensor.shape[-1]} features of its input")
+        layer.refuse(f"nin={features}: must be the {tensor.shape[-1]} features of its input")
     return layer.made(Dense(units=layer.count("nout"), bias=_with_bias(layer)), tensor, part=part)
 
 
@@ -185,11 +185,9 @@ def _sides(layer: ConfiguredLayer, count: int) -> Any:
 def _spread(layer: ConfiguredLayer, field_name: str, count: int, default: int | None = None) -> tuple[int, ...]:
     """Return the sizes of a window along each axis; those of one axis may be stated with a second that says nothing."""
     value = layer.required(field_name) if default is None else layer.get(field_name, default)
-    sizes = tuple(value) if isinstance(value, list | tuple) else (value,) * count
-    sizes = sizes[:1] if count == 1 else sizes
-    if len(sizes) != count or not all(isinstance(size, int) for size in sizes):
-        decline(f"its field {field_name}={value!r} must be {count} whole numbers")
-    return sizes
+    if count == 1 and isinstance(value, list | tuple):
+        value = value[:1]
+    return layer.whole_numbers(field_name, value, count, least=0 if field_name == "padding" else 1)
 
 
 def _window(layer: ConfiguredLayer, count: int) -> dict[str, Any]:
@@ -274,7 +272,7 @@ def _batch_norm(layer: ConfiguredLayer) -> Tensor:
 
 
 def _local_norm(layer: ConfiguredLayer) -> Tensor:
-    size = int(layer.get("n", 5))
+    size = layer.count("n", 5)
     return layer.each(LocalResponseNorm(size=size if size % 2 else size + 1), layer.first)
 
 
@@ -304,9 +302,9 @@ CELLS: Final[Mapping[str, Callable[..., Layer]]] = {
 
 def _recurrent(layer: ConfiguredLayer) -> Tensor:
     """Plan a recurrence that returns every step."""
-    features = layer.count("nin", 0)
+    features = layer.count("nin", 0, least=0)
     if features and layer.first.shape[-1] != features:
-        decline(f"its nin={features} is not the {layer.first.shape[-1]} features of its input")
+        layer.refuse(f"nin={features}: must be the {layer.first.shape[-1]} features of its input")
     return layer.made(CELLS[layer.class_name](layer), dropped(layer, layer.first))
 
 
@@ -362,12 +360,12 @@ def _dropout(layer: ConfiguredLayer) -> Tensor:
 
 
 def _padded(layer: ConfiguredLayer) -> Tensor:
-    top, bottom, left, right = layer.sizes("padding", 4)
+    top, bottom, left, right = layer.sizes("padding", 4, least=0)
     return layer.made(Pad(padding=((0, 0), (top, bottom), (left, right))), layer.first)
 
 
 def _cropped(layer: ConfiguredLayer) -> Tensor:
-    top, bottom, left, right = layer.sizes("cropping", 4)
+    top, bottom, left, right = layer.sizes("cropping", 4, least=0)
     channels, height, width = layer.first.shape
     return layer.made(Slice(shape=(channels, height - top - bottom, width - left - right)), layer.first)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from perfmodel.errors import ArgumentError, SpecError, check_known
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import JSON_TEXT
-from perfmodel.importers.assembly import TRANSLATION_FAULTS, Assembly, Tensor, Weights, warn_of_holes
+from perfmodel.importers.assembly import TRANSLATION_FAULTS, Assembly, Tensor, Weights, reason_of_hole, warn_of_holes
 from perfmodel.importers.configured import ConfiguredLayer
 from perfmodel.importers.deeplearning4j import layers, vertices
 from perfmodel.importers.deeplearning4j.configuration import NetworkRecord, VertexRecord, read_network
@@ -84,7 +84,7 @@ def from_deeplearning4j(
     network = read_network(path_or_text)
     shapes = _input_shapes(network, input_shapes)
     of_file = "network" if network.where == JSON_TEXT else Path(network.where).stem
-    assembly = Assembly(name or of_file, inputs=shapes)
+    assembly = Assembly(name or of_file, inputs=shapes, where=network.where)
     walk = _Walk(network, assembly, {name: Tensor(source=name, shape=shape) for name, shape in shapes.items()})
     for tensor in dict.fromkeys(walk.run()):
         assembly.ended(tensor)
@@ -134,15 +134,15 @@ class _Walk:
         try:
             made: Tensor = self._assembly.attempt(lambda: self._translated(vertex, layer))
         except TRANSLATION_FAULTS as error:
-            if isinstance(error, SpecError):
-                raise
+            where, class_name = self._network.where, vertex.entry.class_name
             return self._assembly.hole(
                 vertex.name,
                 vertex.entry.class_name,
                 tensors,
                 shape=_hole_shape(vertex, tensors),
-                reason=str(error) or type(error).__name__,
+                reason=reason_of_hole(error, where=where, layer=vertex.name, class_name=class_name),
                 weights=Weights(owner=vertex.name),
+                is_guess=not _count(vertex.entry.fields.get("nout")),
             )
         return made
 
@@ -166,7 +166,7 @@ def _hole_shape(vertex: VertexRecord, tensors: Sequence[Tensor]) -> Shape:
     if not tensors:
         return (1,)
     shape, features = tensors[0].shape, vertex.entry.fields.get("nout")
-    if not isinstance(features, int) or features < 1:
+    if not _count(features):
         return shape
     is_image = len(shape) >= layers.IMAGE_AXES
     return (features, *shape[1:]) if is_image else (*shape[:-1], features)

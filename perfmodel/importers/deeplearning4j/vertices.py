@@ -49,7 +49,7 @@ def _element_wise(vertex: ConfiguredLayer) -> Tensor:
 
 
 def _subset(vertex: ConfiguredLayer) -> Tensor:
-    count, axis = vertex.count("to") - vertex.count("from") + 1, _channel_axis(vertex.first)
+    count, axis = vertex.count("to", least=0) - vertex.count("from", least=0) + 1, _channel_axis(vertex.first)
     shape = tuple(count if place == axis else size for place, size in enumerate(vertex.first.shape))
     return vertex.made(Slice(shape=shape), vertex.first)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perfmodel.errors import SpecError
+from perfmodel.errors import SpecError, short_repr
+from perfmodel.importers.archives import printable
 
 MODEL_CLASSES: Final = {"Functional": "functional", "Model": "functional", "Sequential": "sequential"}
 """Classes whose configuration is a network of layers; ``Model`` is what Keras 2 called a functional one."""
@@ -112,7 +113,8 @@ def model_of(content: Mapping[str, Any], *, where: str, depth: int = 0) -> Model
     if not is_known or not isinstance(config, Mapping) or not isinstance(config.get("layers"), list):
         kinds = " or ".join(name for name in MODEL_CLASSES if name != "Model")
         problem = (
-            f"class_name={class_name!r}: must be {kinds}, with its layers (a subclassed model has no graph of them)"
+            f"class_name={short_repr(class_name)}: must be {kinds}, with its layers (a subclassed model has no "
+            "graph of them)"
         )
         raise SpecError(where, [problem])
     try:
@@ -135,8 +137,8 @@ def _layer(entry: Mapping[str, Any], *, where: str, depth: int) -> LayerRecord:
     has_layers = is_model and (isinstance(config, list) or isinstance(config.get("layers"), list))
     registered = entry.get("registered_name") or ""
     return LayerRecord(
-        name=str(name),
-        class_name=class_name,
+        name=printable(where, "layer", str(name)),
+        class_name=printable(where, "class", class_name),
         module=registered if ">" in registered else str(entry.get("module") or ""),
         config=config if isinstance(config, Mapping) else {},
         build_shape=(entry.get("build_config") or {}).get("input_shape"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, MissingPackageError, SpecError
-from perfmodel.importers.archives import JSON_TEXT, MOST_CONFIG_BYTES, ZIP_SIGNATURE, parsed, text_in_zip
+from perfmodel.importers.archives import JSON_TEXT, MOST_CONFIG_BYTES, ZIP_SIGNATURE, is_json_text, parsed, text_in_zip
 from perfmodel.importers.assembly import Weight
 
 CONFIG_MEMBER: Final = "config.json"
@@ -37,7 +37,7 @@ class Document:
 
 def read_document(model_or_path: Any) -> Document:
     """Read the configuration of a model object, an archive, an HDF5 file, a JSON file or a JSON text."""
-    if isinstance(model_or_path, str) and model_or_path.lstrip().startswith("{"):
+    if isinstance(model_or_path, str) and is_json_text(model_or_path):
         return Document(where=JSON_TEXT, content=parsed(JSON_TEXT, model_or_path))
     if isinstance(model_or_path, str | Path) and str(model_or_path):
         path = Path(model_or_path).expanduser()

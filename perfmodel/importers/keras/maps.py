@@ -93,7 +93,7 @@ def _transposed(call: LayerCall) -> Tensor:
     dilation = call.sizes("dilation_rate", count, 1)
     extents = tuple((taps - 1) * step + 1 for taps, step in zip(kernel_size, dilation, strict=True))
     is_same = call.get("padding", "valid") == "same"
-    stated = None if call.get("output_padding") is None else call.sizes("output_padding", count)
+    stated = None if call.get("output_padding") is None else call.sizes("output_padding", count, least=0)
     padding: list[tuple[int, int]] = []
     added: list[int] = []
     for axis, (extent, step) in enumerate(zip(extents, stride, strict=True)):

@@ -9,7 +9,15 @@ from warnings import warn
 
 from perfmodel.errors import ArgumentError, PrecisionWarning, SpecError, check_known
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.assembly import TRANSLATION_FAULTS, Assembly, Tensor, Weights, decline, warn_of_holes
+from perfmodel.importers.assembly import (
+    TRANSLATION_FAULTS,
+    Assembly,
+    Tensor,
+    Weights,
+    decline,
+    reason_of_hole,
+    warn_of_holes,
+)
 from perfmodel.importers.keras.call import LAST, LayerCall, Result
 from perfmodel.importers.keras.configuration import (
     INPUT_CLASS,
@@ -100,6 +108,7 @@ def from_keras(
     assembly = Assembly(
         name or model.name,
         inputs={source: _in_graph(shape, is_turned=turned[source]) for source, shape in shapes.items()},
+        where=document.where,
         image_layout=next(_layouts(model), None),
     )
     inputs = [
@@ -194,9 +203,8 @@ class _Walk:
         try:
             made = self._assembly.attempt(lambda: self._translated(place, seen))
         except TRANSLATION_FAULTS as error:
-            if isinstance(error, SpecError):
-                raise
-            reason = str(error) if not isinstance(error, KeyError | IndexError) else f"{type(error).__name__} {error}"
+            where, class_name = self._document.where, place.record.class_name
+            reason = reason_of_hole(error, where=where, layer=place.path, class_name=class_name)
             return self._hole(place, seen, shapes, reason=reason)
         results = {index: tensor for index, tensor in enumerate(_as_tuple(made)) if tensor is not None}
         for index, shape in shapes.items():
@@ -260,7 +268,13 @@ class _Walk:
             reads = call.tensors if not results else (next(iter(results.values())),)
             held = weights if not results else Weights(owner=place.path, are_known=True)
             results[index] = self._assembly.hole(
-                place.path, place.record.class_name, reads, shape=shape, reason=reason, weights=held
+                place.path,
+                place.record.class_name,
+                reads,
+                shape=shape,
+                reason=reason,
+                weights=held,
+                is_guess=shapes.get(index) is None and (facts is None or facts.output_shape is None),
             )
         return results
 

@@ -164,7 +164,8 @@ def _normalised(call: LayerCall) -> Tensor:
 
 
 def _dropped(call: LayerCall) -> Tensor:
-    rate = float(call.get("rate", call.get("drop_path_rate", call.get("stddev", 0.5))))
+    field_name = next((name for name in ("rate", "drop_path_rate", "stddev") if call.get(name) is not None), "rate")
+    rate = call.number(field_name, 0.5)
     return call.dropped(call.first, min(max(rate, 0.0), math.nextafter(1.0, 0.0)), "")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from perfmodel.errors import short_repr
 from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.keras.call import LayerCall, Result, Translator
 from perfmodel.importers.keras.dense import joined, projected, scalar_parameter
@@ -49,7 +50,9 @@ def _cell_of(class_name: str, config: Mapping[str, Any]) -> tuple[str, Mapping[s
     return CELLS[class_name], config
 
 
-def _recurrence(call: LayerCall, *, bidirectional: bool, return_sequences: bool) -> tuple[Layer, str, Tensor]:
+def _recurrence(
+    call: LayerCall, *, bidirectional: bool, return_sequences: bool, part: str = ""
+) -> tuple[Layer, str, Tensor]:
     """Return the layer of a recurrence, its kind of cell, and its sequence after dropout."""
     kind, config = _cell_of(call.class_name, call.config)
     cell = call.of(config)
@@ -62,12 +65,34 @@ def _recurrence(call: LayerCall, *, bidirectional: bool, return_sequences: bool)
             "bidirectional": bidirectional,
         },
     )
-    return layer, kind, call.dropped(call.plain(call.first), cell.get("dropout", 0))
+    return layer, kind, call.dropped(call.plain(call.first), cell.number("dropout", 0.0), f"{part}.dropout".lstrip("."))
+
+
+def _stacked(call: LayerCall, cells: Any, *, return_sequences: bool) -> Tensor:
+    """Plan a recurrence of stacked cells: one recurrence per cell, each over all the steps of the one before."""
+    if not isinstance(cells, list | tuple) or not cells:
+        call.refuse(f"cells={short_repr(cells)}: must be a list of cells")
+    if call.get("return_state", False) or len(call.tensors) > 1:
+        decline("the states of its stacked cells are read or given")
+    tensor = call.first
+    for place, cell in enumerate(cells):
+        within = call.of({"cell": cell}, class_name="RNN", tensors=(tensor,))
+        keeps_steps = return_sequences or place < len(cells) - 1
+        layer, _, sequence = _recurrence(
+            within, bidirectional=False, return_sequences=keeps_steps, part=f"cell_{place}"
+        )
+        tensor = call.made(layer, sequence, part=f"cell_{place}")
+    return tensor
 
 
 def _recurrent(call: LayerCall) -> Result:
     """Plan a recurrence; its states after the last step where somebody reads them."""
     sequences = bool(call.get("return_sequences", False))
+    cell = call.get("cell") if call.class_name == "RNN" else None
+    if isinstance(cell, Mapping) and cell.get("class_name") == "StackedRNNCells":
+        stacked = cell.get("config")
+        cells = stacked.get("cells") if isinstance(stacked, Mapping) else None
+        return _stacked(call, cells, return_sequences=sequences)
     layer, kind, sequence = _recurrence(call, bidirectional=False, return_sequences=sequences)
     states = tuple(map(call.plain, call.tensors[1:]))[: STATES[kind]]
     output = call.made(layer, sequence, *states)
@@ -130,7 +155,7 @@ def _heads(call: LayerCall, *, heads: int, key_heads: int, head_size: int, value
         decline("its inputs are not (steps, features)")
     if call.options.get("return_attention_scores") or call.get("use_gate", False):
         decline("it returns its scores, or gates its values")
-    bias, dropout = bool(call.get("use_bias", True)), float(call.get("dropout", 0.0))
+    bias, dropout = bool(call.get("use_bias", True)), call.number("dropout", 0.0)
     parts = [
         projected(call, tensor, units, bias=bias, part=part)
         for tensor, units, part in (
@@ -172,7 +197,7 @@ def _attended(call: LayerCall) -> Result:
     query, value, *rest = map(call.plain, call.tensors[:3])
     key = rest[0] if rest else value
     query = scalar_parameter(call, query, "scale") if call.get("use_scale", False) else query
-    dropout = float(call.get("dropout", 0.0))
+    dropout = call.number("dropout", 0.0)
     layer = ScaledDotProductAttention(
         heads=1, causal=bool(call.options.get("use_causal_mask", False)), dropout=dropout, scores="materialised"
     )
