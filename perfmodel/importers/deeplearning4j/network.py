@@ -166,7 +166,7 @@ def _hole_shape(vertex: VertexRecord, tensors: Sequence[Tensor]) -> Shape:
     if not tensors:
         return (1,)
     shape, features = tensors[0].shape, vertex.entry.fields.get("nout")
-    if not _count(features):
+    if features is None or not _count(features):
         return shape
     is_image = len(shape) >= layers.IMAGE_AXES
     return (features, *shape[1:]) if is_image else (*shape[:-1], features)
