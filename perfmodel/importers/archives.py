@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 import zipfile
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ times [1]."""
 MOST_MEMBERS: Final = 10_000
 """Most files in an archive: a program's own few and its assets, such as vocabularies [1]."""
 ZIP_SIGNATURE: Final = b"PK"
+SIGNATURE_BYTES: Final = 8
+"""First bytes of a file that tell its kind [B]."""
 JSON_TEXT: Final = "JSON text"
 """What errors call a configuration that is given as a text."""
 
@@ -60,7 +63,33 @@ def parsed(where: str, text: str | bytes) -> dict[str, Any]:
     return content
 
 
-def text_in_zip(path: Path, member: str) -> bytes:
+def config_text(
+    path: Path,
+    member: str,
+    *,
+    readers: Mapping[bytes, Callable[[Path], str | bytes]] | None = None,
+    binary_suffixes: Collection[str] = (),
+) -> str | bytes:
+    """Return the configuration's text in a file, whose kind its first bytes tell: an archive, or the text itself.
+
+    ``readers`` read further kinds, by the signature; a file with one of the ``binary_suffixes`` is no text.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(SIGNATURE_BYTES)
+            for signature, read in (readers or {}).items():
+                if start.startswith(signature):
+                    return read(path)
+            if start.startswith(ZIP_SIGNATURE):
+                return _text_in_zip(path, member)
+            if path.suffix in binary_suffixes:
+                raise SpecError(path, [f"is no {path.suffix} file, or a damaged one"])
+            return start + file.read(MOST_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
+
+
+def _text_in_zip(path: Path, member: str) -> bytes:
     """Return one member of an archive, within limits; nothing is extracted."""
     try:
         with (

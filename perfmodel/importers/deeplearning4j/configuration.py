@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, SpecError, short_repr
-from perfmodel.importers.archives import (
-    JSON_TEXT,
-    MOST_CONFIG_BYTES,
-    ZIP_SIGNATURE,
-    is_json_text,
-    parsed,
-    printable,
-    text_in_zip,
-)
+from perfmodel.importers.archives import JSON_TEXT, config_text, is_json_text, parsed, printable
 from perfmodel.importers.assembly import NotTranslatedError, decline
 
 CONFIG_MEMBER: Final = "configuration.json"
@@ -114,14 +106,7 @@ def read_network(path_or_text: str | Path) -> NetworkRecord:
     if not isinstance(path_or_text, str | Path) or not str(path_or_text):
         raise ArgumentError("path_or_text", path_or_text, "the path of a JSON file or a saved model, or a JSON text")
     path = Path(path_or_text).expanduser()
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(ZIP_SIGNATURE))
-            is_archive = start == ZIP_SIGNATURE
-            text = text_in_zip(path, CONFIG_MEMBER) if is_archive else start + file.read(MOST_CONFIG_BYTES + 1)
-    except OSError as error:
-        raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
-    return network_of(parsed(str(path), text), where=str(path))
+    return network_of(parsed(str(path), config_text(path, CONFIG_MEMBER)), where=str(path))
 
 
 def is_network(content: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, MissingPackageError, SpecError
-from perfmodel.importers.archives import JSON_TEXT, MOST_CONFIG_BYTES, ZIP_SIGNATURE, is_json_text, parsed, text_in_zip
+from perfmodel.importers.archives import JSON_TEXT, config_text, is_json_text, parsed
 from perfmodel.importers.assembly import Weight
 
 CONFIG_MEMBER: Final = "config.json"
@@ -16,6 +16,7 @@ CONFIG_MEMBER: Final = "config.json"
 H5_ATTRIBUTE: Final = "model_config"
 """The configuration in an HDF5 file: an attribute of its root."""
 H5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+BINARY_SUFFIXES: Final = (".keras", ".h5", ".hdf5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +42,12 @@ def read_document(model_or_path: Any) -> Document:
         return Document(where=JSON_TEXT, content=parsed(JSON_TEXT, model_or_path))
     if isinstance(model_or_path, str | Path) and str(model_or_path):
         path = Path(model_or_path).expanduser()
-        return Document(where=str(path), content=parsed(str(path), _text_of(path)))
+        text = config_text(path, CONFIG_MEMBER, readers={H5_SIGNATURE: _text_in_h5}, binary_suffixes=BINARY_SUFFIXES)
+        return Document(where=str(path), content=parsed(str(path), text))
     if hasattr(model_or_path, "to_json") and hasattr(model_or_path, "layers"):
         return _document_of_model(model_or_path)
     allowed = "a Keras model, the path of a .keras, .h5 or .json file, or the text of to_json()"
     raise ArgumentError("model_or_path", model_or_path, allowed)
-
-
-def _text_of(path: Path) -> str | bytes:
-    """Return the configuration's text in a file, whose kind its first bytes tell."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(H5_SIGNATURE))
-            if start == H5_SIGNATURE:
-                return _text_in_h5(path)
-            if start.startswith(ZIP_SIGNATURE):
-                return text_in_zip(path, CONFIG_MEMBER)
-            if path.suffix in (".keras", ".h5", ".hdf5"):
-                raise SpecError(path, [f"is no {path.suffix} file, or a damaged one"])
-            return start + file.read(MOST_CONFIG_BYTES + 1)
-    except OSError as error:
-        raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
 
 
 def _text_in_h5(path: Path) -> str | bytes:
