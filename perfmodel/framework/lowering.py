@@ -278,8 +278,7 @@ def _packed_product(
         return (_unpacking_pass(count, packed, element_bytes=element_bytes), product)
     spared_bytes = (element_bytes - packed.bytes_per_weight(element_bytes=element_bytes)) * operation.k * operation.n
     read_bytes = product.read_bytes - product.count * spared_bytes
-    steps = (1 + product.k) // 2 if is_sparse else product.k
-    return (replace(product, k=steps, read_bytes=read_bytes),)
+    return (replace(product.over_half if is_sparse else product, read_bytes=read_bytes),)
 
 
 def _lower_contraction(
@@ -456,12 +455,11 @@ def _lower_convolution(
         extra += _padding_copy(operation, element_bytes=element_bytes)
     extra += _layout_passes(sizes, element_bytes=element_bytes)
     stored = _as_stored(operation.packed, element_bytes=element_bytes)
+    filters = operation.weight_elements * operation.bank_count
     if stored is not None:
-        filters = operation.weight_elements * operation.bank_count
         extra += (_unpacking_pass(filters, stored, element_bytes=element_bytes),)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
-    filters = operation.weight_elements * operation.bank_count
     result = {Role.WEIGHT_GRADIENT: filters, Role.INPUT_GRADIENT: operation.input_elements}
     reread = element_bytes * result[operation.role] if rules.accumulates(operation.role) else 0
     if not extra and not rules.accumulates(operation.role):

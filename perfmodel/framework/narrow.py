@@ -140,6 +140,7 @@ def narrow_product(
     )
     reread = product.read_bytes - element_bytes * (left + right)
     name = product.efficiency.replace("gemm", NARROW_PRODUCT, 1)
-    steps = (1 + product.k) // 2 if skips_zeros else product.k
-    of_cast = replace(product, k=steps, read_bytes=narrow * left + operand + reread, efficiency=name)
+    of_cast = replace(
+        product.over_half if skips_zeros else product, read_bytes=narrow * left + operand + reread, efficiency=name
+    )
     return in_one_call((*passes, of_cast))

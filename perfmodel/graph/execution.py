@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from perfmodel.derived import derived
 from perfmodel.errors import check_known
@@ -230,19 +230,19 @@ class LayerStep(NamedTuple):
 def multiplies_by_weights(node: Node) -> bool:
     """Return whether a layer has weights of its own that are an operand of a product or a convolution."""
     has_matrix = any(len(shape) > 1 for shape in node.parameter_shapes.values())
-    return has_matrix and any(
-        isinstance(operation, Convolution) or (isinstance(operation, Contraction) and operation.has_weights)
-        for operation in operations_of(node, None, 1)
-    )
+    return has_matrix and any(_reads_weights(operation) for operation in operations_of(node, None, 1))
+
+
+def _reads_weights(operation: Operation) -> TypeGuard[Contraction | Convolution]:
+    """Return whether an operation is a product or a convolution with weights."""
+    return isinstance(operation, Convolution) or (isinstance(operation, Contraction) and operation.has_weights)
 
 
 def _of_packed(operation: Operation, packed: WeightFormat) -> Operation:
     """Return a product that reads weights stored in a format of their own."""
-    if operation.role is Role.WEIGHT_GRADIENT:
+    if operation.role is Role.WEIGHT_GRADIENT or not _reads_weights(operation):
         return operation
-    if isinstance(operation, Convolution) or (isinstance(operation, Contraction) and operation.has_weights):
-        return replace(operation, packed=packed)
-    return operation
+    return replace(operation, packed=packed)
 
 
 class SumStep(NamedTuple):

@@ -82,7 +82,7 @@ class MemoryRules:
 
     def operator_tensors(self, node: Node) -> int:
         """Tensors in single precision that the operators of a composed layer keep; 0 for a layer of one kernel. [1]"""
-        return dict(self.composed).get(node.layer.kind, 0)
+        return next((count for kind, count in self.composed if kind == node.layer.kind), 0)
 
     def among(self, kinds: Collection[str]) -> MemoryRules:
         """Return the same rules for layers of some kinds only; hashable."""

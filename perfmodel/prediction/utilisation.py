@@ -123,6 +123,11 @@ def tokens_per_sample(graph: LayerGraph) -> int | None:
     return max(lengths, default=None)
 
 
+def has_data_sheet(p: Prediction) -> bool:
+    """Tell whether a data sheet states the peak of the devices; a measured machine has none."""
+    return not isinstance(p.basis.prepared.target.processor_spec, MeasuredMachine)
+
+
 class Utilised:
     """Figures of a prediction that language models are compared by."""
 
@@ -175,7 +180,7 @@ class Utilised:
 def _utilisation(p: Prediction, attention_flop: str) -> Utilisation:
     prepared = p.basis.prepared
     graph, spec = prepared.subject.graph, prepared.target.processor_spec
-    if isinstance(spec, MeasuredMachine):
+    if not has_data_sheet(p):
         raise ArgumentError("device", p.target, "must have a data sheet, which a measured machine has not")
     devices = processors_of(p)
     # what power leaves of the clock is part of the time, not of the peak that figures are quoted over

@@ -118,14 +118,15 @@ def _of_family(name: str, options: Options) -> Iterator[Design]:
     for family in FAMILIES:
         if name in family and isinstance(stated.get("width"), int):
             for other in family:
-                shared = {
-                    key: value for key, value in options.items() if key in signature(zoo.BUILDERS[other]).parameters
-                }
                 if other != name:
-                    build = partial(
-                        lambda other, shared, size: zoo.build(other, **{**shared, "width": size}), other, shared
-                    )
+                    build = partial(_of_width, other, options)
                     yield Design(what=other, build=build, width=stated["width"])
+
+
+def _of_width(name: str, options: Options, size: int) -> LayerGraph:
+    """Return a network of a width, with those options that its builder has too."""
+    known = signature(zoo.BUILDERS[name]).parameters
+    return zoo.build(name, **{key: value for key, value in options.items() if key in known} | {"width": size})
 
 
 def _listed(name: str, options: Options) -> Iterator[Design]:
@@ -164,10 +165,11 @@ def architecture(now: Situation) -> Iterator[Change]:
     assert isinstance(graph, LayerGraph)
     designs = [d for name, options in recipes(graph) for vary in DESIGNS for d in vary(name, options)]
     now.needs(designs and not graph.free_sizes, NO_SIZES)
+    wanted_of = {measure: amount(graph) for measure, amount in MEASURES.items()}
     for design in designs:
         widths: list[int] = []
         for measure, amount in MEASURES.items():
-            wanted = amount(graph)
+            wanted = wanted_of[measure]
             try:
                 width, made = design.sized(amount, wanted)
             except (ArgumentError, ShapeError, ZeroDivisionError):

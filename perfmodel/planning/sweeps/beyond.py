@@ -32,6 +32,7 @@ def rows_beyond(space: Space, rows: NDArray[np.int64]) -> dict[str, int]:
     limited = _limited_frameworks(space)
     if not limited.any():
         return {}
+    names = [name for name in DECIDES if name in space.by_name]
     kinds: dict[tuple[Any, ...], tuple[str, ...]] = {}
     totals: Counter[str] = Counter()
     for start in range(0, len(rows), ROWS_AT_ONCE):
@@ -39,10 +40,11 @@ def rows_beyond(space: Space, rows: NDArray[np.int64]) -> dict[str, int]:
         some = some[limited[space.codes("framework", some)]]
         if not len(some):
             continue
-        axes = [space.codes(name, some) for name in DECIDES if name in space.by_name]
-        codes, first, counts = np.unique(np.stack(axes), axis=1, return_index=True, return_counts=True)
+        codes, first, counts = np.unique(
+            np.stack([space.codes(name, some) for name in names]), axis=1, return_index=True, return_counts=True
+        )
         for combination, place, count in zip(codes.T.tolist(), first.tolist(), counts.tolist(), strict=True):
-            kind = _kind(space, combination)
+            kind = _kind(space, dict(zip(names, combination, strict=True)))
             if kind not in kinds:
                 kinds[kind] = _said(space, int(some[place]))
             totals.update(dict.fromkeys(kinds[kind], count))
@@ -57,10 +59,8 @@ def _limited_frameworks(space: Space) -> NDArray[np.bool_]:
     return np.array([bool(getattr(space.value("framework", code), "cannot", ())) for code in range(len(axis))])
 
 
-def _kind(space: Space, combination: list[int]) -> tuple[Any, ...]:
+def _kind(space: Space, codes: dict[str, int]) -> tuple[Any, ...]:
     """Return the values of a combination, a device as its class: which of a class it is makes no difference."""
-    names = [name for name in DECIDES if name in space.by_name]
-    codes = dict(zip(names, combination, strict=True))
     device = space.value("device", codes.pop("device", 0))
     return (type(device), *codes.items())
 

@@ -84,7 +84,7 @@ class Alive:
     """What is in memory at every moment of a step: activations, gradients made so far, and those of whole units."""
 
     activations: NDArray[Any]
-    gradients: NDArray[Any]
+    gradients: NDArray[np.float64]
     of_units: Callable[[], Sizes]
 
 
@@ -107,8 +107,8 @@ class GraphMemory:
     def moments(self, rules: GradientRules) -> Moments:
         """Moments that can be the peak, for what is kept of gradients."""
         alive = self.alive
-        made = alive.gradients.astype(float)
-        return Moments.of(alive.activations, rules.bytes_at(made, alive.of_units, all_bytes=self.gradient_bytes))
+        gradients = rules.bytes_at(alive.gradients, alive.of_units, all_bytes=self.gradient_bytes)
+        return Moments.of(alive.activations, gradients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ def graph_memory(
     else:
         live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
         made = live.gradients.astype(float)
-        alive = Alive(live.activations, live.gradients, partial(unit_gradients, graph, live.moments, made))
+        alive = Alive(live.activations, made, partial(unit_gradients, graph, live.moments, made))
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
     return GraphMemory(

@@ -18,7 +18,7 @@ from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.source import ESTIMATE
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.rows import pieces_of
-from perfmodel.prediction.utilisation import tokens_per_sample
+from perfmodel.prediction.utilisation import has_data_sheet, tokens_per_sample
 from perfmodel.prediction.words.defaults import default_remarks, sequence_remarks
 from perfmodel.presentation.figures import KernelPoint, Roof
 from perfmodel.presentation.quantities import (
@@ -239,15 +239,22 @@ def fit_sentence(p: Prediction) -> str:
 IMPOSSIBLE: Final = "The times below are those of a device with enough memory."
 
 
+def _no_room(p: Prediction) -> list[str]:
+    return [f"{fit_sentence(p)} {IMPOSSIBLE}"] if p.memory.fits is False else []
+
+
+def _beyond(p: Prediction) -> list[str]:
+    return [f"{line}; predicted as if it could" for line in p.basis.prepared.shortfalls]
+
+
 def first_sentences(p: Prediction) -> list[str]:
     """Say what must be known before the time is read: that the step is impossible, what the framework cannot do."""
-    no_room = [f"{fit_sentence(p)} {IMPOSSIBLE}"] if p.memory.fits is False else []
-    return no_room + [f"{line}; predicted as if it could" for line in p.basis.prepared.shortfalls]
+    return [*_no_room(p), *_beyond(p)]
 
 
 def first_lines(p: Prediction) -> list[str]:
     """Wrap what must be known before the time is read: all but that it does not fit as notes."""
-    return [line if line.endswith(IMPOSSIBLE) else _note(line) for line in first_sentences(p)]
+    return [*_no_room(p), *map(_note, _beyond(p))]
 
 
 def remarks(p: Prediction) -> tuple[str, ...]:
@@ -277,9 +284,7 @@ def _headline(p: Prediction) -> dict[str, str]:
 
 def _token_figures(p: Prediction) -> dict[str, str]:
     """Tokens and utilisation of language models; nothing for other networks, and devices without a data sheet."""
-    prepared = p.basis.prepared
-    is_measured = isinstance(prepared.target.processor_spec, MeasuredMachine)
-    if is_measured or tokens_per_sample(prepared.subject.graph) is None:
+    if not has_data_sheet(p) or tokens_per_sample(p.basis.prepared.subject.graph) is None:
         return {}
     return {"tokens": f"{p.tokens_per_s:,.4g} a second", "utilisation": str(p.utilisation())}
 
@@ -520,7 +525,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
 
 def _utilisation_dict(p: Prediction) -> dict[str, float | None]:
     """MFU and HFU, None on a measured machine, and tokens per second, None for networks without."""
-    has_sheet = not isinstance(p.basis.prepared.target.processor_spec, MeasuredMachine)
+    has_sheet = has_data_sheet(p)
     has_tokens = tokens_per_sample(p.basis.prepared.subject.graph) is not None
     return {
         "mfu": p.mfu if has_sheet else None,
