@@ -55,10 +55,6 @@ def test_sections_are_written_by_themselves_and_as_they_were_committed(committed
     assert "\n## deepbench_allreduce (not in this repository)\n" in page
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="tables of Theano and Deeplearning4j were scored later than the rest: the whole run has to follow",
-)
 def test_slow_scores_follow_from_the_same_code_as_quick_ones(committed):
     assert stale_scores(committed) == [], f"{RECOMPUTE} without --quick"
 
