@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError, check_known
+from perfmodel.graph.changes import with_history
 from perfmodel.graph.execution import (
     LayerOperations,
     ProbedOperations,
@@ -36,11 +37,13 @@ from perfmodel.graph.execution import (
 )
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
 from perfmodel.graph.liveness import Liveness, MemoryRules, liveness
+from perfmodel.graph.node import Node
 from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
+from perfmodel.graph.storage import is_parameter
 from perfmodel.graph.structure import GraphStructure, check_complete, check_density
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
-from perfmodel.layers.checks import check_path
+from perfmodel.layers.checks import check_path, refuse
 from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, PACKED_BYTES, SPARSITIES, Phase, Work
 
@@ -259,8 +262,9 @@ class LayerGraph(GraphStructure):
 
     def _without_training(self) -> Self:
         layers = [node.layer.at_inference(node.input_shapes) for node in self.layers]
-        same = layers == [node.layer for node in self.layers]
-        return self if same else self._rebuilt(self._input_shapes, layers)
+        if layers == [node.layer for node in self.layers]:
+            return self
+        return with_history(self._rebuilt(self._input_shapes, layers), "at_inference", {}, before=self)
 
     def quantised(self, dtype: str) -> Self:
         """Return the network with the weights of its products stored in fewer bits; it computes as before.
@@ -277,7 +281,12 @@ class LayerGraph(GraphStructure):
         """
         check_known("data type of weights:", str(dtype), PACKED_BYTES)
         stored = {name: {"weight_dtype": dtype} for name in self.weighted_layers}
-        return self._once(("quantised", dtype), lambda: self._rebuilt(self._input_shapes, self._kinds, stored))
+
+        def quantised() -> Self:
+            graph = self._rebuilt(self._input_shapes, self._kinds, stored)
+            return with_history(graph, "quantised", {"dtype": dtype}, before=self)
+
+        return self._once(("quantised", dtype), quantised)
 
     def pruned(self, density: float, *, pattern: str = "unstructured", layers: Sequence[str] | None = None) -> Self:
         """Return the network with some of the weights of its products left out.
@@ -319,15 +328,19 @@ class LayerGraph(GraphStructure):
         """
         check_known("pattern of pruned weights:", str(pattern), (*SPARSITIES, STRUCTURED))
         check_density(density)
+        options = {"density": density, "pattern": pattern, "layers": layers}
         if pattern == STRUCTURED:
-            return self._with_fewer_channels(density, layers)
+            return with_history(self._with_fewer_channels(density, layers), "pruned", options, before=self)
         chosen = self.weighted_layers if layers is None else tuple(layers)
         for name in chosen:
             check_known("layer with weights of products", name, self.weighted_layers)
         if density == 1 and pattern == "unstructured":
             return self
+        if not chosen:
+            refuse("density", density, f"1 for {self.name!r}, which has no dense layers, convolutions or attention")
         stored = {name: {"density": density, "sparsity": pattern} for name in chosen}
-        return self._rebuilt(self._input_shapes, self._kinds, stored)
+        graph = self._rebuilt(self._input_shapes, self._kinds, stored)
+        return with_history(graph, "pruned", options, before=self)
 
     def _with_fewer_channels(self, density: float, layers: Sequence[str] | None) -> Self:
         for name in layers or ():
@@ -341,6 +354,16 @@ class LayerGraph(GraphStructure):
     def weighted_layers(self) -> tuple[str, ...]:
         """Names of the layers with products by weights of their own: dense ones, convolutions, attention."""
         return self._once("weighted", lambda: tuple(node.name for node in self.layers if multiplies_by_weights(node)))
+
+    @property
+    def dense_layers(self) -> tuple[str, ...]:
+        """Names of the layers whose tables of weights stay dense when others are packed: recurrences, embeddings."""
+
+        def is_dense(node: Node) -> bool:
+            has_table = any(len(shape) > 1 for shape in node.parameter_shapes.values())
+            return has_table and not (is_parameter(node) or node.usage.weight_format or multiplies_by_weights(node))
+
+        return self._once("dense", lambda: tuple(node.name for node in self.layers if is_dense(node)))
 
     @property
     def _kinds(self) -> list[Layer]:

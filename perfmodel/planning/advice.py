@@ -54,6 +54,7 @@ class AdviceRow:
     beware: str
     parameter_count: int
     memory_bytes: float
+    fits: bool | None
     changes: Mapping[str, Any] = field(repr=False)
     graph: LayerGraph | None = field(default=None, repr=False)
 
@@ -67,15 +68,20 @@ class Alternative:
     memory_bytes: float
     step_s: float
     samples_per_s: float
+    fits: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A change that is impossible, or does not apply to the job."""
+    """A change that is impossible, or does not apply to the job; with figures if only memory is missing."""
 
     kind: str
     change: str
     reason: str
+    parameter_count: int | None = None
+    memory_bytes: float | None = None
+    step_s: float | None = None
+    samples_per_s: float | None = None
 
 
 LAST_RESORTS: Final = {
@@ -121,17 +127,17 @@ class Advice(Result):
 
     @derived_property
     def side_by_side(self) -> Table[Alternative]:
-        """The job as it is and every possible change: parameters, memory and time. [-]"""
+        """The job as it is and every change that can be timed, without room too: parameters, memory and time. [-]"""
         base = self.base
-        now = (
-            "as it is",
-            base.job.subject.graph.parameter_count,
-            base.memory.total_bytes,
-            base.step_s,
-            base.samples_per_s,
-        )
-        rows = [(r.change, r.parameter_count, r.memory_bytes, r.step_s, r.samples_per_s) for r in self.rows]
-        alternatives = [Alternative(*figures) for figures in (now, *rows)]
+        now = ("as it is", base.job.subject.graph.parameter_count, base.memory.total_bytes, base.step_s)
+        rows = [(r.change, r.parameter_count, r.memory_bytes, r.step_s, r.samples_per_s, r.fits) for r in self.rows]
+        without_room = [
+            (r.change, r.parameter_count, r.memory_bytes, r.step_s, r.samples_per_s, False)
+            for r in self.rejected
+            if r.memory_bytes is not None
+        ]
+        figures = [(*now, base.samples_per_s, base.memory.fits), *rows, *without_room]
+        alternatives = [Alternative(*each) for each in figures]
         return Table(alternatives, title="side by side", headings=HEADINGS, row_type=Alternative)
 
     def arguments_with(self, row: AdviceRow) -> dict[str, Any]:
@@ -240,7 +246,15 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
     if beyond:
         return Rejected(kind, change.what, "; ".join(beyond))
     if changed.memory.fits is False:
-        return Rejected(kind, change.what, fit_sentence(changed))
+        return Rejected(
+            kind,
+            change.what,
+            fit_sentence(changed),
+            parameter_count=changed.job.subject.graph.parameter_count,
+            memory_bytes=changed.memory.total_bytes,
+            step_s=changed.step_s,
+            samples_per_s=changed.samples_per_s,
+        )
     gain = changed.samples_per_s - now.base.samples_per_s
     return AdviceRow(
         kind=kind,
@@ -254,6 +268,7 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
         beware=_beware(now.base, changed, change),
         parameter_count=changed.job.subject.graph.parameter_count,
         memory_bytes=changed.memory.total_bytes,
+        fits=changed.memory.fits,
         changes=dict(change.changes),
         graph=change.graph,
     )
@@ -402,6 +417,9 @@ def _rejections(a: Advice) -> list[str]:
         reasons.setdefault(key, []).append(entry)
     lines, without_effect = [], []
     for key, entries in reasons.items():
+        named = [entry for entry in entries if entry.kind in ARCHITECTURE_CHANGES and not entry.change]
+        lines += [f"{entry.kind} {entry.reason}" for entry in named]  # tried only where it was asked for
+        entries = [entry for entry in entries if entry not in named]
         if not any(entry.change for entry in entries):
             without_effect += [entry.kind for entry in entries]
             continue
@@ -415,7 +433,9 @@ def _rejections(a: Advice) -> list[str]:
 
 def _has_architectures(a: Advice) -> bool:
     """Tell whether a change is another network, so that parameters differ."""
-    return any(row.graph is not None for row in a.rows)
+    return any(row.kind in ARCHITECTURE_CHANGES for row in a.rows) or any(
+        entry.kind in ARCHITECTURE_CHANGES and entry.memory_bytes is not None for entry in a.rejected
+    )
 
 
 def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:

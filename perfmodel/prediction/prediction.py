@@ -15,6 +15,7 @@ from perfmodel.prediction.bill import Billed
 from perfmodel.prediction.device.step_time import PARTS, StepTimes
 from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.rows import LayerRow, pieces_of
+from perfmodel.prediction.sequence import Sequence, bounding_sequence
 from perfmodel.prediction.utilisation import Utilised
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
@@ -228,14 +229,24 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Drawn):
         """Exclusive parts of the step, summing to ``step_s``. [s]"""
         return dict(zip(PARTS, map(float, self.parts.exclusive), strict=True))
 
-    @property
+    @derived_property
+    def sequence(self) -> Sequence | None:
+        """Recurrent layers whose steps wait for one another for most of the step, and the rate they reach; or None."""
+        return bounding_sequence(self)
+
+    @derived_property
     def bottleneck(self) -> str:
-        """Resource that bounds the step: the input stage it waits for, or else the cause of its largest part."""
+        """What bounds the step: the input stage it waits for, or else the cause of its largest part.
+
+        Kernels of recurrences that follow one another far below the peak rate are a ``sequence``.
+        """
         breakdown = self.breakdown
         path = self.data_path
         if path is not None and path.is_waited_for(self.parts, batch_size=self.batch_size):  # all else hides behind it
             return BOTTLENECK_OF_STAGE[path.bounding_stage(self.batch_size)]
         largest = max(breakdown, key=lambda name: breakdown[name])
+        if largest in ("compute_s", "memory_bound_s") and self.sequence is not None:
+            return "sequence"
         if largest == "overhead_s":
             exposed_dispatch_s = breakdown["overhead_s"] - float(self.parts.launch_s)
             return "host_dispatch" if exposed_dispatch_s > float(self.parts.launch_s) else "launch"

@@ -132,3 +132,66 @@ def test_the_command_line_shows_them(capsys):
     shown = capsys.readouterr().out
     assert "side by side" in shown
     assert "narrower" in shown
+
+
+def test_alternatives_without_room_stand_beside_the_job_with_what_they_need():
+    advice = pm.advise(pm.zoo.vgg16(), kinds="architecture", device="gtx_1080", batch_size=512)
+    assert not advice.rows
+    now, *others = advice.side_by_side
+    assert len(others) == len(advice.rejected) >= 4
+    for row, entry in zip(others, advice.rejected, strict=True):
+        assert (row.change, row.fits) == (entry.change, False)
+        assert row.memory_bytes > 8e9
+        assert row.step_s != now.step_s
+    shown = str(advice).split("the best change")[0]
+    assert all(entry.change in shown for entry in advice.rejected)
+
+
+def test_a_network_without_depth_is_told_what_has_one():
+    shown = " ".join(str(pm.advise(pm.zoo.alexnet(), kinds="architecture", **GPU)).split())
+    assert "architecture needs a network that pm.zoo builds with a depth and a width" in shown
+
+
+@pytest.mark.parametrize(
+    ("changed", "stored"),
+    [
+        (lambda graph: graph.pruned(0.5, pattern="2:4"), ("2:4", None)),
+        (lambda graph: graph.quantised("int8"), (None, "int8")),
+        (lambda graph: graph.at_inference().quantised("int4").pruned(0.5, pattern="2:4"), ("2:4", "int4")),
+    ],
+)
+def test_a_changed_network_is_advised_like_it_was_built_with_the_same_changes(changed, stored):
+    graph = changed(pm.zoo.feed_forward(hidden=(256,) * 4))
+    advice = pm.advise(graph, kinds="architecture", phase="forward", **GPU)
+    plain = pm.advise(pm.zoo.feed_forward(hidden=(256,) * 4), kinds="architecture", phase="forward", **GPU)
+    assert {row.change for row in advice.rows} == {row.change for row in plain.rows} != set()
+    for row in advice.rows:
+        formats = {(node.usage.sparsity, node.usage.weight_dtype) for node in row.graph.layers if node.parameter_count}
+        assert formats == {stored}
+
+
+def test_a_structured_pruning_is_repeated_and_one_by_name_is_refused():
+    graph = pm.zoo.feed_forward(hidden=(256,) * 4).pruned(0.5, pattern="structured")
+    advice = pm.advise(graph, kinds="architecture", **GPU)
+    assert {node.output_shape for node in graph.layers[:-1] if node.parameter_count} == {(128,), (10,)}
+    for row in advice.rows:
+        assert row.parameter_count == pytest.approx(graph.parameter_count, rel=0.05)
+    named = pm.zoo.feed_forward().pruned(0.5, layers=["fc1"])
+    assert "pruned by name" in pm.advise(named, kinds="architecture", phase="forward", **GPU).rejected[0].reason
+
+
+def test_no_alternative_is_the_network_itself_or_another_alternative_again():
+    tapered = pm.zoo.feed_forward(hidden=(512, 128))  # just what a fourfold taper of two layers gives
+    advice = pm.advise(tapered, kinds="architecture", **GPU)
+    widths = [tuple(_hidden(row.graph)) for row in advice.rows]
+    assert len(widths) == len(set(widths)) >= 4
+    assert tuple(_hidden(tapered)) not in widths
+
+
+def test_one_layer_is_one_layer_and_signs_stand_before_numbers():
+    graphs = (pm.zoo.feed_forward(), pm.zoo.fcn5(features=512), pm.zoo.lstm_classifier(steps=20))
+    changes = [row.change for graph in graphs for row in pm.advise(graph, kinds="architecture", **GPU).rows]
+    assert any(change.startswith("1 hidden layer of") for change in changes)
+    assert any("(within 0.1 %)" in change for change in changes)
+    assert not [change for change in changes if change.startswith("1 ") and "layers" in change]
+    assert not [change for change in changes if "+<" in change or "-<" in change]

@@ -9,6 +9,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import SpecError, TableError, UnknownNameError
 from perfmodel.measurements.reading import from_frame
+from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.words.defaults import COSTLY, default_remarks
 
 TENSOR = {"system": "dgx_h100", "workers": 1, "parallelism": "tensor", "tensor_size": 4, "dtype": "bf16"}
@@ -29,7 +30,7 @@ def test_a_step_that_does_not_fit_says_so_before_its_time():
 
 
 def test_a_step_that_fits_or_whose_memory_is_unknown_opens_with_its_name():
-    assert str(job()).startswith("resnet50 on ")
+    assert str(job(dtype="fp16", framework="pytorch_2")).startswith("resnet50 on ")
 
 
 def ratio_in(note):
@@ -45,6 +46,21 @@ def test_defaults_that_cost_more_than_half_again_are_remarked_on_with_what_they_
     assert ratio_in(notes[0]) == pytest.approx(p.step_s / other.step_s, abs=0.05)
     assert p.step_s / other.step_s > COSTLY
     assert "default dtype fp32" in " ".join(str(p).split())
+    assert "(--dtype bf16)" in notes[0]
+    for text in (str(p), p.explain()):
+        assert " ".join(text.split()).startswith(f"note: {notes[0]}")
+    assert p._repr_html_().index("default dtype") < p._repr_html_().index("step time")
+
+
+def test_what_defaults_cost_is_predicted_once_however_often_it_is_printed(monkeypatch):
+    made = []
+    predict = Job.predict
+    monkeypatch.setattr(Job, "predict", lambda self: made.append(self) or predict(self))
+    p = job(pm.zoo.gpt2(), device="h100_sxm", batch_size=8)
+    made.clear()
+    texts = [str(p), p.explain(), p._repr_html_()]
+    assert all("default" in text for text in texts)
+    assert len(made) <= 3
 
 
 def test_defaults_that_were_not_taken_or_cost_little_are_not_remarked_on():
@@ -79,6 +95,22 @@ def test_a_sequence_is_not_called_bound_by_arithmetic_at_a_few_per_cent_of_the_p
     assert "sequence, not the rate of arithmetic" in " ".join(str(p).split())
     assert "What bounds it most is a sequence" in " ".join(p.explain().split())
     assert "sequence" not in str(job(pm.zoo.alexnet()))
+
+
+@pytest.mark.parametrize("cell", ["GRU", "LSTM", "RNN"])
+def test_the_bottleneck_of_a_sequence_is_the_sequence(cell):
+    graph = pm.LayerGraph("recurrent", input_shape=(256, 512))
+    graph.add("cell", getattr(pm.layers, cell)(hidden_size=512), inputs=graph.input)
+    p = job(graph, device="gtx_1080")
+    assert p.breakdown["compute_s"] == max(p.breakdown.values())
+    assert p.bottleneck == "sequence"
+    assert p.sequence.layers == ("cell",)
+    rows = [row for row in p.layers if row.layer == "cell" and row.role in ("output", "input_gradient")]
+    rate = sum(row.flop_count for row in rows) / sum(row.seconds for row in rows)
+    assert p.sequence.reached == pytest.approx(rate / p.peak_flop_per_s)
+    many = job(graph, device="gtx_1080", batch_size=4096)  # products large enough to keep the card busy
+    assert (many.bottleneck, many.sequence) == ("compute", None)
+    assert job(pm.zoo.lenet5()).sequence is None
 
 
 SHEET = "hardware_specs/devices/gtx_1080.toml"

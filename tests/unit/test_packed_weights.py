@@ -186,3 +186,51 @@ def test_the_gradient_of_a_quantised_activation_has_the_type_of_the_network():
 def test_the_audit_tells_of_integer_weights(tmp_path):
     audit = pm.audit(pm.from_onnx(quantised_file(tmp_path / "qdq.onnx")), phase="forward", batch_size=8)
     assert any("int8" in note and "2,048" in note for note in audit.notes)
+
+
+def embedded(cell=None):
+    graph = pm.LayerGraph("embedded", input_shape=(32,))
+    x = graph.add("table", layers.Embedding(vocabulary=1000, features=64), inputs=graph.input)
+    if cell is not None:
+        x = graph.add("cell", cell(hidden_size=64), inputs=x)
+    graph.add("scores", layers.Dense(units=64), inputs=x)
+    return graph
+
+
+@pytest.mark.parametrize("cell", [None, layers.LSTM, layers.GRU])
+def test_weights_that_stay_dense_are_named_before_the_time(cell):
+    graph = embedded(cell)
+    dense = ("table",) if cell is None else ("table", "cell")
+    assert graph.dense_layers == dense
+    share = 100 * sum(graph.parameter_counts[name] for name in dense) / graph.parameter_count
+    changed = (
+        predicted(graph, weight_dtype="int8"), predicted(graph.quantised("int4")),
+        predicted(graph.pruned(0.5, pattern="2:4")),
+    )  # fmt: skip
+    for p in changed:
+        (line,) = [line for line in p.remarks if "stay in bf16" in line]
+        assert line.startswith("weights of table")
+        assert ("and 1 more" in line) == (cell is not None)
+        assert f"({share:.1f} % of all)" in line
+        for text in (str(p), p.explain()):
+            assert " ".join(text.split()).startswith(f"note: {line}")
+            assert " ".join(text.split()).count(line) == 1
+    assert not [line for line in predicted(graph).remarks if "stay in" in line]
+
+
+def test_a_network_of_recurrences_alone_says_that_none_of_its_weights_are_packed():
+    graph = pm.LayerGraph("cells", input_shape=(32, 64))
+    graph.add("cell", layers.LSTM(hidden_size=64), inputs=graph.input)
+    p, plain = predicted(graph, weight_dtype="int8"), predicted(graph)
+    assert p.memory.weights_bytes == plain.memory.weights_bytes
+    assert "weights of cell (100.0 % of all) stay in bf16" in p.remarks[0]
+    with pytest.raises(ArgumentError, match="density"):
+        graph.pruned(0.5)
+
+
+def test_tables_that_are_packed_one_by_one_are_not_called_dense():
+    graph = pm.LayerGraph("table", input_shape=(32,))
+    graph.add("table", layers.Embedding(vocabulary=1000, features=64), inputs=graph.input, weight_dtype="int8")
+    graph.add("scores", layers.Dense(units=64), inputs="table", weight_dtype="int8")
+    assert predicted(graph).memory.weights_bytes == 1000 * 64 + 64 * 64 + 2 * 64
+    assert not [line for line in predicted(graph).remarks if "stay in" in line]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import Any, Final, TypeAlias
@@ -18,6 +18,7 @@ import numpy as np
 from perfmodel import zoo
 from perfmodel.errors import ArgumentError, ShapeError
 from perfmodel.graph import LayerGraph
+from perfmodel.graph.changes import changed_like, changes_of
 from perfmodel.measurements.table import Run
 from perfmodel.planning.changes.arguments import Change, Situation
 from perfmodel.presentation.quantities import percent_text
@@ -27,8 +28,8 @@ from perfmodel.zoo.transformer import LLAMA_SIZES
 
 Options: TypeAlias = Mapping[str, Any]
 
-DEPTHS: Final = {"layers": "layers", "hidden_layers": "hidden layers", "layer_count": "recurrent layers"}
-"""Options that are a number of equal layers or blocks -> what they count."""
+DEPTHS: Final = {"layers": "layer", "hidden_layers": "hidden layer", "layer_count": "recurrent layer"}
+"""Options that are a number of equal layers or blocks -> what they count, one of it."""
 WIDTHS: Final = ("width", "hidden_size")
 """Options that are the width of all layers."""
 WITH_WIDTH: Final = ("intermediate", "head_size")
@@ -54,6 +55,7 @@ NO_SIZES: Final = (
     "needs a network that pm.zoo builds with a depth and a width, e.g. pm.zoo.feed_forward(hidden=(512, 512)), "
     "pm.zoo.gpt(layers=12) or pm.zoo.resnet50(); layers added to it since, and imported networks, have neither"
 )
+BY_NAME: Final = "needs a network whose layers were not pruned by name: another depth has other layers"
 
 MEASURES: Final[Mapping[str, Callable[[LayerGraph], float]]] = {
     "parameters": lambda graph: float(graph.parameter_count),
@@ -84,6 +86,29 @@ class Design:
         return min(made, key=lambda pair: abs(amount(pair[1]) - wanted))
 
 
+def _counted(count: int, one: str) -> str:
+    return f"{count} {one}{'' if count == 1 else 's'}"
+
+
+def _deviation(off: float) -> str:
+    """Say in words by how much an amount deviates. [1]"""
+    share = percent_text(abs(off))
+    if share.startswith("<"):
+        return f"within {share.removeprefix('<').strip()}"
+    return f"{'+' if off >= 0 else '-'}{share}" if off else "exactly"
+
+
+def _is_alike(one: LayerGraph, other: LayerGraph) -> bool:
+    return [(node.layer, node.input_names) for node in one.layers] == [
+        (node.layer, node.input_names) for node in other.layers
+    ]
+
+
+def _changed_like(graph: LayerGraph, design: Design) -> Design:
+    """Return a design whose networks are quantised, pruned or at inference as a graph is."""
+    return replace(design, build=lambda width: changed_like(design.build(width), graph))
+
+
 def _stated(name: str, options: Options) -> dict[str, Any]:
     """All options of a builder: what was given, what its published size stands for, and its defaults."""
     defaults = {option: parameter.default for option, parameter in signature(zoo.BUILDERS[name]).parameters.items()}
@@ -109,7 +134,7 @@ def _by_count(name: str, options: Options) -> Iterator[Design]:
 
     for count in dict.fromkeys((max(1, now // 2), 2 * now)):
         if count != now:
-            yield Design(what=f"{count} {DEPTHS[depth]}", build=partial(build, count), width=wide, step=step)
+            yield Design(what=_counted(count, DEPTHS[depth]), build=partial(build, count), width=wide, step=step)
 
 
 def _of_family(name: str, options: Options) -> Iterator[Design]:
@@ -144,11 +169,11 @@ def _listed(name: str, options: Options) -> Iterator[Design]:
         for other in dict.fromkeys((max(1, count // 2), count, 2 * count)):
             if other != count or len(set(widths)) > 1:
                 equal = partial(build, option, [1.0] * other)
-                yield Design(what=f"{other} hidden layers", build=equal, width=max(widths))
+                yield Design(what=_counted(other, "hidden layer"), build=equal, width=max(widths))
         for other in dict.fromkeys((max(2, count), 2 * count)):
             shape = [TAPER ** (-index / (other - 1)) for index in range(other)]
             yield Design(
-                what=f"{other} hidden layers that become {TAPER:g} times narrower, the first",
+                what=f"{_counted(other, 'hidden layer')} that become {TAPER:g} times narrower, the first",
                 build=partial(build, option, shape),
                 width=max(widths),
             )
@@ -163,24 +188,28 @@ def architecture(now: Situation) -> Iterator[Change]:
     graph = now.job.graph
     now.needs(not isinstance(graph, Run), "a Run is what somebody executed; predict its network by itself")
     assert isinstance(graph, LayerGraph)
-    designs = [d for name, options in recipes(graph) for vary in DESIGNS for d in vary(name, options)]
-    now.needs(designs and not graph.free_sizes, NO_SIZES)
-    wanted_of = {measure: amount(graph) for measure, amount in MEASURES.items()}
+    made = [design for name, options in recipes(graph) for vary in DESIGNS for design in vary(name, options)]
+    now.needs(made and not graph.free_sizes, NO_SIZES)
+    now.needs(all(options.get("layers") is None for _, options in changes_of(graph)), BY_NAME)
+    designs = [_changed_like(graph, design) for design in made]
+    seen, wanted_of = [graph], {measure: amount(graph) for measure, amount in MEASURES.items()}
     for design in designs:
         widths: list[int] = []
         for measure, amount in MEASURES.items():
             wanted = wanted_of[measure]
             try:
-                width, made = design.sized(amount, wanted)
+                width, network = design.sized(amount, wanted)
             except (ArgumentError, ShapeError, ZeroDivisionError):
                 continue
-            off = amount(made) / wanted - 1
+            off = amount(network) / wanted - 1
             if abs(off) > CLOSE or any(abs(width - other) <= ALIKE * other for other in widths):
                 continue
             widths.append(width)
-            deviation = f"{'+' if off >= 0 else '-'}{percent_text(abs(off))}"
+            if any(_is_alike(network, other) for other in seen):
+                continue
+            seen.append(network)
             yield Change(
-                what=f"{design.what} of width {width:,}: as many {measure} ({deviation})",
-                graph=made,
+                what=f"{design.what} of width {width:,}: as many {measure} ({_deviation(off)})",
+                graph=network,
                 presumes="another network: what it learns is not predicted",
             )

@@ -9,7 +9,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.presentation.quantities import bytes_text
+from perfmodel.presentation.quantities import bytes_text, percent_text
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -43,13 +43,31 @@ class Basis:
 
     @derived_property
     def remarks(self) -> tuple[str, ...]:
-        """Notes on extrapolation, and on the cost and gain of checkpoints."""
-        machine = self.prepared.target.measured
+        """Notes on extrapolation, on weights that stay dense, and on the cost and gain of checkpoints."""
+        machine, notes = self.prepared.target.measured, (*self.on_stored_weights, *self._on_checkpoints)
         if machine is None:
-            return self._on_checkpoints
+            return notes
         from perfmodel.prediction.certainty.measured_machine_interval import extrapolation_remarks
 
-        return (*extrapolation_remarks(machine, self.prepared, self.timed), *self._on_checkpoints)
+        return (*extrapolation_remarks(machine, self.prepared, self.timed), *notes)
+
+    @derived_property
+    def on_stored_weights(self) -> tuple[str, ...]:
+        """Note on layers that keep dense weights where others are quantised or pruned."""
+        job, graph = self.job, self.prepared.subject.graph
+        is_asked = job is not None and job.weight_dtype is not None
+        if not (is_asked or any(node.usage.weight_format for node in graph.layers)):
+            return ()
+        dense = graph.dense_layers
+        if not dense:
+            return ()
+        more = f" and {len(dense) - 1} more" if len(dense) > 1 else ""
+        share = percent_text(sum(graph.parameter_counts[name] for name in dense) / graph.parameter_count)
+        return (
+            f"weights of {dense[0]}{more} ({share} of all) stay in {self.prepared.dtype} and are not pruned: "
+            "weight_dtype and pruned() store those of dense layers, convolutions and attention, not of recurrences and "
+            "embeddings",
+        )
 
     @property
     def _on_checkpoints(self) -> tuple[str, ...]:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.derived import derived
 from perfmodel.errors import PerfmodelError
 from perfmodel.measurements.table import Run
 from perfmodel.presentation.quantities import percent_text
 
 if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
-
-RECURRENT: Final = "recurrence"
-"""Beginning of the names of kernels that take a step of a sequence after another."""
-
-IDLE_SHARE: Final = 0.25
-"""Share of the peak rate below which it is not the rate of arithmetic that bounds a sequence. [1]"""
 
 COSTLY: Final = 1.5
 """Times as long from which on a default is remarked on. [1]"""
@@ -27,6 +22,7 @@ CURRENT: Final = "pytorch_2"
 """Framework to compare with."""
 
 
+@derived
 def default_remarks(p: Prediction) -> tuple[str, ...]:
     """Say by how much another data type or framework would be faster, where neither was asked for and it matters."""
     job = p.basis.job
@@ -60,21 +56,16 @@ def _note(p: Prediction, changes: dict[str, str], ratio: float) -> str:
     taken = {"dtype": p.dtype, "framework": p.basis.prepared.profile.stem}
     defaults = " and ".join(f"{name} {taken[name]}" for name in changes)
     asked = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+    typed = " ".join(f"--{name} {value}" for name, value in changes.items())
     are = ("s", "take") if len(changes) > 1 else ("", "takes")
-    return f"the default{are[0]} {defaults} {are[1]} {ratio:.1f} times as long as {asked} would"
+    return f"the default{are[0]} {defaults} {are[1]} {ratio:.1f} times as long as {asked} ({typed}) would"
 
 
 def sequence_remarks(p: Prediction) -> tuple[str, ...]:
-    """Say where most of a step is a sequence whose kernels wait for one another, far below the peak rate."""
-    rows = [row for row in p.layers if row.kernel.startswith(RECURRENT) and row.role != "weight_gradient"]
-    seconds = sum(row.seconds for row in rows)
-    if 2 * seconds < p.step_s:
+    """Say where a sequence of kernels that wait for one another bounds a step."""
+    if p.bottleneck != "sequence" or p.sequence is None:
         return ()
-    reached = sum(row.flop_count for row in rows) / (seconds * p.peak_flop_per_s)
-    if reached >= IDLE_SHARE:
-        return ()
-    names = ", ".join(dict.fromkeys(row.layer for row in rows))
     return (
-        f"steps of {names} follow one another at {percent_text(reached)} of the peak rate: what bounds them is the "
-        "sequence, not the rate of arithmetic or of memory",
+        f"steps of {', '.join(p.sequence.layers)} follow one another at {percent_text(p.sequence.reached)} of the peak "
+        "rate: what bounds them is the sequence, not the rate of arithmetic or of memory",
     )

@@ -248,19 +248,19 @@ def _beyond(p: Prediction) -> list[str]:
 
 
 def first_sentences(p: Prediction) -> list[str]:
-    """Say what must be known before the time is read: that the step is impossible, what the framework cannot do."""
-    return [*_no_room(p), *_beyond(p)]
+    """Say what must be known before the time is read: an impossible step, what does not run as it was asked."""
+    return [*_no_room(p), *_beyond(p), *p.basis.on_stored_weights]
 
 
 def first_lines(p: Prediction) -> list[str]:
-    """Wrap what must be known before the time is read: all but that it does not fit as notes."""
-    return [*_no_room(p), *map(_note, _beyond(p))]
+    """Wrap what must be known before the time is read, and what defaults cost; as notes, but for missing memory."""
+    return [*_no_room(p), *map(_note, [*_beyond(p), *p.basis.on_stored_weights, *default_remarks(p)])]
 
 
 def remarks(p: Prediction) -> tuple[str, ...]:
-    """Remarks of a prediction but for those that stand first, what its defaults cost, and sequences that bound it."""
-    first = p.basis.prepared.shortfalls
-    return (*default_remarks(p), *sequence_remarks(p), *[remark for remark in p.remarks if remark not in first])
+    """Remarks of a prediction but for those that stand first: sequences that bound it, and those in ``p.remarks``."""
+    first = {*p.basis.prepared.shortfalls, *p.basis.on_stored_weights}
+    return (*sequence_remarks(p), *[remark for remark in p.remarks if remark not in first])
 
 
 def remark_lines(p: Prediction) -> list[str]:
@@ -318,6 +318,7 @@ _UNBREAKABLE_SPACE: Final = "\N{NO-BREAK SPACE}"
 
 BOTTLENECK_NAMES: Final[dict[str, str]] = {
     "compute": "arithmetic",
+    "sequence": "a sequence whose steps follow one another",
     "memory_bandwidth": "memory bandwidth",
     "launch": "kernel launches",
     "host_dispatch": "the host, which issues kernels more slowly than they run",
@@ -379,8 +380,6 @@ def _on_bottleneck(p: Prediction) -> str:
     names = part_names(p)
     bound = BOTTLENECK_NAMES.get(p.bottleneck, names["bubble_s"])
     bound = bound if p.bottleneck != "sync" or p.basis.prepared.trains else EXCHANGE
-    if p.bottleneck in ("compute", "memory_bandwidth") and sequence_remarks(p):
-        bound = "a sequence whose steps follow one another"
     listed = ", ".join(
         f"{names[part]} {percent_text(seconds / p.step_s)} ({seconds_text(seconds)})" for seconds, part in parts
     )

@@ -1,0 +1,46 @@
+"""Sequences that bound a step: recurrences whose kernels wait for one another, far below the peak rate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from perfmodel.prediction.rows import pieces_of
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.prediction import Prediction
+
+IDLE_SHARE: Final = 0.25
+"""Share of the peak rate below which it is not the rate of arithmetic that bounds a sequence. [1]"""
+
+
+class Sequence(NamedTuple):
+    """Recurrent layers that take most of a step, and the rate that they reach.
+
+    Parameters
+    ----------
+    layers : tuple of str
+        Their names. [-]
+    reached : float
+        Share of the peak rate of arithmetic. [1]
+    """
+
+    layers: tuple[str, ...]
+    reached: float
+
+
+def bounding_sequence(p: Prediction) -> Sequence | None:
+    """Find the recurrences that take most of a step at a fraction of the peak rate; None if there are none."""
+    pieces = pieces_of(p.basis.prepared, p.basis.timed)
+    if not any("recurrence" in piece.table.operation_kinds for piece in pieces):
+        return None
+    rows = [
+        row
+        for piece in pieces
+        for row, kind in zip(piece.rows(), piece.classes(), strict=True)
+        if kind == "recurrence" and row.role != "weight_gradient"  # these need no step of theirs before another
+    ]
+    seconds = sum(row.seconds for row in rows)
+    if 2 * seconds < p.step_s:
+        return None
+    reached = sum(row.flop_count for row in rows) / (seconds * p.peak_flop_per_s)
+    return Sequence(tuple(dict.fromkeys(row.layer for row in rows)), reached) if reached < IDLE_SHARE else None
