@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from perfmodel.hardware import source as spec
+from perfmodel.layers.optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
 PhaseName = Literal["forward", "backward", "update"]
 
-OFTEN_LACKING: Final = frozenset(
-    {"lstm", "gru", "rnn", "batch_norm", "concat", "convolution_1d", "convolution_2d", "convolution_3d"}
-)
+OFTEN_LACKING: Final = frozenset({
+    "lstm", "gru", "rnn", "batch_norm", "layer_norm", "concat", "convolution_1d", "convolution_2d", "convolution_3d",
+    "matmul", "scaled_dot_product_attention", "multi_head_attention",
+})  # fmt: skip
 """Kinds of layers that shipped files name, known without loading all layers. [-]"""
 
 
@@ -28,6 +30,8 @@ class Incapacity(spec.SpecTable):
     ----------
     layers : tuple of str
         Kinds of layers. [-]
+    optimizers : tuple of str
+        Rules of the update, in phase ``step``. [-]
     processors, phases, dtypes : tuple of str
         Where, when and in which data types. [-]
     several_workers : bool
@@ -37,6 +41,7 @@ class Incapacity(spec.SpecTable):
     """
 
     layers: tuple[spec.Identifier, ...] = ()
+    optimizers: tuple[spec.Identifier, ...] = ()
     processors: tuple[Literal["gpu", "cpu"], ...] = ()
     phases: tuple[PhaseName, ...] = ()
     dtypes: tuple[Literal["fp32", "tf32", "fp16", "bf16", "fp64"], ...] = ()
@@ -55,17 +60,26 @@ class Incapacity(spec.SpecTable):
             raise ValueError(message)
         return kinds
 
+    @field_validator("optimizers")
+    @classmethod
+    def _are_optimizers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := sorted(set(names) - OPTIMIZERS.keys()):
+            message = f"must be optimizers; not known: {', '.join(unknown)}"
+            raise ValueError(message)
+        return names
+
     @model_validator(mode="after")
     def _says_what(self) -> Self:
-        if not (self.layers or self.phases or self.dtypes or self.several_workers):
-            message = "must name layers, phases, dtypes or several_workers"
+        if not (self.layers or self.optimizers or self.phases or self.dtypes or self.several_workers):
+            message = "must name optimizers, layers, phases, dtypes or several_workers"
             raise ValueError(message)
         return self
 
     @property
     def what(self) -> str:
         """What cannot be done, as a noun with its conditions."""
-        noun = ", ".join(self.layers) or ("several workers" if self.several_workers else "a computation")
+        updates = f"optimizer {' or '.join(self.optimizers)}" if self.optimizers else ""
+        noun = ", ".join(self.layers) or updates or ("several workers" if self.several_workers else "a computation")
         where = f" on a {' or '.join(name.upper() for name in self.processors)}" if self.processors else ""
         types = f" in {' or '.join(self.dtypes)}" if self.dtypes else ""
         when = f" in phase {' or '.join(self.phases)}" if self.phases else ""
@@ -82,7 +96,14 @@ class Incapacity(spec.SpecTable):
 
 
 def shortfalls(
-    profile: FrameworkProfile, graph: LayerGraph, *, processor: str, phases: Iterable[str], dtype: str, workers: int
+    profile: FrameworkProfile,
+    graph: LayerGraph,
+    *,
+    processor: str,
+    phases: Iterable[str],
+    dtype: str,
+    workers: int,
+    optimizer: str,
 ) -> tuple[str, ...]:
     """Return a line for each thing that a job asks of a framework and that it cannot do: layer, framework, evidence.
 
@@ -100,6 +121,8 @@ def shortfalls(
         Data type of the job. [-]
     workers : int
         Workers that agree. [1]
+    optimizer : str
+        Kind of the optimizer, asked for if ``update`` is among the phases. [-]
 
     Returns
     -------
@@ -110,6 +133,10 @@ def shortfalls(
     for entry in profile.cannot:
         if not entry.concerns(processor=processor, phases=phases, dtype=dtype, workers=workers):
             continue
+        if entry.optimizers:
+            if "update" not in phases or optimizer not in entry.optimizers:
+                continue
+            entry = entry.model_copy(update={"optimizers": (optimizer,)})
         found = [node for node in graph.layers if node.layer.kind in entry.layers]
         if entry.layers and not found:
             continue

@@ -69,6 +69,68 @@ def test_what_a_framework_can_do_is_neither_remarked_on_nor_refused(framework, g
     assert not str(plain).startswith("note:")
 
 
+OPTIMIZERS_BEYOND = {
+    "caffe_1_0_rc3": {"nadam", "adamax", "adamw", "adafactor", "lamb", "lbfgs"},
+    "caffe_cudnn5": {"nadam", "adamax", "adamw", "adafactor", "lamb", "lbfgs"},
+    "tensorflow_0_9": {"nadam", "adamax", "adamw", "adafactor", "lamb"},
+    "tensorflow_1_1": {"adamw", "adafactor", "lamb"},
+    "tensorflow_1_12": {"lamb"},
+    "cntk_1_5_rc": {"adamw", "adafactor", "lamb"},
+    "mxnet_0_9": {"adamw", "adafactor", "lamb"},
+    "deeplearning4j_0_9": {"adamw", "adafactor", "lamb"},
+    "torch_423cfba": set(),
+    "pytorch_2": set(),
+    "generic": set(),
+}
+
+
+@pytest.mark.parametrize("framework", OPTIMIZERS_BEYOND)
+def test_optimizers_that_a_framework_never_had_are_said_first_where_they_run(framework):
+    mlp = pm.zoo.feed_forward()
+    for optimizer in pm.layers.OPTIMIZERS:
+        p = pm.predict(mlp, batch_size=4, device=GPU, framework=framework, optimizer=optimizer)
+        lines = [line for line in p.basis.prepared.shortfalls if "optimizer" in line]
+        assert bool(lines) == (optimizer in OPTIMIZERS_BEYOND[framework]), optimizer
+        for line in lines:
+            assert line.startswith(f"{load_framework(framework).name} cannot run optimizer {optimizer}: ")
+            assert "".join(str(p).split()).startswith("".join(f"note:{line}".split()))
+    without = {"batch_size": 4, "device": GPU, "framework": framework, "optimizer": "lamb", "strict": True}
+    for phase in ("forward", "forward_backward"):
+        assert pm.predict(mlp, **without, phase=phase).step_s > 0
+    if "lamb" in OPTIMIZERS_BEYOND[framework]:
+        with pytest.raises(ArgumentError, match="cannot run optimizer lamb"):
+            pm.predict(mlp, **without)
+
+
+def test_a_layer_can_be_lacking_and_another_be_there():
+    gpt = pm.zoo.gpt(layers=1, width=64, heads=2, sequence_length=32, vocabulary=512)
+    for framework in ("caffe_1_0_rc3", "caffe_cudnn5", "deeplearning4j_0_9", "deeplearning4j_0_8"):
+        lines = pm.predict(gpt, batch_size=1, device=GPU, framework=framework).basis.prepared.shortfalls
+        assert any("attention" in line for line in lines)
+        assert not any("embedding (" in line or "dense (" in line for line in lines)
+    table = pm.LayerGraph("table", input_shape=(8,))
+    table.add("table", pm.layers.Embedding(vocabulary=100, features=16), inputs=table.input)
+    assert pm.predict(table, batch_size=1, device=GPU, framework="caffe_1_0_rc3", strict=True, phase="forward")
+    rnn = pm.zoo.recurrent_network(cell="rnn")
+    assert "rnn" in pm.predict(rnn, batch_size=1, device=GPU, framework="deeplearning4j_0_9").remarks[0]
+
+
+def test_what_is_ranked_best_says_that_its_framework_cannot_run_it():
+    axes = {"framework": ["caffe_1_0_rc3", "cntk_1_5_rc"], "optimizer": ["sgd", "lamb"]}
+    s = pm.sweep(LSTM, batch_size=4, device=GPU, **axes)
+    assert sorted(s.beyond.values()) == [1, 1, 2]  # LAMB of both, LSTM of Caffe
+    best = s.best()
+    beyond = best["framework"] == "caffe_1_0_rc3" or best["optimizer"] == "lamb"
+    assert beyond == ("predicted although" in best["reason"])
+    for row in s.to_table().rows:
+        lacking = ["lstm"] * (row.framework == "caffe_1_0_rc3") + ["lamb"] * (row.optimizer == "lamb")
+        assert all(name in row.reason for name in lacking)
+        assert bool(lacking) == ("predicted although" in row.reason)
+    assert "although Caffe 1.0.0-rc3 cannot run lstm" in " ".join(str(s.pareto("step_s")).split()) or not beyond
+    able = pm.sweep(LSTM, batch_size=4, device=GPU, framework="torch_423cfba").best()
+    assert "although" not in able["reason"]
+
+
 def test_strict_is_asked_anew_where_a_job_was_prepared_before():
     how = {"batch_size": 4, "device": GPU, "framework": "caffe_1_0_rc3"}
     before = pm.predict(LSTM, **how).step_s
@@ -140,6 +202,7 @@ def test_every_shipped_entry_names_known_layers_and_evidence():
     ("fields", "part"),
     [
         ({"layers": ("lstmm",)}, "lstmm"),
+        ({"optimizers": ("adamm",)}, "adamm"),
         ({"processors": ("gpu",)}, "layers, phases, dtypes or several_workers"),
         ({"layers": ("lstm",), "evidence": "so"}, "evidence"),
     ],

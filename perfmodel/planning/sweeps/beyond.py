@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DECIDES: Final = (
     "framework", "device", "system", "machines", "phase", "dtype", "workers", "devices", "stages", "tensor_size",
-    "parallelism", "sync", "weight_dtype",
+    "parallelism", "sync", "weight_dtype", "optimizer",
 )  # fmt: skip
 """Axes that decide whether a framework can run a job."""
 

@@ -142,11 +142,13 @@ class Sweep(Result):
     @derived_property
     def beyond(self) -> dict[str, int]:
         """Number of configurations predicted although their framework cannot run them, by what it cannot. [1]"""
+        numbers = [column for name, column in self.results.items() if name not in (FITS, REASON)]
+        return self._beyond_in(np.flatnonzero(np.isfinite(numbers[0]) if numbers else self.results[FITS]))
+
+    def _beyond_in(self, places: NDArray[np.intp]) -> dict[str, int]:
         from perfmodel.planning.sweeps.beyond import rows_beyond
 
-        numbers = [column for name, column in self.results.items() if name not in (FITS, REASON)]
-        able = np.flatnonzero(np.isfinite(numbers[0]) if numbers else self.results[FITS])
-        return rows_beyond(self.space, able if self.places is None else self.places[able])
+        return rows_beyond(self.space, places if self.places is None else self.places[places])
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one configuration with its results.
@@ -171,6 +173,13 @@ class Sweep(Result):
         row |= {name: column[index] for name, column in self.results.items()}
         row[REASON] = self.reasons[row[REASON]]
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
+
+    def _told(self, index: int) -> dict[str, Any]:
+        """Return one configuration with its results; its reason begins with what its framework cannot run."""
+        row = self.row(index)
+        beyond = self._beyond_in(np.array([index])) if row[FITS] else {}
+        row[REASON] = "; ".join([*(f"predicted although {what}" for what in beyond), *filter(None, [row[REASON]])])
+        return row
 
     def _place(self, index: int) -> int:
         is_whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
@@ -222,7 +231,8 @@ class Sweep(Result):
         Returns
         -------
         dict or Sweep
-            The best by column, or a sweep of ``count`` configurations. [-]
+            The best by column, or a sweep of ``count`` configurations. One that its framework cannot run is ranked
+            too; its ``reason`` says so, and ``beyond`` counts. [-]
 
         Raises
         ------
@@ -238,7 +248,7 @@ class Sweep(Result):
         order = order[np.isfinite(ranked[order])]
         if not len(order):
             raise ArgumentError("name", name, f"a column with a value for a configuration that fits{self._excuse()}")
-        return self.row(int(order[0])) if count is None else self.taken(order)
+        return self._told(int(order[0])) if count is None else self.taken(order)
 
     def _excuse(self) -> str:
         codes, counts = np.unique(self.results[REASON], return_counts=True)
@@ -412,7 +422,7 @@ class Sweep(Result):
             Rows. [-]
         """
         row_type = row_class("SweepRow", self.columns)
-        rows = [row_type(**self.row(index)) for index in range(min(count, len(self)))]
+        rows = [row_type(**self._told(index)) for index in range(min(count, len(self)))]
         return Table(rows, title=self.title, row_type=row_type)
 
     @property

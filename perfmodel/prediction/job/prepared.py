@@ -256,6 +256,7 @@ class Prepared:
             phases=[part.value for part in self.subject.phase.parts],
             dtype=self.dtype,
             workers=self.layout.workers,
+            optimizer=self.subject.optimizer.kind,
         )
 
     @property
