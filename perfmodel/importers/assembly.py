@@ -122,12 +122,23 @@ class Assembly:
             unique = f"{name}_{count}"
         return unique
 
-    def add(self, name: str, layer: Layer, *inputs: str, owner: tuple[str, str], is_trained: bool = True) -> str:
-        """Plan a layer; parameters are those of the first layer with the same owner."""
+    def add(
+        self,
+        name: str,
+        layer: Layer,
+        *inputs: str,
+        owner: tuple[str, str],
+        is_trained: bool = True,
+        weight_dtype: str | None = None,
+    ) -> str:
+        """Plan a layer; parameters are those of the first layer with the same owner, packed weights are frozen."""
         name = self.unique(name)
         shapes = tuple(map(self.shape, inputs))
-        node = Node.of(name, layer, input_names=inputs, input_shapes=shapes, usage=Usage(is_trained=is_trained))
         parameters = layer.parameter_shapes(shapes)
+        packed = [key for key, shape in parameters.items() if len(shape) > 1] if weight_dtype else []
+        stored = {"weight_dtype": weight_dtype, "frozen_parameters": tuple(packed)} if packed else {}
+        usage = Usage(is_trained=is_trained, **stored)
+        node = Node.of(name, layer, input_names=inputs, input_shapes=shapes, usage=usage)
         first = self._owners.setdefault(owner, name) if parameters else name
         if first != name:
             shared = {parameter: (first, parameter) for parameter in parameters}

@@ -30,6 +30,8 @@ class ConfiguredLayer:
         What it reads, in order. [-]
     is_trained : bool
         Whether its weights are trained. [-]
+    weight_dtype : str or None
+        Data type in which its tables of weights are stored, if it is one of their own. [-]
     """
 
     assembly: Assembly
@@ -38,6 +40,7 @@ class ConfiguredLayer:
     config: Mapping[str, Any]
     tensors: tuple[Tensor, ...]
     is_trained: bool = True
+    weight_dtype: str | None = None
 
     @property
     def first(self) -> Tensor:
@@ -95,7 +98,8 @@ class ConfiguredLayer:
         """Plan a layer of the graph; the parts of a layer have parameters of their own."""
         sources = tuple(tensor.source for tensor in tensors)
         name = f"{self.path}.{part}" if part else self.path
-        return self.assembly.add(name, layer, *sources, owner=(self.path, part), is_trained=self.is_trained)
+        how: dict[str, Any] = {"is_trained": self.is_trained, "weight_dtype": self.weight_dtype}
+        return self.assembly.add(name, layer, *sources, owner=(self.path, part), **how)
 
     def each(self, layer: Layer, tensor: Tensor, part: str = "") -> Tensor:
         """Plan a layer that leaves shape and axes as they are."""

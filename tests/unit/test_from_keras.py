@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import warnings
 import zipfile
 
 import pytest
@@ -25,7 +26,14 @@ from keras.src.legacy.saving import legacy_h5_format
 
 import perfmodel as pm
 from perfmodel.cli.app import run
-from perfmodel.errors import ArgumentError, OpaqueLayerWarning, PrecisionWarning, SpecError, UnknownNameError
+from perfmodel.errors import (
+    ArgumentError,
+    OpaqueLayerWarning,
+    ParameterWarning,
+    PrecisionWarning,
+    SpecError,
+    UnknownNameError,
+)
 from perfmodel.importers import archives
 
 # of Keras 3.15 with numpy 2.4, when a model is saved
@@ -583,3 +591,60 @@ def test_the_command_line_takes_a_file_and_a_function(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["forward_flop_count"] == 2 * 4 * 5
     assert run(["audit", target, "--option", "input_shape=7,4"]) == 2
     assert "input_shapes" in capsys.readouterr().err
+
+
+def quantised_model(mode):
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            kl.Embedding(100, 32, name="table"),
+            kl.EinsumDense("abc,cd->abd", output_shape=(None, 48), bias_axes="d", name="wide"),
+            kl.Dense(16, activation="relu", name="narrow"),
+        ]
+    )
+    for layer in model.layers:
+        layer.quantize(mode)
+    return model
+
+
+@pytest.mark.parametrize(("mode", "bytes_per_weight"), [("int8", 1.0), ("int4", 0.5)])
+def test_quantised_layers_keep_the_bytes_of_their_weights(mode, bytes_per_weight):
+    model = quantised_model(mode)
+    tables = {"table": 100 * 32, "wide": 32 * 48, "narrow": 48 * 16}
+    with pytest.warns(PrecisionWarning, match=f"3 layers are quantised .{mode}"):
+        graph = pm.from_keras(model.to_json())
+    assert graph.parameter_count == sum(tables.values()) + 48 + 16
+    stored = sum(  # what Keras keeps of each table, without scales and zero points
+        math.prod(weight.shape)
+        for layer in model.layers
+        for weight in layer.weights
+        if weight.name in ("kernel", "embeddings")
+    )
+    assert stored == bytes_per_weight * sum(tables.values())
+    packed = graph.weight_bytes(element_bytes=4) - 4 * (48 + 16)
+    assert stored <= packed <= 1.04 * stored
+    dense = pm.from_keras(keras.Sequential.from_config(json.loads(quantised_model_before().to_json())["config"]))
+    how = {"batch_size": 4, "device": "a100_80_sxm", "phase": "forward"}
+    assert pm.predict(graph, **how).memory.weights_bytes < pm.predict(dense, **how).memory.weights_bytes / 3
+    trained = pm.predict(graph, batch_size=4, device="a100_80_sxm")  # Keras freezes quantised weights: biases train
+    assert trained.basis.prepared.subject.graph.trained_parameter_count == 48 + 16
+
+
+def quantised_model_before():
+    return keras.Sequential([keras.Input((8,)), kl.Embedding(100, 32), kl.Dense(48), kl.Dense(16, activation="relu")])
+
+
+def test_low_rank_adapters_are_warned_of():
+    model = keras.Sequential([keras.Input((64,)), kl.Dense(32, name="adapted"), kl.Dense(8)])
+    model.layers[0].enable_lora(4)
+    with pytest.warns(ParameterWarning, match="1 layers are left out: adapted"):
+        graph = pm.from_keras(model.to_json())
+    assert graph.parameter_count == model.count_params() - 4 * (64 + 32)
+
+
+def test_a_plain_model_warns_of_neither():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pm.from_keras(quantised_model_before().to_json()).weight_bytes(element_bytes=4) == 4 * (
+            3200 + 1584 + 784
+        )

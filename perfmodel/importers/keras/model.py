@@ -30,6 +30,7 @@ from perfmodel.importers.keras.configuration import (
     wrapped_layer,
 )
 from perfmodel.importers.keras.document import Document, LayerFacts, read_document
+from perfmodel.importers.keras.quantised import stored_dtype, warn_of_adapted_weights
 from perfmodel.importers.keras.registry import translator_of
 from perfmodel.layers import Shape
 from perfmodel.layers.checks import check_text, checked_shape
@@ -80,7 +81,9 @@ def from_keras(
     OpaqueLayerWarning
         For classes without a layer (custom ones, ``Lambda``), which become opaque layers.
     PrecisionWarning
-        If the model computes in half precision, which a prediction is told by ``dtype``.
+        If the model computes in half precision, which a prediction is told by ``dtype``, or has quantised weights.
+    ParameterWarning
+        If layers have low-rank adapters (LoRA), whose weights are left out.
 
     Notes
     -----
@@ -121,6 +124,7 @@ def from_keras(
     built = assembly.built()
     warn_of_holes(built, where=document.where, stacklevel=2)
     _warn_of_precision(document, model)
+    warn_of_adapted_weights(_all_layers(model), where=document.where, stacklevel=2)
     return built.graph
 
 
@@ -199,6 +203,7 @@ class _Walk:
             options=_with_tensors(dict(call.options), values),
             read=frozenset(shapes),
             is_trained=place.is_trained,
+            weight_dtype=stored_dtype(place.record.config),
         )
         try:
             made = self._assembly.attempt(lambda: self._translated(place, seen))
