@@ -21,6 +21,8 @@ FILE_ENDINGS: Final = (".json", ".onnx", ".keras", ".h5", ".hdf5", ".zip")
 def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
     """Load a network by name or path."""
     stated = dict(options or {})
+    if "input_shapes" in stated:
+        stated["input_shapes"] = named_shapes(stated["input_shapes"])
     path = Path(name_or_path).expanduser()
     if not path.parent.name and path.suffix not in FILE_ENDINGS and not (path.anchor or path.is_dir()):
         return zoo.build(str(name_or_path), **stated)
@@ -34,6 +36,30 @@ def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None 
         allowed = "left out for a graph file; networks of the zoo and files of other programs have options"
         raise ArgumentError("options", stated, allowed)
     return LayerGraph.load(path)
+
+
+def named_shapes(typed: Any) -> Any:
+    """Return shapes of several inputs that were typed as one text; anything else as it is. [1]
+
+    Examples
+    --------
+    >>> named_shapes("words:128;image:3,224,224")
+    {'words': (128,), 'image': (3, 224, 224)}
+    """
+    if not isinstance(typed, str):
+        return typed
+    shapes: dict[str, tuple[int, ...]] = {}
+    for part in typed.removesuffix(";").split(";"):
+        name, colon, sizes = part.strip().rpartition(":")
+        try:
+            extents = tuple(int(size) for size in sizes.removesuffix(",").split(","))
+        except ValueError:
+            extents = ()
+        if not colon or not name or not extents or name in shapes:
+            allowed = "a shape, as in 128,40, or a shape for each input, as in 'words:128;image:3,224,224'"
+            raise ArgumentError("input_shapes", typed, allowed)
+        shapes[name] = extents
+    return shapes
 
 
 def _json_of(path: Path) -> Mapping[str, Any]:

@@ -290,7 +290,9 @@ class TestBadFiles:
             (json.dumps(chain("dense")), "must be an object with its class"),
             (json.dumps(chain(layer("LSTM", nin=4, nout=3))), "give it by input_shapes"),
             (json.dumps(residual(vertexInputs={"stem": ["image"]})), "'norm' is missing"),
-            (json.dumps(residual(networkInputs=["other"])), "input 'other': its shape does not follow"),
+            (json.dumps(residual(networkInputs=["other"])), "'stem' reads 'image', which no vertex"),  # not its shape
+            (json.dumps(residual(networkInputs=["image", "other"])), "input 'other': its shape does not follow"),
+            (json.dumps(chain({"@class": "com.mine.Polish", "nout": 5})), r"where 'layer0' \(Polish\) reads it: give"),
         ],
     )
     def test_a_configuration_that_is_none(self, content, match):
@@ -317,6 +319,8 @@ class TestBadFiles:
         self.refused(content, "'nowhere', which no vertex", input_shapes=(3, 9, 9))
         content = json.dumps(residual(networkOutputs=["nothing"]))
         self.refused(content, "output 'nothing' is made by no vertex", input_shapes=(3, 9, 9))
+        self.refused(content, "output 'nothing' is made by no vertex")  # before what its shapes lack
+        self.refused(json.dumps(residual(vertexInputs=inputs)), "'nowhere', which no vertex")
 
     def test_arguments(self):
         self.refused("missing.json", "cannot be read")
@@ -331,4 +335,11 @@ def test_the_command_line_takes_it(tmp_path, capsys):
     words = ["--device", "gtx_1080", "--batch-size", "8", "--option", "input_shapes=3,9,9", "--json"]
     assert run(["predict", str(tmp_path / "net.json"), *words]) == 0
     graph = imported(residual(), input_shapes=(3, 9, 9))
-    assert json.loads(capsys.readouterr().out)["memory"]["weights_bytes"] == 4 * graph.parameter_count
+    named = [*words[:-2], "input_shapes=image:3,9,9", "--json"]
+    of_shape = capsys.readouterr().out
+    assert run(["predict", str(tmp_path / "net.json"), *named]) == 0
+    assert capsys.readouterr().out == of_shape
+    assert json.loads(of_shape)["memory"]["weights_bytes"] == 4 * graph.parameter_count
+    for typed in ("image:3,x,9", "image:", ":3", "image:3;image:4"):
+        assert run(["predict", str(tmp_path / "net.json"), *words[:-2], f"input_shapes={typed}"]) == 2
+        assert "words:128;image:3,224,224" in capsys.readouterr().err

@@ -593,6 +593,16 @@ def test_the_command_line_takes_a_file_and_a_function(tmp_path, capsys):
     assert "input_shapes" in capsys.readouterr().err
 
 
+def test_the_command_line_takes_shapes_of_several_inputs(tmp_path, capsys):
+    a, b = keras.Input((None, 4), name="a"), keras.Input((None,), name="b")
+    keras.Model([a, b], [kl.LSTM(3)(a), kl.Embedding(10, 5)(b)]).save(tmp_path / "two.keras")
+    words = ["audit", str(tmp_path / "two.keras"), "--phase", "forward", "--json", "--option"]
+    assert run([*words, "input_shapes=a:12,4;b:7"]) == 0
+    assert json.loads(capsys.readouterr().out)["forward_flop_count"] == 2 * 12 * 12 * (4 + 3)
+    assert run([*words, "input_shapes=a:12,4"]) == 2
+    assert "'b' leaves axes open" in capsys.readouterr().err
+
+
 def quantised_model(mode):
     model = keras.Sequential(
         [

@@ -134,6 +134,25 @@ def network_of(content: Mapping[str, Any], *, where: str) -> NetworkRecord:
         raise SpecError(where, [f"its configuration is malformed: {problem}"]) from error
 
 
+def in_order(network: NetworkRecord) -> list[VertexRecord]:
+    """Return the vertices, each behind those that it reads; SpecError where one reads what none makes, or itself."""
+    made, ordered = set(network.inputs), list[VertexRecord]()
+    waiting = list(network.vertices)
+    while waiting:
+        ready = [vertex for vertex in waiting if made.issuperset(vertex.inputs)]
+        if not ready:
+            missing = next(name for name in waiting[0].inputs if name not in made)
+            problem = f"vertex {waiting[0].name!r} reads {missing!r}, which no vertex before it makes"
+            raise SpecError(network.where, [problem])
+        ordered += ready
+        made |= {vertex.name for vertex in ready}
+        waiting = [vertex for vertex in waiting if vertex.name not in made]
+    unknown = [name for name in network.outputs if name not in made]
+    if unknown:
+        raise SpecError(network.where, [f"output {unknown[0]!r} is made by no vertex"])
+    return ordered
+
+
 def _chain(content: Mapping[str, Any], where: str) -> NetworkRecord:
     """Return a network whose layers follow one another."""
     processors = content.get("inputPreProcessors") or {}

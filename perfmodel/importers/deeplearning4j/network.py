@@ -13,7 +13,7 @@ from perfmodel.importers.archives import JSON_TEXT
 from perfmodel.importers.assembly import TRANSLATION_FAULTS, Assembly, Tensor, Weights, reason_of_hole, warn_of_holes
 from perfmodel.importers.configured import ConfiguredLayer
 from perfmodel.importers.deeplearning4j import layers, vertices
-from perfmodel.importers.deeplearning4j.configuration import NetworkRecord, VertexRecord, read_network
+from perfmodel.importers.deeplearning4j.configuration import NetworkRecord, VertexRecord, in_order, read_network
 from perfmodel.layers import Shape
 from perfmodel.layers.checks import check_text, checked_shape
 
@@ -82,10 +82,12 @@ def from_deeplearning4j(
     if name is not None:
         check_text("name", name)
     network = read_network(path_or_text)
+    vertices_in_order = in_order(network)
     shapes = _input_shapes(network, input_shapes)
     of_file = "network" if network.where == JSON_TEXT else Path(network.where).stem
     assembly = Assembly(name or of_file, inputs=shapes, where=network.where)
-    walk = _Walk(network, assembly, {name: Tensor(source=name, shape=shape) for name, shape in shapes.items()})
+    inputs = {name: Tensor(source=name, shape=shape) for name, shape in shapes.items()}
+    walk = _Walk(network, vertices_in_order, assembly, inputs)
     for tensor in dict.fromkeys(walk.run()):
         assembly.ended(tensor)
     built = assembly.built()
@@ -96,27 +98,22 @@ def from_deeplearning4j(
 class _Walk:
     """Plans the vertices of a network in order."""
 
-    def __init__(self, network: NetworkRecord, assembly: Assembly, values: dict[str, Tensor]) -> None:
+    def __init__(
+        self,
+        network: NetworkRecord,
+        vertices_in_order: Sequence[VertexRecord],
+        assembly: Assembly,
+        values: dict[str, Tensor],
+    ) -> None:
         self._network = network
+        self._vertices = vertices_in_order
         self._assembly = assembly
         self._values = values
 
     def run(self) -> list[Tensor]:
         """Return the results of the network."""
-        waiting = list(self._network.vertices)
-        while waiting:
-            ready = [vertex for vertex in waiting if all(name in self._values for name in vertex.inputs)]
-            if not ready:
-                missing = next(name for name in waiting[0].inputs if name not in self._values)
-                problem = f"vertex {waiting[0].name!r} reads {missing!r}, which no vertex before it makes"
-                raise SpecError(self._network.where, [problem])
-            for vertex in ready:
-                self._values[vertex.name] = self._result(vertex)
-            done = {vertex.name for vertex in ready}
-            waiting = [vertex for vertex in waiting if vertex.name not in done]
-        unknown = [name for name in self._network.outputs if name not in self._values]
-        if unknown:
-            raise SpecError(self._network.where, [f"output {unknown[0]!r} is made by no vertex"])
+        for vertex in self._vertices:
+            self._values[vertex.name] = self._result(vertex)
         return [self._values[name] for name in self._network.outputs]
 
     def _result(self, vertex: VertexRecord) -> Tensor:
@@ -188,9 +185,13 @@ def _input_shapes(network: NetworkRecord, given: Any) -> dict[str, Shape]:
     for name in network.inputs:
         shape = tuple(given[name]) if name in given else _stated_shape(network, name)
         if shape is None:
+            readers = [f"{v.name!r} ({v.entry.class_name})" for v in network.vertices if name in v.inputs] or [
+                "no vertex"
+            ]
             faults.append(
-                f"input {name!r}: its shape does not follow from the configuration: give it by input_shapes="
-                f"{{{name!r}: ...}}, an image as (channels, height, width), a sequence as (steps, features)"
+                f"input {name!r}: its shape does not follow from the configuration, where {' and '.join(readers)} "
+                f"reads it: give it by input_shapes={{{name!r}: ...}}, an image as (channels, height, width), "
+                "a sequence as (steps, features)"
             )
         else:
             shapes[name] = checked_shape(name, shape)
