@@ -27,9 +27,9 @@ recipes that cast only the operands of linear layers of a 16-bit network. [B]"""
 SINGLE_BYTES: Final = ELEMENT_BYTES["fp32"]
 """Size of an element in single precision. [B]"""
 
-PACKED_BYTES: Final = {"int8": 1.0, "int4": 0.5 + 2 / 128}
-"""Bytes of one stored weight by its own data type: int8 with a scale for each row, which is left out, int4 with a
-half-precision scale for each 128 weights. [B]"""
+PACKED_BYTES: Final = {"int8": 1.0, "fp8": 1.0, "int4": 0.5 + 2 / 128}
+"""Bytes of one stored weight by its own data type: int8 and fp8 with a scale for each row, which is left out, int4 with
+a half-precision scale for each 128 weights. [B]"""
 
 SPARSITIES: Final = {"unstructured": 4.0, "2:4": 1 / 4}
 """Pattern of pruned weights -> bytes of an index for each weight that is left: a column number, or 2 bits. [B]"""
@@ -42,7 +42,7 @@ class WeightFormat:
     Parameters
     ----------
     dtype : str or None
-        Their own data type, ``int8`` or ``int4``; None for that of the network. [-]
+        Their own data type, ``int8``, ``fp8`` or ``int4``; None for that of the network. [-]
     density : float
         Share of the weights that pruning left. [1]
     sparsity : str or None

@@ -43,7 +43,7 @@ class NarrowRecipe:
 
 
 RECIPES: Final = {
-    "fp8": NarrowRecipe(operand_bytes=1.0),
+    "fp8": NarrowRecipe(operand_bytes=1.0, weight_dtype="fp8"),
     "mxfp8": NarrowRecipe(operand_bytes=1 + 1 / 32, block_scaled=True),
     "nvfp4": NarrowRecipe(operand_bytes=0.5 + 1 / 16, block_scaled=True),
     "int8": NarrowRecipe(operand_bytes=1.0, weight_dtype="int8"),

@@ -272,7 +272,7 @@ class LayerGraph(GraphStructure):
         Parameters
         ----------
         dtype : str
-            ``int8`` or ``int4``. [-]
+            ``int8``, ``fp8`` or ``int4``. [-]
 
         Returns
         -------

@@ -147,6 +147,71 @@ def test_a_quantised_onnx_file_keeps_its_integer_weights(tmp_path):
         pm.predict(graph, batch_size=8, device="gtx_1080")
 
 
+def scaled_file(path, nodes, stored, *, weight_type):
+    """Write nodes from x to y whose table of weights ``w`` is 32 x 64."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper
+
+    tensors = [
+        helper.make_tensor("w", weight_type, [32, 64], bytes(32 * 64), raw=True),
+        *(helper.make_tensor(name, TensorProto.FLOAT, [64], [1.0] * 64) for name in stored),
+        helper.make_tensor("z", TensorProto.INT8, [], [0]),
+    ]
+    made = [helper.make_node(kind, reads, makes, name=f"n{place}", **how) for place, (kind, reads, makes, how) in nodes]
+    sides = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 32]), helper.make_empty_tensor_value_info("y")
+    graph = helper.make_graph(made, "scaled", sides[:1], sides[1:], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    return path
+
+
+FLOAT, INT8, FP8 = 1, 3, 17
+"""onnx.TensorProto's numbers of data types. [-]"""
+PRODUCT = ("MatMul", ["x", "ws"], ["y"], {})
+CAST = ("Cast", ["w"], ["wf"], {"to": FLOAT})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "stored", "weight_type"),
+    [
+        ([("DequantizeLinear", ["w", "s"], ["ws"], {"axis": 1}), PRODUCT], ["s"], FP8),
+        ([CAST, ("Mul", ["wf", "s"], ["ws"], {}), PRODUCT], ["s"], INT8),
+        ([CAST, ("Mul", ["s", "wf"], ["ws"], {}), PRODUCT], ["s"], INT8),
+        ([CAST, ("Sub", ["wf", "t"], ["wt"], {}), ("Mul", ["wt", "s"], ["ws"], {}), PRODUCT], ["s", "t"], INT8),
+    ],
+)
+def test_weights_that_a_file_scales_keep_their_stored_bytes(nodes, stored, weight_type, tmp_path):
+    graph = pm.from_onnx(scaled_file(tmp_path / "f.onnx", list(enumerate(nodes)), stored, weight_type=weight_type))
+    (node,) = graph.layers
+    assert (node.layer.kind, node.usage.weight_dtype) == ("dense", "fp8" if weight_type == FP8 else "int8")
+    assert (graph.parameter_count, graph.weight_bytes(element_bytes=4)) == (2048, 2048)
+    assert graph.work(batch_size=8).flop_count == 2 * 8 * 2048
+    assert predicted(graph, dtype="fp32").memory.weights_bytes == 2048
+
+
+def test_a_product_of_integers_is_that_of_a_dense_layer_with_stored_weights(tmp_path):
+    nodes = [
+        ("DynamicQuantizeLinear", ["x"], ["xq", "xs", "xz"], {}),
+        ("MatMulInteger", ["xq", "w", "xz", "z"], ["yi"], {}),
+        ("Cast", ["yi"], ["yf"], {"to": FLOAT}),
+        ("Mul", ["yf", "xs"], ["y"], {}),
+    ]
+    graph = pm.from_onnx(scaled_file(tmp_path / "f.onnx", list(enumerate(nodes)), [], weight_type=INT8))
+    kinds = [node.layer.kind for node in graph.layers]
+    assert kinds[:2] == ["quantize", "dense"]
+    assert "opaque" not in kinds
+    assert (graph.parameter_count, graph.weight_bytes(element_bytes=4)) == (2048, 2048)
+    assert graph.work(batch_size=8).flop_count >= 2 * 8 * 2048 + 5 * 8 * 32
+
+
+def test_stored_fp8_is_the_operand_of_fp8_products():
+    graph = one_layer()
+    how = {"device": "h100_sxm", "dtype": "fp8", "batch_size": 1, "phase": "forward", "framework": "generic"}
+    cast, stored, other = (pm.predict(graph, **how, weight_dtype=dtype) for dtype in (None, "fp8", "int8"))
+    assert stored.memory.weights_bytes == other.memory.weights_bytes == COUNT + 2 * 16384
+    moved = [sum(row.bytes for row in p.layers) for p in (cast, stored, other)]
+    assert moved[0] - moved[1] == pytest.approx((2 + 2 + 1) * COUNT, rel=0.01)  # scaled, cast: read twice, written
+
+
 def quantised_activations(size):
     graph = pm.LayerGraph("activations", input_shape=(size,))
     for place, layer in enumerate((layers.ReLU(), layers.Quantize(), layers.Dequantize(), layers.ReLU())):

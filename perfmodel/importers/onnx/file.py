@@ -17,24 +17,21 @@ from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import build, holes_by_operator, listed
 from perfmodel.importers.onnx.batch import BATCH_SIZES, RECURRENT, NoSampleShapeError, Traced, trace_model
 from perfmodel.importers.onnx.model import is_standard, node_name, read_model, schema_of
-from perfmodel.importers.onnx.shapes import Value
+from perfmodel.importers.onnx.weights import (
+    ARRANGES,
+    INTEGER_PRODUCT,
+    NARROW_WEIGHTS,
+    SCALED_BY,
+    TAKES_PARTS,
+    WEIGHT_INPUTS,
+    trained_tensors,
+)
 from perfmodel.importers.recording import import_progress
 from perfmodel.importers.translation import VIEW, ParameterTensor, Program, Step, translators_of
 from perfmodel.layers.checks import check_text
 from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
 
-TAKES_PARTS: Final = ("Concat", "Slice")
-"""Operators whose result is a part of their inputs: a part of a parameter that a layer reads is a parameter."""
-WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "InstanceNormalization"), (1, 2)),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3)),
-    "BatchNormalization": (1, 2, 3, 4),
-    "MatMul": (1,),
-}
-"""Operator -> the inputs from which it reads weights."""
-INTEGER_WEIGHTS: Final = {2: "int8", 3: "int8", 21: "int4", 22: "int4"}
-"""onnx.TensorProto's numbers of unsigned and signed integers -> the data type of weights that are stored so."""
 MOST_NAMED_ELEMENTS: Final = 64
 """Known inputs with more elements are data, not options such as axes, starts or a ratio [1]."""
 
@@ -54,6 +51,11 @@ class NodeCalls:
                 self._name_again(node.output[0], node.input[0])
             elif is_standard(node) and node.op_type in (*ARRANGES, *TAKES_PARTS):
                 self._hold(node)
+            elif is_standard(node) and node.op_type in SCALED_BY:
+                self._hold_scaled(node)
+            elif is_standard(node) and node.op_type == INTEGER_PRODUCT and self._is_narrow(node.input[1]):
+                self._held.add(node.input[1])
+                self._pass_dtype_on(node.input[1], node.input[1])
 
     def _name_again(self, name: str, first: str, *, is_transposed: bool = False) -> None:
         """Record a second name of a tensor."""
@@ -67,9 +69,24 @@ class NodeCalls:
     def _pass_dtype_on(self, name: str, source: str) -> None:
         """Record that a rearranged tensor is stored in the data type of its source."""
         stored = self._model.initialisers.get(source)
-        dtype = self._weight_dtypes.get(source) if stored is None else INTEGER_WEIGHTS.get(stored.data_type)
+        dtype = self._weight_dtypes.get(source) if stored is None else NARROW_WEIGHTS.get(stored.data_type)
         if dtype is not None:
             self._weight_dtypes[name] = dtype
+
+    def _is_narrow(self, name: str) -> bool:
+        """Tell whether a stored tensor is a table of weights of eight bits or four."""
+        stored = self._model.initialisers.get(name)
+        return stored is not None and stored.data_type in NARROW_WEIGHTS and len(stored.dims) > 1
+
+    def _hold_scaled(self, node: Any) -> None:
+        """Record stored integers that are scaled, or whose zero point is taken off: they are still a parameter."""
+        first, second = node.input
+        if node.op_type == "Mul" and second in self._weight_dtypes:
+            first, second = second, first
+        is_number = second in self._model.initialisers or self.is_known(second)
+        if is_number and first in self._weight_dtypes and first in self._held:
+            self._held.add(node.output[0])
+            self._pass_dtype_on(node.output[0], first)
 
     def weight_dtype(self, name: str) -> str | None:
         """Return the integer type in which a parameter is stored; None for fractional numbers."""
@@ -79,7 +96,8 @@ class NodeCalls:
         """Record the result of a node that only rearranges parameters: it is a parameter itself."""
         names = [name for name in node.input if name]
         sources = names if node.op_type == "Concat" else names[:1]
-        stored = self._model.initialisers if node.op_type == "DequantizeLinear" else ()
+        is_unpacked = node.op_type == "Cast" and self._is_narrow(names[0])
+        stored = self._model.initialisers if is_unpacked or node.op_type == "DequantizeLinear" else ()
         is_arranged = all(self._is_parameter(name) or name in stored for name in sources)
         rest_is_known = all(name in sources or name in stored or self.is_known(name) for name in names)
         result = self._traced.traces[0].values[node.output[0]]
@@ -89,7 +107,7 @@ class NodeCalls:
             return
         axes = next((tuple(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), (1, 0))
         is_matrix = node.op_type == "Transpose" and axes == (1, 0) and len(result.shape) == len(axes)
-        if node.op_type == "Cast" or is_matrix:
+        if (node.op_type == "Cast" and not is_unpacked) or is_matrix:
             self._name_again(node.output[0], names[0], is_transposed=is_matrix)
         elif node.op_type in ARRANGES and len(self.reads[names[0]]) > 1:
             return  # a view of a parameter that others read as it is
@@ -207,6 +225,11 @@ class NodeCalls:
             parts = [output for output in node.output if output in self._needed]
             for part in parts:
                 yield f"{name}_{list(node.output).index(part)}", self._call(node, outputs=(part,))
+        elif node.op_type == "DynamicQuantizeLinear" and is_standard(node):
+            # scale and zero point, one number each, are as good as known
+            yield name, self._call(node, operator="QuantizeLinear", outputs=tuple(node.output[:1]))
+        elif node.op_type == INTEGER_PRODUCT and is_standard(node):
+            yield name, self._integer_product(node)
         elif node.op_type == "Einsum" and is_standard(node):
             for call in einsum_calls(self._call(node, outputs=tuple(node.output))):
                 yield name, call
@@ -230,6 +253,12 @@ class NodeCalls:
             arguments=arguments | named | self._defaults(node) | _attributes(node),
             outputs=tuple(results),
         )
+
+    def _integer_product(self, node: Any) -> OperatorCall:
+        """Return a product of integers as one of numbers: zero points and the width of the sum cost nothing of note."""
+        factors = [replace(self.operand(name), is_index=False) for name in node.input[:2]]
+        arguments = {str(index): factor for index, factor in enumerate(factors)}
+        return OperatorCall(operator="MatMul", arguments=arguments, outputs=(self.operand(node.output[0]),))
 
     def _is_zero(self, node: Any, index: int) -> bool:
         """Tell whether a node's input is known to be all zeros."""
@@ -271,64 +300,6 @@ def _plain(attribute: Any) -> Any:
     if isinstance(value, int | float | str):
         return value
     return tuple(entry.decode(errors="replace") if isinstance(entry, bytes) else entry for entry in value)
-
-
-UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
-    "BatchNormalization": (3, 4),  # running statistics
-    "Sub": (1,),  # the mean and deviation by which data are normalised
-    "Div": (1,),
-    "Pow": (1,),
-    **dict.fromkeys(("Clip", "Max", "Min", "Mod"), (0, 1, 2)),
-    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
-}
-"""Operator -> the inputs from which it reads untrained tensors."""
-ARRANGES: Final = ("Cast", "DequantizeLinear", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators that only rearrange the elements of their first input: a rearranged parameter is still one."""
-MASKED: Final = -1e4
-"""Numbers up to this one mask the scores that they are added to [1]."""
-
-
-def trained_tensors(
-    nodes: Sequence[Any], values: Mapping[str, Value], reads: Mapping[str, Sequence[Any]]
-) -> frozenset[str]:
-    """Return the stored tensors that are parameters.
-
-    A tensor is not a parameter if its numbers mask scores, or if all its readers, possibly of a rearranged copy, read
-    it as an untrained tensor.
-    """
-    stored = {name for name, value in values.items() if value.is_trained}
-    arranged = set(stored)
-    arranged.update(node.output[0] for node in nodes if _arranges(node) and node.input[0] in arranged)
-
-    def is_untrained(name: str) -> bool:
-        content = values[name].content
-        if content is not None and content.size and content.min() <= MASKED:
-            return True
-        readers = reads.get(name, ())
-        return bool(readers) and all(is_read_untrained(node, name) for node in readers)
-
-    def is_read_untrained(node: Any, name: str) -> bool:
-        if _arranges(node):
-            return is_untrained(node.output[0])
-        if node.op_type == "MatMul" and is_standard(node):
-            return is_untrained_factor(node, name)
-        positions = {index for index, read in enumerate(node.input) if read == name}
-        return is_standard(node) and positions <= set(UNTRAINED_INPUTS.get(node.op_type, ()))
-
-    def is_untrained_factor(node: Any, name: str) -> bool:
-        # Layers have their weights as the second factor. A square first one mixes the places of a sample, as the edges
-        # of a graph do; a vector takes the measure of a stored matrix, as in spectral normalisation.
-        first, second = node.input
-        shape = values[name].shape
-        if len(shape) == 1:
-            return name == first or first in arranged
-        return name == first and shape[-1] == shape[-2] and second not in arranged
-
-    return frozenset(name for name in stored if not is_untrained(name))
-
-
-def _arranges(node: Any) -> bool:
-    return is_standard(node) and node.op_type in ARRANGES
 
 
 ELLIPSIS: Final = "..."
