@@ -65,3 +65,14 @@ def test_serial_rows_are_of_gpus(load_edited):
 def test_an_overlap_is_between_a_sum_and_a_sharp_maximum(load_edited, exponent):
     with pytest.raises(SpecError, match=rf"overlap_exponent: value {exponent}: must be in \[1, 100\] 1"):
         load_edited(("overlap_exponent = 1.5", f"overlap_exponent = {exponent}"))
+
+
+@pytest.mark.parametrize("device", ["gtx_1080", "tesla_p100_sxm2", "i7_3820"])
+def test_deeplearning4j_0_8_differs_from_0_9_in_memory_alone_as_its_page_says(device):
+    for graph in (pm.zoo.vgg16(), pm.zoo.lstm32()):
+        old, new = (
+            pm.predict(graph, batch_size=16, device=device, framework=f"deeplearning4j_{version}")
+            for version in ("0_8", "0_9")
+        )
+        assert old.step_s == pytest.approx(new.step_s, rel=1e-12)
+        assert 1.1 < old.memory.total_bytes / new.memory.total_bytes < 1.6
