@@ -232,10 +232,11 @@ class ExchangeTable(spec.SpecTable):
 
     ``tensor_beside`` names products of back-propagation beside which it runs exchanges of a tensor group: beside the
     input gradient of a layer split by outputs, the gathering of its input; beside its weight gradient, the sum of the
-    input gradient.
+    input gradient. ``cpu_collectives`` is the library that sums tensors in host memory, ``collectives`` that on GPUs.
     """
 
     collectives: spec.Identifier | None = None
+    cpu_collectives: spec.Identifier | None = None
     bucket_mib: spec.NonNegativeNumber | None = None
     pull_order: Literal["layers", "unordered"] = "layers"
     tensor_beside: tuple[Literal["input_gradient", "weight_gradient"], ...] = ()

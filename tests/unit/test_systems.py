@@ -382,9 +382,9 @@ def test_an_oversubscribed_fabric_has_narrower_links_to_its_spine(tmp_path):
     assert topology.route(*far[0]).latency_s == pytest.approx(30e-6 + 40e-6 + slots)
 
 
-def test_a_cpu_prediction_of_a_cluster_is_refused():
-    with pytest.raises(ArgumentError, match="a machine, or a cluster with GPUs"):
-        pm.predict(pm.zoo.fcn5(), batch_size=16, system="gce_n1_standard_4_x4")
+def test_one_worker_of_a_cluster_of_cpus_is_one_of_its_machines():
+    alone = pm.predict(pm.zoo.fcn5(), batch_size=16, system="gce_n1_standard_4")
+    assert pm.predict(pm.zoo.fcn5(), batch_size=16, system="gce_n1_standard_4_x4").step_s == alone.step_s
 
 
 # --- every shipped system ----------------------------------------------------------------------------------------

@@ -193,11 +193,12 @@ def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Pl
     return placed_once(algorithm, topology, first, beside=tuple(beside), **options)
 
 
-def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
-    """Load the framework's library of collectives."""
-    named = profile.exchange.collectives
+def collectives_of(profile: FrameworkProfile, *, on_hosts: bool = False) -> CollectiveLibrary:
+    """Load the framework's library of collectives among GPUs, or among the processors of hosts."""
+    named = profile.exchange.cpu_collectives if on_hosts else profile.exchange.collectives
     if named is None:
-        allowed = f"one of {', '.join(ALL_REDUCES)} with {profile.name}, which names no library of collectives"
+        lacking = "no library of collectives" + (" for tensors in host memory" if on_hosts else "")
+        allowed = f"one of {', '.join(ALL_REDUCES)} with {profile.name}, which names {lacking}"
         raise ArgumentError("sync", LIBRARY, allowed)
     return load_collective_library(named)
 
@@ -267,8 +268,9 @@ def with_measured_sum(agreement: Agreement | None, measured: AllReduce) -> Agree
 
 
 def _by_library(workers: Workers) -> Agreement:
-    library, topology = collectives_of(workers.profile), workers.system_part.system.topology
-    unit_count = workers.system_part.device.unit_count
+    system_part = workers.system_part
+    library = collectives_of(workers.profile, on_hosts=system_part.computes_on_hosts)
+    topology, unit_count = system_part.system.topology, system_part.unit_count
 
     def placed_on(operation: str, groups: Sequence[tuple[str, ...]]) -> tuple[LibraryCollective | Placed, Any]:
         first, *beside = groups
@@ -276,7 +278,7 @@ def _by_library(workers: Workers) -> Agreement:
             return placed_once(collective(operation), topology, first, beside=tuple(beside)), 0.0
         placed: Any = place_library(library, operation, topology, first, beside=beside)
         slowdown = placed.taken_share(unit_count=unit_count)
-        measured = workers.system_part.measured_sum
+        measured = system_part.measured_sum
         if measured is not None and operation == LIBRARY and len(first) == measured.process_count:
             placed = MeasuredSum(placed=placed, measured=measured)
         return placed, slowdown

@@ -246,8 +246,8 @@ class Server:
     def memories(self) -> tuple[str, ...]:
         """Host memory of each shard: machines without devices first, if there are enough."""
         topology = self.system_part.system.topology
-        with_devices = {topology.places[name].node for name in topology.devices()}
-        apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
+        busy = self.system_part.busy_nodes
+        apart = [name for name in topology.memories() if topology.places[name].node not in busy]
         beside = list(dict.fromkeys(topology.home_memory(name) for name in self.system_part.names))
         memories = apart if len(apart) >= self.shard_count else beside
         if self.shard_count > len(memories):
