@@ -6,7 +6,7 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError, PerfmodelError
 
 FOUR = {"system": "gce_n1_standard_4_x4"}
-WIRE = 1.25e9 * 0.9  # B/s that TCP carries of 10 Gbit/s
+WIRE = 1.0e9 * 0.9  # B/s that TCP carries of 8 Gbit/s
 HOP_S = 30e-6 + 120e-6 + 2 * 0.15e-6  # adapters, the cloud's network, the slots of two adapters
 
 

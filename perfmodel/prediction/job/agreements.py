@@ -28,7 +28,7 @@ from perfmodel.prediction.job.agreement_options import (
     with_habits_of,
 )
 from perfmodel.prediction.job.exchange_times import Groups, worker_groups
-from perfmodel.prediction.job.parameter_server import Server, visit_of
+from perfmodel.prediction.job.parameter_server import Server, calls_of, visit_of
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
@@ -376,12 +376,18 @@ def _asynchronous(workers: Workers) -> Agreement:
         groups = [group for at in workers.places for group in worker_groups(layout, names, at, size=group_size)]
         ring = place(collective(GROUP_SUM), topology, groups[0], beside=groups[1:])
         group_sync_s = float(ring.time(max(own_bytes)))
+    calls = calls_of(workers.profile, workers.server)
     numbers = AsynchronousNumbers(
         compute_s=0.0,
         worker_count=workers.count,
-        **asdict(visit),
-        update_s=shard_bytes * workers.server.update_passes / memory_rate,
-        compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
+        **asdict(replace(visit, push_latency_s=visit.push_latency_s + calls.worker_s)),
+        update_s=shard_bytes * workers.server.update_passes / memory_rate + calls.update_s,
+        compensation_s=extra_service_time(
+            parameter_bytes=shard_bytes,
+            memory_bytes_per_s=memory_rate,
+            variable_count=calls.tensor_count,
+            dispatch_s=calls.operation_s,
+        ),
         server_count=1,
         push_period=asked.push_period,
         pull_period=asked.pull_period,
