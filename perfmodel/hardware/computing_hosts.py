@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,11 +19,11 @@ CORES: Final = "cpu0"
 
 
 @derived
-def computing_on_hosts(system: Wired) -> Wired:
+def computing_on_hosts(system: Wired, most_bytes_per_s: float = math.inf) -> Wired:
     """Return a system in which the cores of every machine but a server are a device, wired to its memory.
 
     Messages between two machines then pass the memory of both, as sockets of the operating system copy them, and those
-    to a parameter server of the same machine pass its memory only.
+    to a parameter server of the same machine pass its memory only. A process sends at most ``most_bytes_per_s`` [B/s].
     """
     wiring = system.wiring
     hosts = list(system.hosts.items())[: system.node_count]
@@ -30,7 +31,7 @@ def computing_on_hosts(system: Wired) -> Wired:
     changed.__dict__["wiring"] = replace(
         wiring,
         places=(*wiring.places, *(_cores(name, host) for name, host in hosts)),
-        wires=(*wiring.wires, *(_wire(name, host) for name, host in hosts)),
+        wires=(*wiring.wires, *(_wire(name, host, most_bytes_per_s) for name, host in hosts)),
         devices=tuple((_within(name, CORES), host.processor) for name, host in hosts),
     )
     changed.__dict__.pop("topology", None)
@@ -47,13 +48,13 @@ def _cores(name: str, host: System) -> Place:
     return cores.within(name) if name else cores
 
 
-def _wire(name: str, host: System) -> Wire:
+def _wire(name: str, host: System, most_bytes_per_s: float) -> Wire:
     """Return the way between a machine's cores and its first socket: as wide as all of its memory."""
     sockets, processor = host.socket_count, host.processor
     return Wire.between(
         _within(name, CORES),
         _within(name, "socket0"),
-        capacity_bytes_per_s=sockets * processor.sustained_memory_bandwidth_bytes_per_s,
+        capacity_bytes_per_s=min(most_bytes_per_s, sockets * processor.sustained_memory_bandwidth_bytes_per_s),
         raw_bytes_per_s=sockets * processor.memory_bandwidth_bytes_per_s,
         link="memory bus",
     )

@@ -106,10 +106,15 @@ class SystemPart:
         """The measured sum over just these workers; None if it was not measured, or among other devices or links."""
         changed = any(machine.is_changed for machine in self.system.hosts.values())
         alike = self.worker_count == len(self.system.devices)
-        if self.measured is None or changed or not alike or len(self.hosts) > 1:
+        if self.measured is None or changed or not alike or len(self.hosts) > 1 or self.computes_on_hosts:
             return None
         sums = self.measured.all_reduce
         return next((each for each in sums if each.process_count == self.worker_count), None)
+
+    @property
+    def measured_between_hosts(self) -> AllReduce | None:
+        """The measured sum of two processes of a CPU, which times the software of exchanges; None if there is none."""
+        return None if self.measured is None or not self.computes_on_hosts else sum_of_two(self.measured)
 
     @derived_property
     def device(self) -> Any:
@@ -261,6 +266,12 @@ class SystemPart:
                 max((topology.route(other, memory) for other in candidates), key=lambda way: way.capacity_bytes_per_s)
             )
         return tuple(routes)
+
+
+def sum_of_two(measured: MeasuredMachine) -> AllReduce | None:
+    """Return the measured sum of two processes in host memory; None if it was not measured."""
+    sums = measured.all_reduce
+    return next((each for each in sums if each.library == "gloo" and each.process_count == 2), None)
 
 
 def bus_bytes_per_s(topology: Topology, memory: str) -> float:

@@ -54,9 +54,11 @@ def _target_of_card(device: Runnable, system: Wired, threads: int | None, worker
 
 def _measured_in_system(device: Runnable, system: Wired, threads: int | None, workers: int) -> Target:
     from perfmodel.hardware.measured_machine import MeasuredMachine
-    from perfmodel.prediction.device.measured_target import MeasuredTarget
+    from perfmodel.prediction.device.measured_target import MeasuredTarget, on_measured_hosts
 
     assert isinstance(device, MeasuredMachine)
+    if not system.devices:
+        system = on_measured_hosts(system, device)
     return MeasuredTarget(device, threads=threads, system_part=SystemPart(system=system, worker_count=workers))
 
 

@@ -278,6 +278,8 @@ def _by_library(workers: Workers) -> Agreement:
             return placed_once(collective(operation), topology, first, beside=tuple(beside)), 0.0
         placed: Any = place_library(library, operation, topology, first, beside=beside)
         slowdown = placed.taken_share(unit_count=unit_count)
+        if (begun := system_part.measured_between_hosts) is not None:
+            placed = placed.beginning_in(begun.latency_s)
         measured = system_part.measured_sum
         if measured is not None and operation == LIBRARY and len(first) == measured.process_count:
             placed = MeasuredSum(placed=placed, measured=measured)
