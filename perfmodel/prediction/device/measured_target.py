@@ -385,7 +385,7 @@ def _as_measured(system_part: SystemPart, measured: MeasuredMachine) -> SystemPa
 def on_measured_hosts(system: Wired, measured: MeasuredMachine) -> Wired:
     """Return machines on whose sockets processes compute and send no faster than two were measured to.
 
-    Two processes that add up n bytes in a ring send n bytes each, both at once: the rate of the sum is that of a process.
+    Two processes that add up n bytes in a ring send n bytes each, both at once: the sum's rate is that of a process.
     """
     summed = sum_of_two(measured)
     return computing_on_hosts(system) if summed is None else computing_on_hosts(system, summed.bytes_per_s)
@@ -438,7 +438,7 @@ def _on_hosts(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
         return notes
     rate = f"{summed.bytes_per_s / GIGA:.4g} GB/s"
     notes.append(
-        f"a process sends at most the {rate} at which two of {summed.library} were measured, and sync='all_reduce' begins "
-        f"as theirs did; the network is that of {system.name}"
+        f"a process sends at most the {rate} at which two of {summed.library} were measured, and sync='all_reduce' "
+        f"begins as theirs did; the network is that of {system.name}"
     )
     return notes

@@ -331,7 +331,9 @@ def _through_server(workers: Workers) -> Agreement:
                 pulls_in_order=workers.profile.exchange.pull_order == "layers",
             )
         )
-    return workers.synchronous(reductions, server=workers.server.memory())
+    calls = calls_of(workers.profile, workers.server)
+    calls_s = calls.worker_s + workers.count * calls.update_s  # the servers receive a gradient of every worker
+    return workers.synchronous(reductions, server=workers.server.memory(), calls_s=calls_s)
 
 
 def _met(workers: Workers, place_: int) -> float:
