@@ -232,10 +232,19 @@ class ExchangeTable(spec.SpecTable):
 
     ``tensor_beside`` names products of back-propagation beside which it runs exchanges of a tensor group: beside the
     input gradient of a layer split by outputs, the gathering of its input; beside its weight gradient, the sum of the
-    input gradient.
+    input gradient. ``cpu_collectives`` is the library that sums tensors in host
+    memory, ``collectives`` that on GPUs.
+    A parameter server on another machine takes ``server_step_us`` for each step of a worker and ``server_tensor_us``
+    for each tensor there and back, both on a host with ``server_host_call_slowdown``, and issues
+    ``server_operations_per_tensor`` of its own.
     """
 
     collectives: spec.Identifier | None = None
+    cpu_collectives: spec.Identifier | None = None
+    server_step_us: spec.NonNegativeNumber = 0.0
+    server_tensor_us: spec.NonNegativeNumber = 0.0
+    server_host_call_slowdown: spec.PositiveNumber = 1.0
+    server_operations_per_tensor: spec.NonNegativeNumber = 0.0
     bucket_mib: spec.NonNegativeNumber | None = None
     pull_order: Literal["layers", "unordered"] = "layers"
     tensor_beside: tuple[Literal["input_gradient", "weight_gradient"], ...] = ()

@@ -308,8 +308,9 @@ def rewired(
     what: str,
     network: str | None = None,
     fileless: Mapping[str, Runnable] | None = None,
+    processor: Cpu | None = None,
 ) -> Wired:
-    """Return a system with other machines."""
+    """Return a system with other machines, perhaps with another processor in their sockets."""
     changed: dict[int, System] = {}
     for machine in system.hosts.values():
         if id(machine) not in changed:
@@ -317,8 +318,11 @@ def rewired(
             file = file.model_copy(update={"name": f"{machine.name}, {what}"})
             parts = {**machine.fileless, **(fileless or {})}
             path = folder_of(machine) / f"{machine.file.stem}.toml"
-            wiring = wiring_of(file, processor=machine.processor, path=path, fileless=parts)
-            changed[id(machine)] = replace(machine, file=file, wiring=wiring, fileless=parts, is_changed=True)
+            cpu = machine.processor if processor is None else processor
+            wiring = wiring_of(file, processor=cpu, path=path, fileless=parts)
+            changed[id(machine)] = replace(
+                machine, file=file, processor=cpu, wiring=wiring, fileless=parts, is_changed=True
+            )
     if isinstance(system, Cluster):
         machines = [(name, changed[id(machine)]) for name, machine in system.machines]
         return system.of_machines(machines, name=f"{system.name}, {what}", network=network)
@@ -333,6 +337,11 @@ def _changed_parts(file: SystemFile, kind: str, **fields: Any) -> dict[str, tupl
 def with_gpu(file: SystemFile, device: str) -> SystemFile:
     """Return a machine with another card in every slot."""
     return file.model_copy(update=_changed_parts(file, "device", device=device))
+
+
+def with_processor(file: SystemFile, device: str) -> SystemFile:
+    """Return a machine with another processor in its sockets."""
+    return file.model_copy(update={"sockets": with_fields(file.sockets, {"device": device})})
 
 
 def with_one_more_gpu(file: SystemFile) -> SystemFile:
@@ -439,7 +448,11 @@ def system_with(
     changes: list[Callable[[SystemFile], SystemFile]] = []
     what, network = [], None
     fileless: dict[str, Runnable] = {}
-    if device is not None and (card := _other_card(device, loaded)) is not None:
+    processor = None if device is None or loaded.devices else _other_processor(device, loaded)
+    if processor is not None:
+        what.append(f"with {processor.stem or processor.name}")
+        changes.append(partial(with_processor, device=processor.stem or processor.name))
+    elif device is not None and loaded.devices and (card := _other_card(device, loaded)) is not None:
         name = device if isinstance(device, str | Path) else card.stem
         if card is device:
             name = f"{card.stem or card.name} as given"  # a name that no file has, so that none is looked up
@@ -454,14 +467,13 @@ def system_with(
     def changed(file: SystemFile) -> SystemFile:
         return reduce(lambda file, change: change(file), changes, file)
 
-    return rewired(loaded, changed, what=", ".join(what), network=network, fileless=fileless) if changes else loaded
+    how: dict[str, Any] = {"network": network, "fileless": fileless, "processor": processor}
+    return rewired(loaded, changed, what=", ".join(what), **how) if changes else loaded
 
 
 def _other_card(device: str | Path | Runnable, system: Wired) -> Runnable | None:
     """Return the card that stands in a system's slots for a device; None if its own cards do."""
     loaded = device if isinstance(device, Runnable) else load_device(device)
-    if not system.devices:
-        raise ArgumentError("device", loaded.name, f"left out with {system.name}, which has no GPU to replace")
     if loaded.processor_kind != "gpu":
         raise ArgumentError("device", loaded.name, f"a GPU with a data sheet or a measured one, for {system.name}")
     card = loaded.card
@@ -471,6 +483,17 @@ def _other_card(device: str | Path | Runnable, system: Wired) -> Runnable | None
     if protocols:
         allowed = f"a card with {' and '.join(sorted(protocols))}, which joins the GPUs of {system.name}; the file of "
         raise ArgumentError("device", card.name, f"{allowed}one that has it says so in peer_protocol")
+    return card
+
+
+def _other_processor(device: str | Path | Runnable, system: Wired) -> Cpu | None:
+    """Return the processor that stands in the sockets of machines without GPUs; None if their own do."""
+    loaded = device if isinstance(device, Runnable) else load_device(device)
+    if loaded.processor_kind != "cpu":
+        raise ArgumentError("device", loaded.name, f"left out with {system.name}, which has no GPU to replace")
+    card = loaded.card
+    if not isinstance(card, Cpu) or all(card == machine.processor for machine in system.hosts.values()):
+        return None
     return card
 
 

@@ -134,14 +134,19 @@ def processors_of(p: Prediction) -> int:
     """Count the devices that work: GPUs, or CPU sockets."""
     target = p.basis.prepared.target
     if target.system_part is not None:
-        return target.system_part.worker_count
+        return target.system_part.worker_count * target.socket_count
     return target.socket_count
 
 
 def host_count_of(p: Prediction) -> int:
-    """Count the machines in which a device works."""
+    """Count the machines in which a device works; of machines that compute on their cores, those of servers too."""
     part = p.basis.prepared.target.system_part
-    return 1 if part is None else len(part.hosts)
+    if part is None:
+        return 1
+    nodes = {host.name for host in part.hosts}
+    if part.computes_on_hosts and (server := getattr(p.agreement, "server", None)) is not None:
+        nodes |= {part.node_of(memory) for memory in server.memories}
+    return len(nodes)
 
 
 def mean_power_of(p: Prediction) -> float | None:
@@ -215,7 +220,7 @@ def _threads_of(target: Target) -> int:
 
 
 def instances_of(p: Prediction, price: InstancePrice) -> int:
-    """Count the instances rented: one for each host with a working device."""
+    """Count the instances rented: one for each host with a working device, and for each server among CPU machines."""
     target = p.basis.prepared.target
     owned = price.accelerators
     named = price.stem or price.name
@@ -225,7 +230,7 @@ def instances_of(p: Prediction, price: InstancePrice) -> int:
         )
     check_processors(target, price)
     if target.processor != "gpu" or (target.measured is not None and target.system_part is None):
-        return 1
+        return host_count_of(p)
     card = target.processor_spec.card
     if owned is None or (card is not None and Path(owned.device).stem != card.stem):
         has, wanted = "no device" if owned is None else owned.device, "GPUs" if card is None else card.stem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -147,6 +147,10 @@ class LibraryCollective:
     algorithms: tuple[Placed, ...]
     protocols: tuple[Protocol, ...]
     blocks: BlocksTable | None = None
+
+    def beginning_in(self, launch_s: float) -> LibraryCollective:
+        """Return the operation with a measured cost of a call without data [s] in place of its protocols'."""
+        return replace(self, protocols=tuple(replace(protocol, launch_s=launch_s) for protocol in self.protocols))
 
     @property
     def rank_count(self) -> int:

@@ -22,7 +22,7 @@ from perfmodel.prediction.job.agreement_options import sync_names, taken
 from perfmodel.sync.asynchronous import SCHEMES
 
 NETWORKS = ("alexnet", "resnet50", "vgg16", "lstm32", "bert")
-SYSTEMS = {"survey_fig5": 4, "survey_fig6": 8, "dgx_a100": 8}
+SYSTEMS = {"survey_fig5": 4, "survey_fig6": 8, "dgx_a100": 8, "gce_n1_standard_4_x4": 4}
 """System -> devices that work."""
 PIPELINE = {"parallelism": "pipeline", "stages": 2, "micro_batches": 4}
 LAYOUTS = {
@@ -61,7 +61,7 @@ def walk():
     if os.environ.get("PERFMODEL_FULL_WALK"):
         return list(product(SYNCS, LAYOUTS, SYSTEMS, NETWORKS))
     return [
-        (sync, layout, list(SYSTEMS)[(i + j) % 3], NETWORKS[(i + 2 * j) % 5])
+        (sync, layout, list(SYSTEMS)[(i + j) % len(SYSTEMS)], NETWORKS[(i + 2 * j) % 5])
         for (i, sync), (j, layout) in product(enumerate(SYNCS), enumerate(LAYOUTS))
     ]
 

@@ -1,10 +1,11 @@
-"""Six epochs on 4, 8 and 12 machines: growth from the queue at the server, price of compensation from operations."""
+"""Six epochs on 4, 8 and 12 machines: level from predict, growth from the queue, price of compensation."""
 
 import json
 
 import pytest
 from typer.testing import CliRunner
 
+import perfmodel as pm
 from perfmodel.cli.app import app, run
 from perfmodel.measurements import load_scaling
 from perfmodel.validation.tables.mullapudi import illustrate
@@ -36,27 +37,39 @@ def test_growth_comes_from_the_queue_and_is_within_a_factor_of_one_and_a_half(fo
     assert _growth(found, "a constant").downpour_growth == 0
 
 
-def test_only_one_time_is_fitted(found):
-    assert found.rows[0].predicted_s == pytest.approx(3.52, rel=1e-9)
+def test_the_level_is_that_of_predict_with_nothing_fitted(found):
+    network = pm.zoo.mnist_classifier()
+    where = {"system": "gce_n1_standard_4", "machines": 8, "workers": 7, "framework": "tensorflow_1_1"}
+    step_s = pm.predict(network, batch_size=128, sync="downpour", **where).step_s
+    assert found.rows[1].predicted_s == pytest.approx(55_000 / 128 * step_s, rel=1e-12)
     epochs = [row.predicted_s for row in found.rows]
     assert epochs[:3] == sorted(epochs[:3])
-    assert max(abs(row.predicted_s / row.measured_s - 1) for row in found.rows) < 0.02
-    assert sum(row.predicted_s != pytest.approx(row.measured_s, rel=1e-6) for row in found.rows) == 5
+    ours, alone, constant = (part.score for part in found.parts)
+    assert [score.cells for score in (ours, alone, constant)] == [6, 6, 6]
+    # the session over machines, timed elsewhere, is three quarters of a step: without it the level is off by five
+    assert ours.mape < 25 < 3 * 25 < alone.mape
+    assert constant.mape < ours.mape  # it is told one of six times that lie within 2 % of one another
+
+
+def test_the_level_hangs_on_the_batch_size_which_is_not_stated(found):
+    errors = [_growth(found, "busiest part", size).level_error for size in (64, 100, 128, 200, 256)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 80  # twice as many steps, each nearly as long
+    assert errors[-1] < -35
 
 
 def test_compensation_costs_what_its_operations_do(found):
-    model = _growth(found, "busiest part", 128)
-    # 36 operations of 10 us on two cores and three passes over 220,200 B, of a step of 8.192 ms with two other workers;
-    # measured is 2.0: the count explains it to a factor of 1.4, no better
-    assert 2.5 < model.overhead_4 < 2.9
-    assert model.overhead_4 < model.overhead_8 < model.overhead_12 < 1.6 * 2.5352
+    measured, model = _growth(found, "measured"), _growth(found, "busiest part", 128)
+    # 36 operations of 10 us on two cores and three passes over 220,200 B, of a step of 8.55 ms with two other workers
+    for count in ("overhead_4", "overhead_8", "overhead_12"):
+        assert 1 / 1.25 < getattr(model, count) / getattr(measured, count) < 1.25
+    assert model.overhead_4 < model.overhead_8 < model.overhead_12
 
 
-def test_the_answer_hangs_on_the_batch_size(found):
-    sizes = (64, 100, 128, 200, 256)
-    growth = [_growth(found, "busiest part", size).downpour_growth for size in sizes]
-    assert growth == sorted(growth, reverse=True)
-    assert growth[0] > 4 * 0.8523 > 0.8523 / 3 > growth[-1]
+def test_the_answer_hangs_on_what_queues(found):
+    of_queues = {name: _growth(found, name, 128).downpour_growth for name in ("busiest part", "each part")}
+    equal = _growth(found, "busiest part, equal services", 128).downpour_growth
+    assert equal < 0.8523 < of_queues["each part"] / 2 < 2 * of_queues["busiest part"]
 
 
 def test_the_command_prints_it(capsys):
@@ -66,7 +79,7 @@ def test_the_command_prints_it(capsys):
     assert len(content["rows"]) == 6
     played = content["sensitivity"][-1]
     assert played["queues"] == "busiest part, played"
-    assert played["downpour_growth"] == pytest.approx(0.79, abs=0.25)
+    assert played["downpour_growth"] == pytest.approx(0.91, abs=0.25)
     assert run(["validate", "mullapudi2017", "--rows"]) == 2
     assert "--rows" in capsys.readouterr().err
 

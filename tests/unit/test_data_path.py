@@ -13,7 +13,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import perfmodel as pm
-from perfmodel.errors import ArgumentError, NotYetAvailableError, PerfmodelError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.hardware import spec_files
 
 JOB = {"batch_size": 32, "sync": "none", "dataset": "imagenet_jpeg"}
@@ -399,9 +399,9 @@ def test_global_batches_are_split(resnet):
         ({"system": None, "device": "gtx_1080", "workers": 2}, ArgumentError, "pass system="),
         ({"system": None, "device": "gtx_1080", "decode_cores": 2}, ArgumentError, "input_from"),
         ({"system": None, "device": "gtx_1080", "input_from": "samsung_960_pro"}, ArgumentError, "decode_cores"),
-        ({"system": None, "device": "i7_3820"}, NotYetAvailableError, "decoding would take cores"),
+        ({"system": None, "device": "i7_3820"}, ArgumentError, "pass system="),
         ({"system": "shi2016_desktop", "workers": 2}, ArgumentError, "alike"),
-        ({"system": "gce_n1_standard_4_x4"}, PerfmodelError, "GPU"),
+        ({"system": "desktop_i7_3820"}, ArgumentError, "lists no storage of its own|input_from"),
     ],
 )
 def test_what_cannot_be_is_refused(resnet, given, error, told):

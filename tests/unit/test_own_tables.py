@@ -50,12 +50,13 @@ def test_every_score_has_a_naive_rule_beside_it(reports, name):
 def test_growth_is_off_by_the_factors_of_its_rows(reports):
     rows = {row.queues: row for row in reports["mullapudi2017"].sensitivity if row.batch_size in (None, 128)}
     factors = reports["mullapudi2017"].growth_factors
-    assert factors["Downpour"] == pytest.approx(rows["measured"].downpour_growth / rows["busiest part"].downpour_growth)
+    assert factors["Downpour"] == pytest.approx(rows["busiest part"].downpour_growth / rows["measured"].downpour_growth)
     assert factors["delay-compensated"] == pytest.approx(
-        rows["busiest part"].compensated_growth / rows["measured"].compensated_growth
+        rows["measured"].compensated_growth / rows["busiest part"].compensated_growth
     )
     assert 1 < factors["Downpour"] < factors["delay-compensated"] < 1.5
-    assert reports["mullapudi2017"].parts[0].score.cells == 5  # the sixth is fitted
+    assert reports["mullapudi2017"].parts[0].score.cells == 6  # nothing is fitted to any
+    assert reports["mullapudi2017"].parts[0].score.fitted == 0
 
 
 def test_claims_are_not_scored(reports):

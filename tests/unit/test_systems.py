@@ -367,12 +367,12 @@ def test_an_oversubscribed_fabric_has_narrower_links_to_its_spine(tmp_path):
     path = tmp_path / "leaves.toml"
     path.write_text(
         'schema_version = 1\nname = "Leaves"\n[[node]]\nsystem = "gce_n1_standard_4"\ncount = 4\n'
-        '[fabric]\nlink = "ethernet_10_gbit"\nhop_latency_us = 40.0\nmachines_per_leaf = 2\noversubscription = 2.0\n'
+        '[fabric]\nlink = "gce_network_2017_x4"\nhop_latency_us = 40.0\nmachines_per_leaf = 2\noversubscription = 2.0\n'
         '[[source]]\nfields = ["node", "fabric"]\ntitle = "calculation"\nnote = "a test"\n',
         encoding="utf-8",
     )
     topology = pm.load_system(path).topology
-    wire = 1.25 * GB * 0.9
+    wire = 1.0 * GB * 0.9
     near, far = [("node0/memory0", "node1/memory0")], [(f"node{n}/memory0", f"node{n + 2}/memory0") for n in range(2)]
     assert shared_rates(topology, near) == pytest.approx([wire])
     assert shared_rates(topology, far[:1]) == pytest.approx([wire])
@@ -382,9 +382,9 @@ def test_an_oversubscribed_fabric_has_narrower_links_to_its_spine(tmp_path):
     assert topology.route(*far[0]).latency_s == pytest.approx(30e-6 + 40e-6 + slots)
 
 
-def test_a_cpu_prediction_of_a_cluster_is_refused():
-    with pytest.raises(ArgumentError, match="a machine, or a cluster with GPUs"):
-        pm.predict(pm.zoo.fcn5(), batch_size=16, system="gce_n1_standard_4_x4")
+def test_one_worker_of_a_cluster_of_cpus_is_one_of_its_machines():
+    alone = pm.predict(pm.zoo.fcn5(), batch_size=16, system="gce_n1_standard_4")
+    assert pm.predict(pm.zoo.fcn5(), batch_size=16, system="gce_n1_standard_4_x4").step_s == alone.step_s
 
 
 # --- every shipped system ----------------------------------------------------------------------------------------
@@ -599,8 +599,8 @@ def test_every_fault_of_a_file_is_told_at_once(tmp_path):
         ('"gce_n1_standard_4"', '"gce_n1_standard_4_x4"', "must be a single machine"),
         ('"gce_n1_standard_4"', '"desktop_i7_3820"', "node0 has no [[nic]]"),
         ("count = 4", "count = 0", "node[0].count: value 0"),
-        ("ethernet_10_gbit", "ethernet_25_gbit", "must be a network of each machine; node0 has ethernet_10_gbit"),
-        ("ethernet_10_gbit", "ethernet_10_gbt", "Did you mean 'ethernet_10_gbit'"),
+        ("gce_network_2017_x4", "ethernet_25_gbit", "must be a network of each machine; node0 has gce_network_2017_x4"),
+        ("gce_network_2017_x4", "gce_netwrk_2017_x4", "Did you mean 'gce_network_2017_x4'"),
         ("120.0", "-1.0", "fabric.hop_latency_us: value -1.0"),
         ("120.0", "120.0\noversubscription = 2.0", "needs machines_per_leaf"),
         ("120.0", "120.0\noversubscription = 0.5", "fabric.oversubscription: value 0.5"),

@@ -112,9 +112,11 @@ def _exchanges(machine: MeasuredMachine, basis: Basis, place: str) -> dict[State
     """Constants by which a machine in a system exchanges, with the step's sensitivity to each. [1]"""
     prepared, found = basis.prepared, {}
     target, part = prepared.target, prepared.target.system_part
-    summed = measured_sum_of(prepared.agreement)
     if part is None:
         return {}
+    summed = measured_sum_of(prepared.agreement)
+    if part.computes_on_hosts and basis.timed.parts.sync_s and basis.job is not None:
+        summed = part.measured_between_hosts
     assert isinstance(target, MeasuredTarget)
     used: dict[str, HostCopy | AllReduce | None] = {
         "host_copy": target.copied(prepared.profile, pinned=prepared.pinned),
@@ -127,17 +129,27 @@ def _exchanges(machine: MeasuredMachine, basis: Basis, place: str) -> dict[State
         other = row.model_copy(update={field: (1 - NUDGE) * value})
         rows = tuple(other if each is row else each for each in getattr(machine, table))
         nudged = machine.model_copy(update={table: rows})
-        agreement = prepared.agreement
-        if isinstance(other, AllReduce):
-            agreement = with_measured_sum(agreement, other)
-        system_part = replace(part, measured=nudged)
-        nudged_target = MeasuredTarget(nudged, threads=target.threads, system_part=system_part)
-        there = replace(prepared, target=nudged_target, agreement=agreement)
+        there = _nudged(basis, nudged, other)
         step_s = float(there.composed(basis.timed.stages, basis.factors).parts.step_s)
         name, source = f"{place}/{table}.{field}", machine.source_of(table)
         constant = StatedConstant(name=name, value=value, unit=unit, described=None, source=source)
         found[constant] = math.log(step_s / float(basis.timed.parts.step_s)) / math.log1p(-NUDGE)
     return found
+
+
+def _nudged(basis: Basis, machine: MeasuredMachine, row: HostCopy | AllReduce) -> Prepared:
+    """Return the same job on a machine of which a row of copies or sums was changed."""
+    prepared, target, part = basis.prepared, basis.prepared.target, basis.prepared.target.system_part
+    assert part is not None
+    if part.computes_on_hosts:  # the change is in the links, on which the job is placed anew
+        assert basis.job is not None
+        return basis.job.replace(device=machine).prepared
+    agreement = prepared.agreement
+    if isinstance(row, AllReduce):
+        agreement = with_measured_sum(agreement, row)
+    system_part = replace(part, measured=machine)
+    changed = MeasuredTarget(machine, threads=target.threads, system_part=system_part)
+    return replace(prepared, target=changed, agreement=agreement)
 
 
 def _uncertainty(machine: MeasuredMachine, times: tuple[ClassTime, ...], basis: Basis) -> Uncertainty:

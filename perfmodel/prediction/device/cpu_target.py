@@ -24,7 +24,9 @@ from perfmodel.cost.threads import (
     thread_speedup,
     usable_threads,
 )
+from perfmodel.derived import derived_property
 from perfmodel.framework.profile import in_base_units
+from perfmodel.hardware.computing_hosts import computing_on_hosts
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.system import System
 from perfmodel.numeric import exceeds, first_array_length, minimum, where
@@ -39,12 +41,14 @@ from perfmodel.prediction.device.factors import (
     scaled_constant,
 )
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names
+from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Copy, Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.link import Link
     from perfmodel.measurements.table import FeedItem
 
 
@@ -211,10 +215,14 @@ class CpuTarget(Target):
     roles = ("cpu_blas",)
     threads: int
 
-    def __init__(self, cpu: Cpu, *, system: System | None, threads: int | None) -> None:
-        self.cpu, self.system = cpu, system
+    def __init__(
+        self, cpu: Cpu, *, system: System | None, threads: int | None, system_part: SystemPart | None = None
+    ) -> None:
+        self.cpu, self.system, self.system_part, self._asked_threads = cpu, system, system_part, threads
         machine: Cpu | System = cpu if system is None else system
         self.name, self.core_count = machine.name, machine.core_count
+        if system_part is not None:
+            self.name = system_part.describe(machine.name)
         self.socket_count = 1 if system is None else system.socket_count
         self.threads = self.core_count
         if threads is not None:
@@ -224,6 +232,8 @@ class CpuTarget(Target):
         self.specs_by_place = {f"devices/{cpu.stem}": cpu}
         if system is not None:
             self.specs_by_place[f"systems/{system.file.stem}"] = system.file
+        if system_part is not None:
+            self.specs_by_place[f"systems/{system_part.system.file.stem}"] = system_part.system.file
         self.capacity_bytes = float("inf") if system is None else system.memory_capacity_bytes
         self.context_bytes = 0.0
         self.bandwidth_bytes_per_s = machine.memory_bandwidth_bytes_per_s
@@ -279,6 +289,27 @@ class CpuTarget(Target):
             dispatch_s=constants["dispatch_us"],
             step_overhead_s=constants["step_overhead_us"],
         )
+
+    @derived_property
+    def fed_part(self) -> SystemPart | None:  # type: ignore[override]
+        """The machine itself, or its part of a cluster; None for a socket without a machine."""
+        if self.system_part is not None or self.system is None:
+            return self.system_part
+        return SystemPart(system=computing_on_hosts(self.system), worker_count=1)
+
+    @derived_property
+    def link(self) -> Link:
+        """The link between a machine of a cluster and the network."""
+        assert self.system_part is not None
+        return self.system_part.network_link
+
+    def with_workers(self, worker_count: int) -> CpuTarget:
+        """Return the same machines in a job with another number of workers, one on each machine."""
+        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
+
+    def on(self, system_part: SystemPart) -> CpuTarget:
+        """Return the same machines in another part of the cluster."""
+        return CpuTarget(self.cpu, system=system_part.machine, threads=self._asked_threads, system_part=system_part)
 
     @property
     def is_oversubscribed(self) -> bool:

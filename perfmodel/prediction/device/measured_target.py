@@ -14,6 +14,7 @@ from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
 from perfmodel.framework.profile import FrameworkProfile
+from perfmodel.hardware.computing_hosts import computing_on_hosts
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.measured_machine import HostCopy, KernelClass, MeasuredMachine
 from perfmodel.hardware.wiring import with_links_scaled
@@ -21,7 +22,7 @@ from perfmodel.numeric import where
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory, step_order
 from perfmodel.prediction.device.step_time import ProcessorNumbers, distinct_names
-from perfmodel.prediction.device.system_part import SystemPart
+from perfmodel.prediction.device.system_part import SystemPart, sum_of_two
 from perfmodel.prediction.device.target import Copy, Libraries, Target
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import Quantity, is_symbolic
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.source import SpecFile
+    from perfmodel.hardware.wiring import Wired
     from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.device.reuse_distance import LayerMemory
 
@@ -231,9 +233,10 @@ class MeasuredTarget(Target):
             raise SpecError(place, [f"kernel {name!r}: family: must be {family_of(name)!r}" for name in wrong])
         self.measured = measured
         self.processor = on.processor
+        self.core_count = on.core_count
         self.system_part = system_part = None if system_part is None else _as_measured(system_part, measured)
         self.name = measured.name if system_part is None else system_part.describe(measured.name)
-        if system_part is not None:
+        if system_part is not None and not system_part.computes_on_hosts:
             alone = system_part.worker_count == 1  # a copy of one device is as it was measured
             measured_rates = [copy.bytes_per_s for copy in measured.host_copy] if alone else []
             self.shared_bytes_per_s = max(system_part.copy_bytes_per_s, *measured_rates, 0.0)
@@ -251,6 +254,8 @@ class MeasuredTarget(Target):
     def link(self) -> Link:
         """The link between a device of a system and its slot; copies over it take what was measured."""
         assert self.system_part is not None
+        if self.system_part.computes_on_hosts:
+            return self.system_part.network_link
         return self.system_part.link_of(self.system_part.names[0])
 
     @property
@@ -371,10 +376,19 @@ def _as_measured(system_part: SystemPart, measured: MeasuredMachine) -> SystemPa
     if system_part.measured is measured:
         return system_part
     system, copied = system_part.system, _copied_to(measured, pinned=True)
-    if copied is not None:
+    if copied is not None and not system_part.computes_on_hosts:
         link = system_part.link_of(system_part.names[0])
         system = _with_links_scaled(system, link.family.stem, copied.bytes_per_s / link.effective_bandwidth_bytes_per_s)
     return replace(system_part, system=system, measured=measured)
+
+
+def on_measured_hosts(system: Wired, measured: MeasuredMachine) -> Wired:
+    """Return machines on whose sockets processes compute and send no faster than two were measured to.
+
+    Two processes that add up n bytes in a ring send n bytes each, both at once: the sum's rate is that of a process.
+    """
+    summed = sum_of_two(measured)
+    return computing_on_hosts(system) if summed is None else computing_on_hosts(system, summed.bytes_per_s)
 
 
 _with_links_scaled = derived(with_links_scaled)
@@ -388,6 +402,8 @@ def _copied_to(measured: MeasuredMachine, *, pinned: bool) -> HostCopy | None:
 def _on_exchanges(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
     """Remark on what of a machine's own copies and sums is used in a system."""
     system, notes = system_part.system, []
+    if system_part.computes_on_hosts:
+        return _on_hosts(measured, system_part)
     if measured.card is None:
         notes.append(f"its file names no data sheet: it is wired like {system_part.device.name} of {system.name}")
     copied = _copied_to(measured, pinned=True)
@@ -406,4 +422,23 @@ def _on_exchanges(measured: MeasuredMachine, system_part: SystemPart) -> list[st
         of = " and ".join(f"{each.process_count} of {each.library}" for each in measured.all_reduce)
         why = f"its measured sums ({of}) are not of these workers" if of else "no sum among workers was measured"
         notes.append(f"{why}: exchanges take the links of {system.name}")
+    return notes
+
+
+def _on_hosts(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
+    """Remark on what of a CPU's own sums is used among machines."""
+    system, notes = system_part.system, []
+    if measured.card is None:
+        notes.append(f"its file names no data sheet: memory and network are those of {system.name}")
+    if system_part.worker_count == 1:
+        return notes
+    summed = system_part.measured_between_hosts
+    if summed is None:
+        notes.append(f"no sum of two processes was measured: exchanges take the links of {system.name} alone")
+        return notes
+    rate = f"{summed.bytes_per_s / GIGA:.4g} GB/s"
+    notes.append(
+        f"a process sends at most the {rate} at which two of {summed.library} were measured, and sync='all_reduce' "
+        f"begins as theirs did; the network is that of {system.name}"
+    )
     return notes

@@ -20,9 +20,9 @@ from perfmodel.symbolic import is_symbolic
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.measured_machine import AllReduce, MeasuredMachine
+    from perfmodel.hardware.system import System
     from perfmodel.hardware.topology import Topology
     from perfmodel.hardware.wiring import Wired
 
@@ -57,6 +57,38 @@ class SystemPart:
             allowed = f"one whose first {self.worker_count} devices are alike, not {' and '.join(kinds)}"
             raise ArgumentError("system", self.system.name, allowed)
 
+        if len({machine.name for machine in self._machines}) > 1 and self.computes_on_hosts:
+            kinds = dict.fromkeys(machine.name for machine in self._machines)
+            allowed = f"one whose first {self.worker_count} machines are alike, not {' and '.join(kinds)}"
+            raise ArgumentError("system", self.system.name, allowed)
+
+    @property
+    def _machines(self) -> list[System]:
+        """The machine of each worker."""
+        return [self.system.hosts[self.node_of(name)] for name in self.names]
+
+    @property
+    def machine(self) -> System:
+        """The machine of the first worker."""
+        return self._machines[0]
+
+    @property
+    def computes_on_hosts(self) -> bool:
+        """Whether each worker computes on the cores of a machine."""
+        return self.system.devices[0][1].processor_kind == "cpu"
+
+    @property
+    def unit_count(self) -> int:
+        """Units of a device among which a library's calls are divided. [1]"""
+        return self.device.core_count if self.computes_on_hosts else self.device.unit_count
+
+    @derived_property
+    def busy_nodes(self) -> frozenset[str]:
+        """Machines beside whose devices a server stands only if no other has room: those with GPUs, or that compute."""
+        places = self.system.topology.places
+        names = self.names if self.computes_on_hosts else self.system.topology.devices()
+        return frozenset(places[name].node for name in names)
+
     def with_workers(self, worker_count: int) -> SystemPart:
         """Return the same system with another number of workers."""
         return replace(self, worker_count=worker_count)
@@ -74,13 +106,18 @@ class SystemPart:
         """The measured sum over just these workers; None if it was not measured, or among other devices or links."""
         changed = any(machine.is_changed for machine in self.system.hosts.values())
         alike = self.worker_count == len(self.system.devices)
-        if self.measured is None or changed or not alike or len(self.hosts) > 1:
+        if self.measured is None or changed or not alike or len(self.hosts) > 1 or self.computes_on_hosts:
             return None
         sums = self.measured.all_reduce
         return next((each for each in sums if each.process_count == self.worker_count), None)
 
+    @property
+    def measured_between_hosts(self) -> AllReduce | None:
+        """The measured sum of two processes of a CPU, which times the software of exchanges; None if there is none."""
+        return None if self.measured is None or not self.computes_on_hosts else sum_of_two(self.measured)
+
     @derived_property
-    def device(self) -> Gpu:
+    def device(self) -> Any:
         """The device of each worker, at the lower clock of a shared board if two of its dies work."""
         device = self.system.devices[0][1]
         return device.beside_working_dies() if self.shares_boards else device
@@ -88,7 +125,7 @@ class SystemPart:
     @property
     def shares_boards(self) -> bool:
         """Whether two working devices are dies of one board, i.e. neighbours below the same node."""
-        board = self.system.devices[0][1].board
+        board = getattr(self.system.devices[0][1], "board", None)
         if board is None:
             return False
         upper = {wire.lower: wire.upper for wire in self.system.topology.wires if not wire.peer}
@@ -200,6 +237,13 @@ class SystemPart:
         topology = self.system.topology
         return load_link(topology.route(topology.home_memory(name), name).channels[-1].link)
 
+    @property
+    def network_link(self) -> Link:
+        """The network between machines, as the first worker's adapter has it."""
+        topology = self.system.topology
+        adapter = topology.own_nic(self.names[0])
+        return dict(self.system.networks)[adapter]
+
     def storage_routes(self, storage: str | None) -> tuple[Route, ...]:
         """Route from storage to the host memory of each worker."""
         topology = self.system.topology
@@ -222,6 +266,12 @@ class SystemPart:
                 max((topology.route(other, memory) for other in candidates), key=lambda way: way.capacity_bytes_per_s)
             )
         return tuple(routes)
+
+
+def sum_of_two(measured: MeasuredMachine) -> AllReduce | None:
+    """Return the measured sum of two processes in host memory; None if it was not measured."""
+    sums = measured.all_reduce
+    return next((each for each in sums if each.library == "gloo" and each.process_count == 2), None)
 
 
 def bus_bytes_per_s(topology: Topology, memory: str) -> float:

@@ -103,11 +103,17 @@ class Target(ABC):
     shared_bytes_per_s: float = math.inf
     copy_latency_s: Any = 0.0
     socket_count: int = 1
+    core_count: int = 1
 
     @property
     def specs(self) -> tuple[SpecFile, ...]:
         """Files of the hardware, the processor's first."""
         return tuple(self.specs_by_place.values())
+
+    @property
+    def fed_part(self) -> SystemPart | None:
+        """Part of a system whose storage and cores feed it; None without a system."""
+        return self.system_part
 
     @property
     def lowered_for(self) -> str:

@@ -9,6 +9,7 @@ from perfmodel.derived import derived, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cluster import system_with
+from perfmodel.hardware.computing_hosts import computing_on_hosts
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.gpu import Gpu
@@ -53,9 +54,11 @@ def _target_of_card(device: Runnable, system: Wired, threads: int | None, worker
 
 def _measured_in_system(device: Runnable, system: Wired, threads: int | None, workers: int) -> Target:
     from perfmodel.hardware.measured_machine import MeasuredMachine
-    from perfmodel.prediction.device.measured_target import MeasuredTarget
+    from perfmodel.prediction.device.measured_target import MeasuredTarget, on_measured_hosts
 
     assert isinstance(device, MeasuredMachine)
+    if not system.devices:
+        system = on_measured_hosts(system, device)
     return MeasuredTarget(device, threads=threads, system_part=SystemPart(system=system, worker_count=workers))
 
 
@@ -142,8 +145,10 @@ def _target_of_system(system: Wired, threads: int | None, workers: int) -> Targe
             raise ArgumentError("threads", threads, f"left out for the GPUs of {system.name}")
         system_part = SystemPart(system=system, worker_count=workers)
         return GpuTarget(system_part.device, host=_host_of(system), system_part=system_part)
-    if workers > 1:
-        raise ArgumentError("workers", workers, f"1 on {system.name}, which has no GPU; its sockets work together")
     if not isinstance(system, System):
-        raise ArgumentError("system", system.name, "a machine, or a cluster with GPUs")
+        system_part = SystemPart(system=computing_on_hosts(system), worker_count=workers)
+        return CpuTarget(system_part.device, system=system_part.machine, threads=threads, system_part=system_part)
+    if workers > 1:
+        allowed = f"1 on {system.name}, which has no GPU; its sockets work together. Pass a cluster, or machines="
+        raise ArgumentError("workers", workers, allowed)
     return CpuTarget(system.processor, system=system, threads=threads)

@@ -257,6 +257,8 @@ class Synchronous(Agreement):
     prefetch_limit: int = 1
     reduces_each: bool = False
     """Whether workers add up the gradients of every micro-batch, so that none keeps all of them whole."""
+    calls_s: float = 0.0
+    """Calls to servers on other machines, which every step waits for. [s]"""
 
     @property
     def reduction(self) -> Reduction:
@@ -295,7 +297,7 @@ class Synchronous(Agreement):
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
         total_s, exposed_s = (0.0, 0.0) if self.reduces_each else self._reduced(device)
-        beside_s = device.gathered_s + device.copied_s
+        beside_s = device.gathered_s + device.copied_s + self.calls_s
         return beside_s + total_s, beside_s + exposed_s
 
     def _reduced(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
@@ -364,7 +366,9 @@ class Synchronous(Agreement):
     ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
         devices = tuple(
             replace(
-                played, waits_s=played.waits_s + self._gathered_s(device, composed), **self._exchange(device, composed)
+                played,
+                waits_s=played.waits_s + self.calls_s + self._gathered_s(device, composed),
+                **self._exchange(device, composed),
             )
             for played, device in zip(step.devices, composed.devices, strict=True)
         )

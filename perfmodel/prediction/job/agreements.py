@@ -28,7 +28,7 @@ from perfmodel.prediction.job.agreement_options import (
     with_habits_of,
 )
 from perfmodel.prediction.job.exchange_times import Groups, worker_groups
-from perfmodel.prediction.job.parameter_server import Server, visit_of
+from perfmodel.prediction.job.parameter_server import Server, calls_of, visit_of
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
@@ -193,11 +193,12 @@ def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Pl
     return placed_once(algorithm, topology, first, beside=tuple(beside), **options)
 
 
-def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
-    """Load the framework's library of collectives."""
-    named = profile.exchange.collectives
+def collectives_of(profile: FrameworkProfile, *, on_hosts: bool = False) -> CollectiveLibrary:
+    """Load the framework's library of collectives among GPUs, or among the processors of hosts."""
+    named = profile.exchange.cpu_collectives if on_hosts else profile.exchange.collectives
     if named is None:
-        allowed = f"one of {', '.join(ALL_REDUCES)} with {profile.name}, which names no library of collectives"
+        lacking = "no library of collectives" + (" for tensors in host memory" if on_hosts else "")
+        allowed = f"one of {', '.join(ALL_REDUCES)} with {profile.name}, which names {lacking}"
         raise ArgumentError("sync", LIBRARY, allowed)
     return load_collective_library(named)
 
@@ -267,8 +268,9 @@ def with_measured_sum(agreement: Agreement | None, measured: AllReduce) -> Agree
 
 
 def _by_library(workers: Workers) -> Agreement:
-    library, topology = collectives_of(workers.profile), workers.system_part.system.topology
-    unit_count = workers.system_part.device.unit_count
+    system_part = workers.system_part
+    library = collectives_of(workers.profile, on_hosts=system_part.computes_on_hosts)
+    topology, unit_count = system_part.system.topology, system_part.unit_count
 
     def placed_on(operation: str, groups: Sequence[tuple[str, ...]]) -> tuple[LibraryCollective | Placed, Any]:
         first, *beside = groups
@@ -276,7 +278,9 @@ def _by_library(workers: Workers) -> Agreement:
             return placed_once(collective(operation), topology, first, beside=tuple(beside)), 0.0
         placed: Any = place_library(library, operation, topology, first, beside=beside)
         slowdown = placed.taken_share(unit_count=unit_count)
-        measured = workers.system_part.measured_sum
+        if (begun := system_part.measured_between_hosts) is not None:
+            placed = placed.beginning_in(begun.latency_s)
+        measured = system_part.measured_sum
         if measured is not None and operation == LIBRARY and len(first) == measured.process_count:
             placed = MeasuredSum(placed=placed, measured=measured)
         return placed, slowdown
@@ -327,7 +331,9 @@ def _through_server(workers: Workers) -> Agreement:
                 pulls_in_order=workers.profile.exchange.pull_order == "layers",
             )
         )
-    return workers.synchronous(reductions, server=workers.server.memory())
+    calls = calls_of(workers.profile, workers.server)
+    calls_s = calls.worker_s + workers.count * calls.update_s  # the servers receive a gradient of every worker
+    return workers.synchronous(reductions, server=workers.server.memory(), calls_s=calls_s)
 
 
 def _met(workers: Workers, place_: int) -> float:
@@ -374,12 +380,18 @@ def _asynchronous(workers: Workers) -> Agreement:
         groups = [group for at in workers.places for group in worker_groups(layout, names, at, size=group_size)]
         ring = place(collective(GROUP_SUM), topology, groups[0], beside=groups[1:])
         group_sync_s = float(ring.time(max(own_bytes)))
+    calls = calls_of(workers.profile, workers.server)
     numbers = AsynchronousNumbers(
         compute_s=0.0,
         worker_count=workers.count,
-        **asdict(visit),
-        update_s=shard_bytes * workers.server.update_passes / memory_rate,
-        compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
+        **asdict(replace(visit, push_latency_s=visit.push_latency_s + calls.worker_s)),
+        update_s=shard_bytes * workers.server.update_passes / memory_rate + calls.update_s,
+        compensation_s=extra_service_time(
+            parameter_bytes=shard_bytes,
+            memory_bytes_per_s=memory_rate,
+            variable_count=calls.tensor_count,
+            dispatch_s=calls.operation_s,
+        ),
         server_count=1,
         push_period=asked.push_period,
         pull_period=asked.pull_period,

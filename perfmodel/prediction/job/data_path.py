@@ -18,7 +18,7 @@ from perfmodel.cost.input_pipeline import (
     stage_periods,
 )
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.spec_files import names
@@ -65,6 +65,8 @@ class DataPath:
     input_from: str | Storage | None = HOST_MEMORY
     decode_cores: int | None = None
     input_variation: float = 0.0
+    step_cores: float = 0.0
+    """Cores of a machine that the step computes on, and that decoding shares; 0 on GPUs. [1]"""
 
     def with_workers(self, worker_count: int) -> DataPath:
         """Return the same input for another number of workers."""
@@ -211,7 +213,7 @@ class DataPath:
         if self.dataset is None:
             return parts
         parts = parts._replace(input_wait_s=0.0)
-        step_s = parts.step_s
+        step_s = parts.step_s + self.decoding_beside_s(parts, batch_size=batch_size, factors=factors)
         stages = self.stages(batch_size, first_epoch=first_epoch, factors=factors)
         if self.prefetch and self.input_variation:
             lead = lead_of_slowest(
@@ -228,7 +230,24 @@ class DataPath:
             )
         else:  # without prefetching, stages add up, and the mean of a sum is the sum of the means
             period = pipelined_period(stage_s={**stages, "device": step_s}, depth=self.prefetch)
-        return parts._replace(input_wait_s=period - step_s)
+        return parts._replace(input_wait_s=period - parts.step_s)
+
+    def decoding_beside_s(self, parts: StepTime, *, batch_size: Any, factors: Factors = NO_FACTORS) -> Any:
+        r"""Time that a step grows by because decoding takes cores from it. [s]
+
+        .. math:: \max\left(0, \frac{t T_c + W}{C} - T\right)
+
+        with C cores, of which the step keeps t busy for :math:`T_c` of its T, and W core-seconds of decoding.
+
+        Valid for: work that any core takes over at once. Ignores: cores that copy, read and exchange, and caches.
+        """
+        rate = self._scaled_rates(factors)[1]
+        if not self.step_cores or rate is None or not self.prefetch:
+            return 0.0
+        idle_s = parts.exposed_sync_s + parts.straggler_s + parts.bubble_s
+        core_count = self.hosts[0].core_count
+        busy_s = (self.step_cores * (parts.step_s - idle_s) + batch_size / rate) / core_count
+        return maximum(busy_s - parts.step_s, 0.0)
 
     def is_waited_for(self, parts: StepTime, *, batch_size: Any) -> bool:
         """Whether the slowest input stage bounds the mean step, rather than only delaying some steps."""
@@ -249,15 +268,18 @@ class DataPath:
         return tuple({id(spec): spec for spec in files if spec is not None}.values())
 
     def remarks(self, subject: Subject) -> tuple[str, ...]:
-        """Remark if the data set's examples do not have the network's input size."""
+        """Remark on cores that decode beside the step, and on examples that do not have the network's input size."""
         if self.dataset is None:
             return ()
+        beside = ()
+        if self.step_cores and self.decode_rate_per_core is not None:
+            beside = (f"decoding and the step share the {self.hosts[0].core_count} cores of a machine",)
         sizes = [math.prod(shape) for shape in subject.graph.input_shapes.values()]
         if self.dataset.element_count in sizes:
-            return ()
+            return beside
         takes = " or ".join(f"{size:,}" for size in sizes)
         has = f"an example of {self.dataset.name} has {self.dataset.element_count:,} values"
-        return (f"{has}; {subject.name} takes {takes}",)
+        return (*beside, f"{has}; {subject.name} takes {takes}")
 
     def bounding_stage(self, batch_size: Any) -> str:
         """Return the slowest stage before the copy."""
@@ -341,10 +363,9 @@ def resolve_data_path(target: Target, job: Job) -> DataPath:
             if system_part is None
             else DataPath(system_part=system_part, prefetch=job.prefetch)
         )
-    if target.processor != "gpu":
-        raise NotYetAvailableError(
-            "dataset", dataset, f"GPUs only: on {target.name}, decoding would take cores from the step"
-        )
+    system_part = target.fed_part
+    if target.processor == "cpu" and system_part is None:
+        raise ArgumentError("dataset", dataset, f"left out with device=; pass system=, a machine with {target.name}")
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     if decode_cores is not None:
         whole_number("decode_cores", decode_cores, maximum=None if system_part is None else system_part.core_count)
@@ -358,6 +379,7 @@ def resolve_data_path(target: Target, job: Job) -> DataPath:
         input_from=_source(system_part, input_from),
         decode_cores=decode_cores,
         input_variation=job.input_variation,
+        step_cores=0.0 if target.processor == "gpu" else min(target.threads or 0, target.core_count),
     )
     path.read_bytes_per_s  # noqa: B018  raises where there is no such storage, before any work is lost
     return path

@@ -209,7 +209,7 @@ class Job(JobAttributes):
 
     def _refuse_missing_devices(self, system: Wired | None) -> None:
         """Raise if the system has fewer devices than the job needs; without a system there is one device."""
-        known = 1 if system is None or not system.devices else len(system.devices)
+        known = 1 if system is None else len(system.devices) or system.node_count
         if self.device_count > known:
             argument, asked = "workers x stages x tensor_size", self.device_count
             allowed = "1 with device=; pass system= to use several devices"

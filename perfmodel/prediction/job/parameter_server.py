@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.staleness import extra_flop_count
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
+from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.device.system_part import bus_bytes_per_s
 from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.topology import Topology
     from perfmodel.layers import Shape
     from perfmodel.layers.optimizers import Optimizer
@@ -232,6 +234,48 @@ class ServerMemory:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCalls:
+    """Times that a framework takes beside the messages of one worker's visit to servers on other machines.
+
+    ``worker_s`` is the worker's own: its session over several machines, and sending and receiving tensors.
+    ``operation_s`` is an operation at the servers, ``operation_count`` of them for each of ``tensor_count`` tensors.
+    """
+
+    worker_s: float = 0.0
+    operation_s: float = 0.0
+    operation_count: float = 0.0
+    tensor_count: float = 0.0
+
+    @property
+    def update_s(self) -> float:
+        """Operations of a plain update. [s]"""
+        return self.tensor_count * self.operation_count * self.operation_s
+
+
+def calls_of(profile: FrameworkProfile, server: Server) -> ServerCalls:
+    """Return the times of a framework's calls to its servers; none where all of a job is on one machine.
+
+    Valid for: workers and servers of like processors. Ignores: frameworks whose files state none.
+    """
+    system_part, habits = server.system_part, profile.exchange
+    nodes = {system_part.node_of(name) for name in (*system_part.names, *server.memories)}
+    if len(nodes) == 1 or not habits.server_step_us:
+        return ServerCalls()
+    host = system_part.system.hosts[system_part.node_of(server.memories[0])]
+    slowdown = host.processor.call_slowdown / habits.server_host_call_slowdown
+    tensors = sum(len(shapes) for shapes in server.subject.graph.updated_shapes.values())
+    step_s, tensor_s = (habits.in_base_units(name) for name in ("server_step_us", "server_tensor_us"))
+    # variables are updated independently, each operation by one thread of a core
+    at_once = host.core_count * server.shard_count
+    return ServerCalls(
+        worker_s=slowdown * (step_s + tensors * tensor_s),
+        operation_s=in_base_units(profile.cpu.constants)["dispatch_us"] / at_once,
+        operation_count=habits.server_operations_per_tensor,
+        tensor_count=tensors,
+    )
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Server:
     """A parameter server of a job's workers, in shards in the memories of hosts."""
@@ -246,8 +290,8 @@ class Server:
     def memories(self) -> tuple[str, ...]:
         """Host memory of each shard: machines without devices first, if there are enough."""
         topology = self.system_part.system.topology
-        with_devices = {topology.places[name].node for name in topology.devices()}
-        apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
+        busy = self.system_part.busy_nodes
+        apart = [name for name in topology.memories() if topology.places[name].node not in busy]
         beside = list(dict.fromkeys(topology.home_memory(name) for name in self.system_part.names))
         memories = apart if len(apart) >= self.shard_count else beside
         if self.shard_count > len(memories):

@@ -448,12 +448,12 @@ class Lowering:
         topology, names, known = system_part.system.topology, system_part.names, self.known.exchanges
         key = (id(topology), names, self.layout, calls_library)
         if key not in known:
-            library = collectives_of(self.profile) if calls_library else None
+            library = collectives_of(self.profile, on_hosts=system_part.computes_on_hosts) if calls_library else None
             known[key] = PlacedExchanges(
                 placement=placement,
                 topology=topology,
                 names=names,
                 library=library,
-                unit_count=system_part.device.unit_count,
+                unit_count=system_part.unit_count,
             )
         return replace(known[key], placement=placement)

@@ -103,13 +103,15 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
     )
     share = 1 / prepared.layout.sharing_size if prepared.layout.shard_stage else 1.0
     serves = prepared.agreement is not None and prepared.agreement.serves
-    devices = []
+    path, devices = prepared.data_path, []
+    parts = _before_input(basis.timed.parts)
+    beside_s = 0.0 if path is None else path.decoding_beside_s(parts, batch_size=prepared.batch_size)
     for place in places:
         chunks = [work for work in works if work.device == place]
         update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in chunks)
         waits_s = sum(float(work.tied_s) for work in chunks)
         adding_s = (passes - 1) * sum(work.times.adding.step_s for work in chunks) if passes > 1 else 0.0
-        after_s = adding_s + sum(float(work.copied_s) for work in chunks)
+        after_s = beside_s + adding_s + sum(float(work.copied_s) for work in chunks)
         devices.append(PlayedDevice(update_s=max(0.0, share * float(update) + after_s), waits_s=waits_s))
     return PlayedStep(
         orders=composed.orders,
@@ -209,4 +211,10 @@ def _stages(
             way = (pageable, *way)
         latency_s = float(copy.host_s + copy.latency_s)
         stages.append(Stage(kind, latency_s=latency_s, flow_bytes=copy.copied_bytes, channels=way, **how))
-    return [*stages, Stage("compute", resource=name, duration_s=float(parts.device_s))]
+    beside_s = path.decoding_beside_s(_before_input(parts), batch_size=batch_size)
+    return [*stages, Stage("compute", resource=name, duration_s=float(parts.device_s + beside_s))]
+
+
+def _before_input(parts: StepTime) -> StepTime:
+    """Return the parts of a step without its wait for input. [s]"""
+    return parts._replace(input_wait_s=0.0)

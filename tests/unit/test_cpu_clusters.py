@@ -1,0 +1,169 @@
+"""Clusters of machines without GPUs: one worker on the sockets of each, through the composition of all other jobs."""
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import ArgumentError, PerfmodelError
+from perfmodel.prediction.job.agreement_options import sync_names, taken
+from perfmodel.sync.asynchronous import SCHEMES
+
+FOUR = {"system": "gce_n1_standard_4_x4"}
+WIRE = 1.0e9 * 0.9  # B/s that TCP carries of 8 Gbit/s
+HOP_S = 30e-6 + 120e-6 + 2 * 0.15e-6  # adapters, the cloud's network, the slots of two adapters
+
+
+@pytest.fixture(scope="module")
+def alexnet():
+    return pm.zoo.alexnet()
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return pm.zoo.mnist_classifier()
+
+
+def test_a_ring_takes_what_its_messages_take_on_the_wire(alexnet):
+    p = pm.predict(alexnet, batch_size=8, workers=4, sync="ring_all_reduce", bucket_bytes=1e12, **FOUR)
+    gradient_bytes = 4 * alexnet.parameter_count
+    assert p.sync_s == pytest.approx(6 * HOP_S + 1.5 * gradient_bytes / WIRE, rel=1e-6)
+    alone = pm.predict(alexnet, batch_size=8, **FOUR)
+    assert p.step_s == pytest.approx(alone.step_s + p.sync_s, rel=1e-9)  # nothing of one message is hidden
+
+
+@pytest.mark.parametrize("sync", ["parameter_server", "downpour", "delay_compensated"])
+def test_a_server_stands_on_a_machine_that_does_not_work_if_there_is_one(classifier, sync):
+    apart, beside = (pm.predict(classifier, batch_size=128, workers=count, sync=sync, **FOUR) for count in (3, 4))
+    assert apart.agreement.server.memories == ("node3/memory0",)
+    assert beside.agreement.server.memories == ("node0/memory0",)
+    price = "gce_n1_standard_4_2016"
+    assert [p.cost_usd(price) / (p.step_s / 3600) for p in (apart, beside)] == pytest.approx([4 * 0.19] * 2)
+
+
+def test_shards_share_the_load_of_a_server(alexnet):
+    steps = [
+        pm.predict(alexnet, batch_size=8, workers=4, sync="parameter_server", server_count=count, **FOUR).step_s
+        for count in (1, 2, 4)
+    ]
+    assert steps[0] > 1.5 * steps[1] > 1.5 * steps[2]
+
+
+def test_the_library_of_hosts_is_not_that_of_gpus(classifier):
+    p = pm.predict(classifier, batch_size=128, workers=4, sync="all_reduce", **FOUR)
+    assert [source.stem for source in p.agreement.sources] == ["gloo"]
+    with pytest.raises(ArgumentError, match=r"sync must be one of .*no library of collectives for tensors in host"):
+        pm.predict(classifier, batch_size=128, workers=4, sync="all_reduce", framework="tensorflow_1_1", **FOUR)
+
+
+def test_decoding_shares_the_cores_with_the_step(alexnet):
+    job = {"batch_size": 32, "system": "gce_n1_standard_8", "dataset": "imagenet_jpeg", "input_from": "samsung_960_pro"}
+    alone = pm.predict(alexnet, batch_size=32, system="gce_n1_standard_8")
+    rate = pm.load_dataset("imagenet_jpeg").decode_rate_per_core
+    p = pm.predict(alexnet, **job)
+    assert p.step_s == pytest.approx(alone.step_s + 32 / rate / 4, rel=1e-9)  # four cores, all of them at work
+    two = pm.predict(alexnet, threads=2, **job)
+    of_two = pm.predict(alexnet, batch_size=32, system="gce_n1_standard_8", threads=2)
+    assert two.step_s == of_two.step_s  # the other two cores decode meanwhile
+    slow = pm.predict(alexnet, decode_cores=1, **job | {"batch_size": 1, "threads": 3})
+    assert slow.step_s >= 1 / rate
+    assert any("share the 4 cores" in text for text in p.remarks)
+    for each in (p, two, slow):
+        assert (each.play(9).makespan_s - each.play(5).makespan_s) / 4 == pytest.approx(each.step_s, rel=1e-9)
+
+
+def test_a_sweep_and_a_formula_say_what_predict_says(classifier):
+    table = pm.sweep(
+        classifier,
+        batch_size=[64, 128],
+        workers=[1, 3, 4],
+        sync=["ring_all_reduce", "parameter_server", "downpour"],
+        **FOUR,
+    )
+    for row in table:
+        names = ("batch_size", "workers", "sync")
+        assert row["step_s"] == pytest.approx(
+            pm.predict(classifier, **FOUR, **{name: row[name] for name in names}).step_s
+        )
+    f = pm.formula(graph=classifier, free=["workers"], batch_size=128, sync="ring_all_reduce", **FOUR)
+    for workers in (1, 2, 4):
+        predicted = pm.predict(classifier, batch_size=128, workers=workers, sync="ring_all_reduce", **FOUR)
+        assert f.lambdify()(workers=workers) == pytest.approx(predicted.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"workers": 5}, "workers must be a whole number from 1 to 4, the devices of"),
+        ({"workers": 3, "stages": 2, "parallelism": "pipeline"}, r"must be at most 4.*3 x 2 x 1 = 6"),
+        (
+            {"workers": 4, "sync": "downpour", "server_count": 9},
+            "server_count must be a whole number from 1 to 4, the host mem",
+        ),
+        ({"workers": 2, "threads": 9}, "threads must be a whole number from 1 to 4"),
+        ({"workers": 2, "system": "gce_n1_standard_4"}, "its sockets work together. Pass a cluster"),
+        ({"workers": 2, "dataset": "imagenet_jpeg", "input_from": "nvme7"}, "unknown storage 'nvme7'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(classifier, given, told):
+    with pytest.raises(PerfmodelError, match=told) as refused:
+        pm.predict(classifier, batch_size=128, **FOUR | given)
+    assert "\n" not in str(refused.value)
+
+
+def test_nodes_with_too_little_memory_are_told():
+    p = pm.predict(pm.zoo.vgg16(), batch_size=128, system="gce_n1_standard_1", machines=4, workers=4, sync="all_reduce")
+    assert not p.memory.fits
+    assert "does not fit" in p.explain()
+
+
+def test_a_year_costs_what_the_report_prints_for_four_of_the_largest():
+    disk = {"storage_price": "gce_local_ssd_2015", "storage_gb": 375}
+    assert pm.cost_per_year("gce_n1_highmem_16_2016", instances=4, **disk) == pytest.approx(27156.53, abs=0.5)
+    assert pm.cost_per_year("gce_n1_standard_1_2016", **disk) == pytest.approx(1272.17, abs=0.15)
+    for bad in ({"instances": 0}, {"storage_price": "gce_local_ssd_2015"}, {"storage_gb": 375}):
+        with pytest.raises(ArgumentError, match=r"instances|storage"):
+            pm.cost_per_year("gce_n1_standard_1_2016", **bad)
+
+
+@pytest.mark.parametrize("price", ["gce_n1_standard_1_2016", "gce_n1_standard_8_2016", "gce_n1_highmem_16_2016"])
+def test_each_price_names_the_machine_that_it_pays_for(classifier, price):
+    row = next(iter(pm.plan(classifier, candidates=[price], batch_size=128, samples=1e6).rows))
+    assert row.usd > 0
+
+
+SYNCS = sync_names()
+
+
+@pytest.mark.parametrize(
+    "system", [{"system": "gce_n1_standard_4_x4", "workers": 4}, {"system": "survey_fig6", "workers": 8}]
+)
+@pytest.mark.parametrize("sync", SYNCS)
+def test_every_synchronisation_is_the_same_played_on_processors_and_on_gpus(classifier, system, sync):
+    """Synchronous ones to rounding, those that draw times within two per cent over some hundred steps."""
+    options = taken({"staleness_bound": 2, "group_size": 2}, sync)
+    p = pm.predict(classifier, batch_size=128, sync=sync, **system, **options)
+    assert sum(p.breakdown.values()) == pytest.approx(p.step_s, rel=1e-12)
+    assert p.samples_per_s == pytest.approx(system["workers"] * 128 / p.step_s)
+    count = 40 if sync in SCHEMES else 1
+    played_s = (p.play(4 * count, seed=3).makespan_s - p.play(count, seed=3).makespan_s) / (3 * count)
+    if sync == "double_binary_tree":  # its chunks fill and drain: docs/simulation.md
+        assert 0.4 * p.step_s < played_s <= p.step_s * (1 + 1e-9)
+    elif sync in SCHEMES:
+        assert played_s == pytest.approx(p.step_s, rel=0.1)
+    else:
+        assert played_s == pytest.approx(p.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("sync", ["parameter_server", "downpour", "delay_compensated", "mixed"])
+def test_a_session_over_machines_costs_its_calls(classifier, sync):
+    """2.3 ms a step and 0.18 ms for each of six tensors, on a processor of call slowdown 0.62; 1.1 is this one's."""
+    job = {"batch_size": 128, "workers": 3, "sync": sync, **FOUR, "framework": "tensorflow_1_1"}
+    p = pm.predict(classifier, **job)
+    calls_s = (2.3e-3 + 6 * 0.18e-3) * 1.1 / 0.62
+    silent = pm.load_framework("tensorflow_1_1")
+    habits = silent.exchange.model_copy(update={"server_step_us": 0.0})
+    silent = silent.model_copy(update={"exchange": habits})
+    without = pm.predict(classifier, **job | {"framework": silent})
+    assert p.step_s - without.step_s == pytest.approx(calls_s, rel=0.2)  # and 18 operations at the server
+    alone = {"batch_size": 128, "workers": 4, "sync": sync, "system": "survey_fig5"}
+    one, other = (pm.predict(classifier, **alone, framework=framework) for framework in ("tensorflow_1_1", silent))
+    assert one.step_s == other.step_s  # a server in the same machine has no such session

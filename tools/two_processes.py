@@ -1,0 +1,159 @@
+"""Time training steps of two processes that add up their gradients with gloo on this machine, beside predictions.
+
+Run:  python tools/two_processes.py [--calibration FILE]      (two to three minutes)
+
+Kernels and the sum of two processes are calibrated on one thread, unless a file is given; then two processes train
+networks that the calibration never saw, each on one thread, and predict() is asked for two such machines. Nothing is
+fitted to the steps. docs/measured_machine.md has what was found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+
+import perfmodel as pm
+
+NETWORKS = {"wide": ((784, 2048, 2048, 10), 64), "deep": ((1024,) * 7, 64), "thin": ((512, 512, 512, 512, 10), 256)}
+"""Name -> units of the input and the layers [1], and samples in a mini-batch [samples]."""
+STEPS, WARM = 25, 5
+TWO_PROCESSES = """
+schema_version = 1
+name = "Two processes of one machine"
+[[node]]
+system = "./machine.toml"
+count = 2
+[fabric]
+link = "ethernet_100_gbit"
+hop_latency_us = 0.0
+[[source]]
+fields = ["node", "fabric"]
+title = "estimate"
+note = "the loopback interface, wider than two processes send: what they were measured to send is what counts"
+"""
+MACHINE = """
+schema_version = 1
+name = "A process"
+[sockets]
+device = "epyc_9654"
+count = 1
+[memory]
+capacity_gib = 16
+policy = "first_touch"
+remote_fraction = 0
+[[nic]]
+to = "socket0"
+link = "pcie_5_x16"
+network = "ethernet_100_gbit"
+[[source]]
+fields = ["sockets", "memory", "nic"]
+title = "estimate"
+note = "stands for the machine that was measured, whose file has all else"
+"""
+
+
+def module_of(name: str) -> Any:
+    """Build a network of dense layers with ReLU between them."""
+    from torch import nn
+
+    units = NETWORKS[name][0]
+    layers: list[Any] = []
+    for inputs, outputs in pairwise(units):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def train(rank: int, store: str) -> None:
+    """Train as one of two processes; the first prints the median step of each network. [s]"""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.functional import cross_entropy
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    found = {}
+    for name, (units, batch_size) in NETWORKS.items():
+        module = module_of(name)
+        optimizer = torch.optim.SGD(module.parameters(), lr=1e-3)
+        images, labels = torch.rand(batch_size, units[0]), torch.randint(0, units[-1], (batch_size,))
+        seconds = []
+        for _ in range(WARM + STEPS):
+            begun = time.perf_counter()
+            optimizer.zero_grad(set_to_none=False)
+            cross_entropy(module(images), labels).backward()
+            gradients = torch.cat([parameter.grad.view(-1) for parameter in module.parameters()])
+            dist.all_reduce(gradients)
+            at = 0
+            for parameter in module.parameters():
+                parameter.grad.copy_(gradients[at : at + parameter.numel()].view_as(parameter))
+                at += parameter.numel()
+            optimizer.step()
+            seconds.append(time.perf_counter() - begun)
+        found[name] = median(seconds[WARM:])
+    if rank == 0:
+        typer.echo(json.dumps(found))
+
+
+def measured(folder: Path) -> dict[str, float]:
+    """Return the median step of two processes for each network. [s]"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, __file__, "--store", str(folder / "store"), "--rank"]
+    started = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, env=environment, text=True) for rank in (0, 1)
+    ]
+    told = [process.communicate(timeout=300)[0] for process in started]
+    found: dict[str, float] = json.loads(told[0])
+    return found
+
+
+def predicted(name: str, *, calibration: Any, folder: Path) -> Any:
+    """Predict the step of two processes with one network."""
+    import torch
+
+    units, batch_size = NETWORKS[name]
+    graph = pm.from_torch(module_of(name), (torch.zeros(batch_size, units[0]),))
+    how: dict[str, Any] = {"sync": "all_reduce", "overlap": False, "bucket_bytes": 1e12, "optimizer": "sgd"}
+    return pm.predict(graph, batch_size=batch_size, device=calibration, system=folder / "two.toml", workers=2, **how)
+
+
+def main(
+    calibration: Annotated[Path | None, typer.Option(help="A calibration of one thread; else one is made.")] = None,
+    budget_s: Annotated[float, typer.Option(help="Time that calibrating may take [s].")] = 60,
+    rank: Annotated[int | None, typer.Option(hidden=True)] = None,
+    store: Annotated[str, typer.Option(hidden=True)] = "",
+) -> None:
+    """Time two processes, and predict them."""
+    if rank is not None:
+        train(rank, store)
+        return
+    import torch
+
+    torch.set_num_threads(1)
+    device = pm.calibrate("cpu", budget_s=budget_s, progress=False) if calibration is None else calibration
+    if calibration is None:
+        device.save("two_processes.toml")
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "machine.toml").write_text(MACHINE, encoding="utf-8")
+        (folder / "two.toml").write_text(TWO_PROCESSES, encoding="utf-8")
+        for name, step_s in measured(folder).items():
+            p = predicted(name, calibration=device, folder=folder)
+            error = 100 * (p.step_s / step_s - 1)
+            typer.echo(
+                f"{name}: measured {1e3 * step_s:.1f} ms, predicted {1e3 * p.step_s:.1f} ms ({error:+.1f} %), "
+                f"of which exchange {1e3 * p.exposed_sync_s:.1f} ms"
+            )
+
+
+if __name__ == "__main__":
+    typer.run(main)
