@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
+from math import isfinite
+from math import ceil as ceil_of_float
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,6 +161,8 @@ def ceil(value: Quantity) -> Quantity:
     >>> float(ceil(1.2))
     2.0
     """
+    if type(value) is float and isfinite(value):
+        return float(ceil_of_float(value))
     if is_symbolic(value):
         return elementwise(_scalar_ceiling, value)
     return np.ceil(value)
@@ -173,7 +177,7 @@ def ceil_ratio(numerator: Quantity, denominator: Quantity) -> Quantity:
     7.0
     """
     if not is_symbolic(numerator, denominator):
-        return np.ceil(numerator / denominator)
+        return ceil(numerator / denominator)
     return elementwise(_exact_ceil_ratio, numerator, denominator)
 
 
@@ -264,6 +268,8 @@ def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantit
     >>> float(where(True, 1.0, 2.0))
     1.0
     """
+    if type(condition) is bool and type(if_true) is float is type(if_false):
+        return if_true if condition else if_false
     if not is_symbolic(condition, if_true, if_false):
         return np.where(condition, if_true, if_false)
 

@@ -172,10 +172,14 @@ def kept_while_unchanged(
 
 
 def _unchanged(files: dict[str, int]) -> bool:
-    for path, then_ns in files.items():
-        # for a file that was missing, os.access is faster than a failing os.stat
-        if os.access(path, os.F_OK) if then_ns == MISSING else _now_ns(path) != then_ns:
-            return False
+    """Look at each file; written out, because every prediction asks."""
+    try:
+        for path, then_ns in files.items():
+            # for a file that was missing, os.access is faster than a failing os.stat
+            if os.access(path, os.F_OK) if then_ns == MISSING else os.stat(path).st_mtime_ns != then_ns:  # noqa: PTH116
+                return False
+    except (OSError, ValueError):  # it is gone
+        return False
     return True
 
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 TRANSPOSED = "_transposed"
 """Suffix of products that read their weights transposed."""
 
+FEW_ROWS = 8
+"""Rows up to which numbers one by one take less time than arrays of all rows. [1]"""
+
 BOUNDLESS = float("inf")
 """Bandwidth fraction at which no product waits for memory. [1]"""
 
@@ -181,17 +184,13 @@ def _stack_times(
         **of_device,
     )
     for user, across in rows.transposed:
-        picked = {name: columns[name][across] for name in ("m", "n", "k", "count")}
-        strided_s = strided_time(
-            **picked,
-            efficiency=libraries[user].reach.strided_bandwidth_fraction,
-            l2_bytes=numbers.l2_bytes,
-            resident_tiles=libraries[user].reach.resident_tiles,
-            aligned_share=libraries[user].reach.strided_aligned_share,
-            element_bytes=numbers.element_bytes,
-            **of_device,
-        )
-        both = with_strided_loads(compute_s=compute_s[across], strided_s=strided_s)
+        alone = [values[across] for values in (compute_s, m, n, k, count)]
+        reach_of_user = libraries[user].reach
+        if numbers.is_plain and m.ndim == 1 and len(alone[0]) <= FEW_ROWS:
+            each = zip(*[values.tolist() for values in alone], strict=True)
+            compute_s[across] = [_with_strided_loads(*row, reach_of_user, numbers) for row in each]
+            continue
+        both = _with_strided_loads(*alone, reach_of_user, numbers)
         if both.dtype != compute_s.dtype:
             compute_s = compute_s.astype(np.result_type(compute_s, both))
         compute_s[across] = both
@@ -205,6 +204,26 @@ def _stack_times(
     return compute_s, matmul_memory_time(
         m=m, n=n, k=k, count=count, skinny_efficiency=skinny, element_bytes=numbers.element_bytes, **of_memory
     )
+
+
+def _with_strided_loads(
+    compute_s: Quantity, m: Quantity, n: Quantity, k: Quantity, count: Quantity, reach: MatmulReach, numbers: GpuNumbers
+) -> Quantity:
+    """Compute seconds of products that read their weights transposed. [s]"""
+    strided_s = strided_time(
+        m=m,
+        n=n,
+        k=k,
+        count=count,
+        unit_count=numbers.unit_count,
+        bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+        efficiency=reach.strided_bandwidth_fraction,
+        l2_bytes=numbers.l2_bytes,
+        resident_tiles=reach.resident_tiles,
+        aligned_share=reach.strided_aligned_share,
+        element_bytes=numbers.element_bytes,
+    )
+    return with_strided_loads(compute_s=compute_s, strided_s=strided_s)
 
 
 def _by_user(constants: Sequence[tuple[Quantity, ...]], rows: ProductRows, *, axes: int) -> list[Quantity]:
