@@ -55,6 +55,9 @@ from perfmodel.planning.scaling import ScalingReport as ScalingReport
 from perfmodel.planning.scaling import StragglerSlowdown as StragglerSlowdown
 from perfmodel.planning.scaling import scaling as scaling
 from perfmodel.planning.scaling import straggler_slowdown as straggler_slowdown
+from perfmodel.planning.search.answer import FoundLayout as FoundLayout
+from perfmodel.planning.search.answer import Search as Search
+from perfmodel.planning.search.search import search as search
 from perfmodel.planning.sweeps.sweep import sweep as sweep
 from perfmodel.planning.sweeps.table import Sweep as Sweep
 from perfmodel.planning.transfer import Refresh as Refresh

@@ -23,6 +23,7 @@ PICO: Final = 1e-12
 
 BITS_PER_BYTE: Final = 8
 SECONDS_PER_HOUR: Final = 3600
+SECONDS_PER_DAY: Final = 86_400
 
 FACTOR_BY_SUFFIX: Final[dict[str, float]] = {
     "_tflop_per_s": TERA,

@@ -76,7 +76,8 @@ class Outcome:
 
 
 RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
-    **{name: attrgetter(name) for name in ("step_s", "samples_per_s", "epoch_s", "usd_per_epoch", "memory_bytes")},
+    **{name: attrgetter(name) for name in ("step_s", "samples_per_s", "epoch_s", "usd_per_epoch")},
+    **{name: attrgetter(name) for name in ("memory_bytes", "capacity_bytes")},
     **{name: attrgetter(f"parts.{name}") for name in (*PARTS, *TOTALS)},
     FITS: attrgetter(FITS),
 }
@@ -85,7 +86,7 @@ RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
 USUAL: Final = ("step_s", "samples_per_s", "usd_per_epoch", FITS, REASON)
 """Default columns."""
 
-LARGER_IS_BETTER: Final = frozenset({"samples_per_s"})
+LARGER_IS_BETTER: Final = frozenset({"samples_per_s", "mfu"})
 """Columns in which larger values are better; in all others, smaller values are."""
 
 

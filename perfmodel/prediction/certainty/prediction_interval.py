@@ -50,7 +50,12 @@ class KnownConstants:
 
 def known_constants(prepared: Prepared, calibration: FitFile | None) -> KnownConstants:
     """Uncertainty of a step's constants, from the fit plan and any calibration."""
-    planned = load_fit_plan(prepared.target.processor).unknowns(prepared.constant_names)
+    return known_constants_of(prepared.constant_names, prepared.target.processor, calibration)
+
+
+def known_constants_of(names: Sequence[str], processor: str, calibration: FitFile | None) -> KnownConstants:
+    """Uncertainty of some constants of a kind of processor, from the fit plan and any calibration."""
+    planned = load_fit_plan(processor).unknowns(names)
     if calibration is None:
         return KnownConstants(unknowns=planned, covariance=prior_covariance(planned))
     fitted = tuple(
@@ -96,12 +101,7 @@ def uncertainty_of(
     stated = [stated_constant(name, prepared.specs, dtype=prepared.dtype) for name in prepared.constant_names]
     constants = tuple(constant for constant in stated if constant is not None and not isinstance(constant.value, tuple))
     names = [constant.name for constant in constants]
-    belongs = np.array([[unknown.matches(name) for unknown in known.unknowns] for name in names], dtype=float)
-    belongs = belongs.reshape(len(constants), len(known.unknowns))
-    own_spread = np.array(
-        [0.0 if row.any() else _spread(constant, spreads) for constant, row in zip(constants, belongs, strict=True)]
-    )
-    covariance = belongs @ known.covariance @ belongs.T + np.diag(own_spread**2)
+    covariance = covariance_of(constants, known=known, spreads=spreads)
     spread = np.sqrt(np.diag(covariance))
     sensitivity = _sensitivity(prepared, factors, names, np.maximum(spread, LEAST_STEP))
     return Uncertainty(
@@ -110,6 +110,21 @@ def uncertainty_of(
         spread=spread,
         contribution=sensitivity * (covariance @ sensitivity),
     )
+
+
+def covariance_of(
+    constants: Sequence[StatedConstant], *, known: KnownConstants, spreads: ConstantSpreads
+) -> NDArray[np.float64]:
+    """Covariance of the logarithms of constants: those of a fit together, any other by itself. [1]"""
+    belongs = np.array(
+        [[unknown.matches(constant.name) for unknown in known.unknowns] for constant in constants], dtype=float
+    )
+    belongs = belongs.reshape(len(constants), len(known.unknowns))
+    own_spread = np.array(
+        [0.0 if row.any() else _spread(constant, spreads) for constant, row in zip(constants, belongs, strict=True)]
+    )
+    covariance: NDArray[np.float64] = belongs @ known.covariance @ belongs.T + np.diag(own_spread**2)
+    return covariance
 
 
 def _spread(constant: StatedConstant, spreads: ConstantSpreads) -> float:

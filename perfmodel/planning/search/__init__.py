@@ -1,0 +1,1 @@
+"""The best layout of a job over many devices."""

@@ -1,0 +1,473 @@
+"""The result of a search: layouts by what they are best at, and how sure their ranking is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.derived import derived_property
+from perfmodel.errors import ArgumentError
+from perfmodel.planning.search.launch import launch_command
+from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER
+from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.certainty.ranking import Ranking, ranking_of
+from perfmodel.prediction.device.step_time import PARTS
+from perfmodel.prediction.job.job import Job
+from perfmodel.prediction.prediction import BOTTLENECK_OF_PART
+from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
+from perfmodel.presentation.results import Drawn
+from perfmodel.presentation.tables import Table, row_class
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from perfmodel.graph import LayerGraph
+    from perfmodel.planning.sweeps.table import Sweep
+    from perfmodel.prediction.prediction import Prediction
+    from perfmodel.prediction.totals import TrainingRun, TrainingTotals
+
+OBJECTIVES: Final = {"time": "step_s", "money": "usd", "energy": "energy_j", "mfu": "mfu"}
+"""Objective -> the column of a layout that it ranks by."""
+
+IN_LAYOUT: Final = (
+    "workers", "tensor_size", "stages", "schedule", "interleave", "shard_stage", "micro_batch_size", "micro_batches",
+    "accumulation_steps", "recompute",
+)  # fmt: skip
+"""Columns of every row; others that differ between layouts follow them."""
+
+HEADINGS: Final = {
+    "tensor_size": "tensor", "shard_stage": "shard", "micro_batch_size": "micro", "accumulation_steps": "passes",
+    "step_s": "step", "memory_bytes": "memory", "bound_by": "bound by", "device_hours": "device-hours", "usd": "USD",
+    "micro_batches": "micro-batches",
+}  # fmt: skip
+"""Heading of a column by field, if the two differ."""
+
+BEST_SHOWN: Final = 10
+"""Layouts that are printed. [1]"""
+
+ENERGY_FOR: Final = 32
+"""Layouts whose energy is worked out: those with the least device-time. [1]"""
+
+SAME: Final = 1e-9
+"""Relative difference below which two layouts are equally good. [1]"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FoundLayout:
+    """One layout of a search.
+
+    Parameters
+    ----------
+    job : Job
+        To predict, explain or play. [-]
+    row : object
+        Its row in the table. [-]
+    totals : TrainingTotals or None
+        Days, device-hours and USD of the run; None without ``tokens`` or ``samples``. [-]
+    block_count, machine_devices : int
+        Blocks of the network, and devices of a machine. [1]
+    """
+
+    job: Job
+    row: Any
+    totals: TrainingTotals | None
+    block_count: int
+    machine_devices: int
+
+    def command(self, program: str = "megatron") -> str:
+        """Return the command that starts a training program with this layout.
+
+        Parameters
+        ----------
+        program : str
+            ``megatron`` (Megatron-LM) or ``torchtitan``. [-]
+
+        Returns
+        -------
+        str
+            ``torchrun`` with the flags of layout, batch and types; those of network, data and learning are yours. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If the program is unknown.
+        ArgumentError
+            If the program cannot run this layout; says what it can.
+        """
+        return launch_command(self.job, program, block_count=self.block_count, devices_per_machine=self.machine_devices)
+
+    @derived_property
+    def prediction(self) -> Prediction:
+        """The prediction of the job."""
+        return self.job.predict()
+
+    @derived_property
+    def memory_per_rank(self) -> tuple[float, ...]:
+        """Peak memory of a device of each stage, in the order of the stages. [B]"""
+        p = self.prediction
+        return tuple(float(footprint.total_bytes) for footprint in p.basis.prepared.footprints(p.basis.timed))
+
+    def __repr__(self) -> str:
+        return f"<FoundLayout {layout_text(self.row)}: {seconds_text(self.row.step_s)} a step>"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Search(Drawn):
+    """Layouts of a job, ranked. Made by :func:`perfmodel.search`.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    layouts : Sweep
+        Every layout that divides devices and batch, with its time, memory and price; ``fits`` is with the reserve. [-]
+    objective : str
+        ``time``, ``money``, ``energy`` or ``mfu``. [-]
+    reserve : float
+        Share of a device's memory that is left free. [1]
+    run : TrainingRun or None
+        How long the run is; None without ``tokens`` or ``samples``. [-]
+    usd_per_hour : float or None
+        Price of a device; None if unknown. [USD/h]
+    block_count, machine_devices : int
+        Blocks of the network, and devices of a machine. [1]
+    notes : tuple of str
+        Caveats on the numbers. [-]
+    """
+
+    graph: LayerGraph
+    layouts: Sweep
+    objective: str
+    reserve: float
+    run: TrainingRun | None
+    usd_per_hour: float | None
+    block_count: int
+    machine_devices: int
+    notes: tuple[str, ...] = ()
+
+    _DICT_KEYS = (
+        *("title", "objective", "reserve", "evaluated_count", "fitting_count", "best_row", "certainty"),
+        *("totals", "memory_per_rank", "front", "by_memory", "refused", "rows", "notes"),
+    )
+
+    def __len__(self) -> int:
+        return len(self.fitting)
+
+    @property
+    def evaluated_count(self) -> int:
+        """Layouts that divide devices and batch. [1]"""
+        return len(self.layouts)
+
+    @property
+    def fitting_count(self) -> int:
+        """Layouts that fit with the reserve. [1]"""
+        return len(self.fitting)
+
+    @derived_property
+    def fitting(self) -> Sweep:
+        """The layouts that fit, the best first; of equally good ones, the one that needs less memory."""
+        layouts = self.layouts
+        fits = np.flatnonzero(layouts.results[FITS])
+        ranked = self._ranked(OBJECTIVES[self.objective])[fits]
+        digits = np.floor(np.log(np.where(np.isfinite(ranked) & (ranked != 0), abs(ranked), 1e300)) / SAME + 0.5)
+        digits = np.where(ranked < 0, -digits, digits)
+        return layouts.taken(fits[np.lexsort((layouts.results["memory_bytes"][fits], digits))])
+
+    def _ranked(self, name: str) -> NDArray[np.float64]:
+        column = self.layouts.results[name]
+        return -column if name in LARGER_IS_BETTER else column
+
+    @derived_property
+    def rows(self) -> Table[Any]:
+        """Layouts that fit, the best first."""
+        return self._table(self.fitting, title=self.title)
+
+    def _table(self, sweep: Sweep, *, title: str, count: int | None = None) -> Table[Any]:
+        names = self._columns
+        row_type = row_class("LayoutRow", names)
+        bound_by = bottlenecks(sweep) if len(sweep) else np.array([])
+        rows = []
+        for index in range(len(sweep) if count is None else min(count, len(sweep))):
+            row = sweep.row(index) | {"bound_by": str(bound_by[index])}
+            row["micro_batch_size"] = micro_batch_size(row)
+            rows.append(row_type(**{name: row.get(name) for name in names}))
+        return Table(rows, title=title, headings=HEADINGS, row_type=row_type)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        axes = self.layouts.space.by_name
+        further = [name for name, axis in axes.items() if name not in IN_LAYOUT and len(axis) > 1]
+        results = ["step_s", "mfu", "memory_bytes", "bound_by"]
+        results += [] if self.run is None else ["days", "device_hours"]
+        results += [] if self.usd_per_hour is None else ["usd"]
+        results += ["energy_j"] if self.objective == "energy" else []
+        return (*IN_LAYOUT, *further, *results)
+
+    @property
+    def best(self) -> FoundLayout:
+        """The best layout by the objective.
+
+        Raises
+        ------
+        ArgumentError
+            If no layout fits; says how much memory the smallest needs.
+        """
+        return self.found(0)
+
+    @property
+    def best_row(self) -> Any:
+        """The row of the best layout; None if none fits."""
+        return self.rows[0] if len(self) else None
+
+    def found(self, rank: int) -> FoundLayout:
+        """Return a layout by its rank.
+
+        Parameters
+        ----------
+        rank : int
+            0 for the best. [1]
+
+        Returns
+        -------
+        FoundLayout
+            With its job. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If fewer layouts fit.
+        """
+        if not len(self):
+            raise ArgumentError("reserve", self.reserve, f"smaller, or other devices: {self._smallest}")
+        rank = whole_number("rank", rank, minimum=0, maximum=len(self) - 1)
+        return self._found(self.fitting, rank)
+
+    def _found(self, sweep: Sweep, index: int) -> FoundLayout:
+        assert sweep.places is not None
+        space = sweep.space
+        job = Job(self.graph, **space.arguments(int(sweep.places[index])))
+        totals = None
+        if self.run is not None:
+            price = float("nan") if self.usd_per_hour is None else self.usd_per_hour
+            step_s = float(sweep.results["step_s"][index])
+            totals = self.run.totals(step_s, device_count=job.device_count, usd_per_hour=price)
+        return FoundLayout(
+            job=job,
+            row=self._table(sweep.taken(np.array([index])), title="")[0],
+            totals=totals,
+            block_count=self.block_count,
+            machine_devices=self.machine_devices,
+        )
+
+    @derived_property
+    def front(self) -> Table[Any]:
+        """Layouts that no other beats in time, memory and money together, the fastest first."""
+        money = ("usd",) if self.usd_per_hour is not None else ()
+        several = len(np.unique(self.fitting["workers"] * self.fitting["stages"] * self.fitting["tensor_size"])) > 1
+        # of equally many devices, money is proportional to time
+        names = ("step_s", "memory_bytes", *(money if several else ()))
+        front = self.fitting.pareto(*names) if len(self) else self.fitting
+        return self._table(
+            front, title=f"no other is better in {', '.join(('time', 'memory', *(money and ('money',))))}"
+        )
+
+    @derived_property
+    def _staircase(self) -> Sweep:
+        """The best layout of every memory budget, the smallest budget first."""
+        if not len(self):
+            return self.fitting
+        by_memory = np.argsort(self.fitting.results["memory_bytes"], kind="stable")
+        rank = by_memory  # fitting is sorted by the objective, so that a place is a rank
+        better = rank < np.minimum.accumulate(np.r_[len(rank), rank[:-1]])
+        return self.fitting.taken(by_memory[better])
+
+    @derived_property
+    def by_memory(self) -> Table[Any]:
+        """The best layout for every memory budget, the smallest budget first."""
+        return self._table(self._staircase, title="best for a memory budget")
+
+    def best_within(self, memory_bytes: float) -> FoundLayout:
+        """Return the best layout that needs at most so much memory on any device.
+
+        Parameters
+        ----------
+        memory_bytes : float
+            The budget. [B]
+
+        Returns
+        -------
+        FoundLayout
+            With its job. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If none does; says how much the smallest needs.
+        """
+        steps = np.flatnonzero(self._staircase.results["memory_bytes"] <= memory_bytes)
+        if not len(steps):
+            raise ArgumentError("memory_bytes", memory_bytes, f"larger: {self._smallest}")
+        return self._found(self._staircase, int(steps[-1]))
+
+    @property
+    def _smallest(self) -> str:
+        memory = self.layouts.results["memory_bytes"]
+        if not np.isfinite(memory).any():
+            return f"no layout can be: {next(iter(self.layouts.refused), '')}"
+        least = int(np.nanargmin(memory))
+        row = self.layouts.row(least)
+        usable = (1 - self.reserve) * row["capacity_bytes"]
+        return (
+            f"the layout that needs least memory, {layout_text(row)}, needs {bytes_text(row['memory_bytes'])} of "
+            f"{bytes_text(usable)}"
+        )
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Number of layouts that do not fit or cannot be, by memory or the argument at fault. [1]"""
+        return self.layouts.refused
+
+    def ranking(self, first: int = 0, second: int | None = None) -> Ranking | None:
+        """Return how sure it is that one layout takes less time than another.
+
+        Parameters
+        ----------
+        first, second : int or None
+            Ranks; None for the next that is not equally good. [1]
+
+        Returns
+        -------
+        Ranking or None
+            None if there is no second. [1]
+        """
+        second = self._next(first) if second is None else second
+        if second is None:
+            return None
+        return ranking_of(*(self.found(rank).prediction for rank in (first, second)))
+
+    def _next(self, first: int) -> int | None:
+        values = self.fitting.results[OBJECTIVES[self.objective]]
+        others = np.flatnonzero(abs(values / values[first] - 1) > SAME)
+        others = others[others > first]
+        return int(others[0]) if len(others) else None
+
+    @derived_property
+    def certainty(self) -> float | None:
+        """Probability that the best layout takes less time than the second; None if not known or none is second. [1]"""
+        try:
+            ranking = self.ranking() if len(self) else None
+        except ArgumentError:  # a measured machine
+            return None
+        return None if ranking is None else ranking.probability
+
+    @property
+    def totals(self) -> TrainingTotals | None:
+        """Days, device-hours and USD of the run with the best layout; None without a run, or if none fits."""
+        return self.best.totals if len(self) else None
+
+    @property
+    def memory_per_rank(self) -> tuple[float, ...]:
+        """Peak memory of a device of each stage of the best layout. [B]"""
+        return self.best.memory_per_rank if len(self) else ()
+
+    def with_energy(self) -> Search:
+        """Return the search with the energy of layouts, where the objective needs it."""
+        if self.objective != "energy" or not self.layouts.results[FITS].any():
+            return self
+        by_time = replace(self, objective="mfu")
+        energy = np.full(len(self.layouts), np.nan)
+        places = by_time.fitting.places
+        assert places is not None
+        for rank in range(min(ENERGY_FOR, len(by_time))):
+            energy[places[rank]] = by_time.found(rank).prediction.energy_j()
+        return replace(self, layouts=replace(self.layouts, results={**self.layouts.results, "energy_j": energy}))
+
+    @property
+    def title(self) -> str:
+        """What was searched, and how many layouts fit."""
+        counts = self.layouts["workers"] * self.layouts["stages"] * self.layouts["tensor_size"]
+        devices = " or ".join(f"{count:,}" for count in np.unique(counts).tolist())
+        system = self.layouts.space.by_name["system"].labels[0]
+        return (
+            f"{self.graph.name} on {devices} devices of {system}: {self.evaluated_count:,} layouts, "
+            f"{self.fitting_count:,} of which fit"
+        )
+
+    def _shown(self) -> Table[Any]:
+        return self._table(self.fitting, title=self.title, count=BEST_SHOWN)
+
+    def _lines(self) -> list[str]:
+        lines = []
+        if len(self):
+            row = self.best_row
+            lines.append(f"best by {self.objective}: {layout_text(row)}: {self._verdict(row)}")
+            if self.certainty is not None:
+                lines.append(f"sure to {percent_text(self.certainty)} that it is faster than the next")
+            peaks = self.memory_per_rank
+            most = f"{bytes_text(max(peaks))} on the fullest device"
+            lines.append(
+                f"memory: {most}{'' if len(peaks) == 1 else f', {bytes_text(min(peaks))} on the emptiest stage'}"
+            )
+            lines.append(f"front of time, memory and money: {len(self.front)} layouts (.front, .by_memory)")
+        else:
+            lines.append(f"no layout fits: {self._smallest}")
+        refused = ", ".join(f"{count:,} by {reason}" for reason, count in self.refused.items())
+        return [*lines, *([f"ruled out: {refused}"] if refused else []), *self.notes]
+
+    def _verdict(self, row: Any) -> str:
+        text = f"{seconds_text(row.step_s)} a step, MFU {percent_text(row.mfu)}, bound by {row.bound_by}"
+        totals = self.totals
+        if totals is None:
+            return text
+        text += f"; the run takes {totals.days:,.1f} days, {totals.device_hours:,.0f} device-hours"
+        return text if self.usd_per_hour is None else f"{text}, {totals.usd:,.0f} USD"
+
+    def __repr__(self) -> str:
+        return f"<Search {self.title}>"
+
+    def _figure(self) -> Figure:
+        """Draw time over memory of all layouts that fit, by stages, with the front."""
+        from perfmodel.planning.sweeps.sweep_figure import picture
+
+        figure = picture(self.layouts, x="memory_bytes", y=OBJECTIVES["time"], by="stages")
+        figure.axes[0].set_title(self.title)
+        return figure
+
+
+def micro_batch_size(row: Any) -> int:
+    """Samples of a micro-batch of a row. [samples]"""
+    return int(row["global_batch_size"] // (row["workers"] * row["micro_batches"] * row["accumulation_steps"]))
+
+
+def bottlenecks(sweep: Sweep) -> NDArray[Any]:
+    """What bounds each layout: the cause of its largest part."""
+    parts = np.stack([sweep.results[name] for name in PARTS])
+    names = np.array([BOTTLENECK_OF_PART.get(name, name) for name in PARTS], dtype=object)
+    largest = names[np.argmax(parts, axis=0)]
+    overhead, launch = sweep.results["overhead_s"], sweep.results["launch_s"]
+    of_overhead = np.where(overhead - launch > launch, "host_dispatch", "launch")
+    largest = np.where(largest == "overhead_s", of_overhead, largest)
+    # an update of any size in use reads and writes more than it computes
+    return np.where(largest == "update_s", "memory_bandwidth", np.where(largest == "input_wait_s", "storage", largest))
+
+
+def layout_text(row: Any) -> str:
+    """Write a layout in words."""
+    get = row.get if isinstance(row, dict) else lambda name: getattr(row, name, None)
+    said = [f"{get('workers')} workers"]
+    if get("tensor_size") > 1:
+        said.append(f"tensor {get('tensor_size')}")
+    if get("stages") > 1:
+        interleaved = f" x {get('interleave')}" if get("interleave") > 1 else ""
+        said.append(f"{get('stages')}{interleaved} stages ({get('schedule')})")
+    if get("shard_stage"):
+        said.append(f"shard stage {get('shard_stage')}")
+    parts = get("micro_batches") * get("accumulation_steps")
+    if (size := get("micro_batch_size")) is not None:
+        said.append(f"{parts} x {size} samples")
+    if get("recompute"):
+        said.append(f"recompute {get('recompute')}")
+    return ", ".join(said)

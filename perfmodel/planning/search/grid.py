@@ -1,0 +1,174 @@
+"""The layouts of a search: every combination of the values of its axes that divides devices and batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError, check_known
+from perfmodel.planning.search.axes import AXES, FOLLOWING, NAMES, Setting
+from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Values = Mapping[str, Sequence[Any]]
+    Columns = dict[str, NDArray[Any]]
+
+OF_PREDICT: Final = (*(name for name in NAMES if name in DEFAULTS), *FOLLOWING)
+"""Columns of a layout that are arguments of ``predict``."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Grid:
+    """Layouts as columns, and how many combinations do not divide devices or batch."""
+
+    columns: Mapping[str, NDArray[Any]]
+    fixed: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.columns["workers"])
+
+    def configurations(self) -> list[dict[str, Any]]:
+        """Return the arguments of ``predict`` that differ between layouts, one mapping for each."""
+        names = [name for name in self.columns if name in DEFAULTS]
+        listed = [self.columns[name].tolist() for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*listed, strict=True)]
+
+
+def values_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of every axis: those that the caller names, else the usual ones, up to the limits."""
+    values = {}
+    for axis in AXES:
+        tried = _listed(axis.name, stated[axis.name]) if axis.name in stated else tuple(axis.usual(setting))
+        if axis.name in limits:
+            most = limits[axis.name]
+            kept = tuple(value for value in tried if value <= most)
+            if not kept:
+                raise ArgumentError("limits", f"{axis.name}={most}", f"at least {axis.name}={min(tried)}")
+            tried = kept
+        values[axis.name] = tried
+    return values
+
+
+def checked_limits(limits: Any) -> dict[str, int]:
+    """Return limits by axis, checked."""
+    if limits is None:
+        return {}
+    if not isinstance(limits, Mapping):
+        raise ArgumentError("limits", limits, "a mapping of arguments to the most that they may be")
+    counted = ("devices", "tensor_size", "stages", "shard_stage", "interleave", "micro_batch_size",
+               "accumulation_steps", *FOLLOWING)  # fmt: skip
+    for name in limits:
+        check_known("limit of a search", name, counted)
+    return {name: whole_number(f"limits[{name!r}]", most, minimum=0) for name, most in limits.items()}
+
+
+def _listed(name: str, stated: Any) -> tuple[Any, ...]:
+    """Return the values that a caller names for an axis, each checked as predict checks it."""
+    if hasattr(stated, "tolist"):
+        stated = stated.tolist()
+    values = tuple(stated) if isinstance(stated, list | tuple | range) else (stated,)
+    if not values:
+        raise ArgumentError(name, stated, "one value, or a list of at least one")
+    check = CHECKS.get(name, whole_number)
+    default = DEFAULTS.get(name)
+    checked = [value if check is None or (value is None and default is None) else check(name, value)
+               for value in values]  # fmt: skip
+    return tuple(dict.fromkeys(checked))
+
+
+def grid_of(
+    setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, int], *, fixed: Mapping[str, Any]
+) -> Grid:
+    """Return all layouts that divide devices and batch; raise ArgumentError, with what would, if none does."""
+    values = values_of(setting, stated, limits)
+    columns: Columns = {"block_count": np.array([setting.block_count]), "group": np.ones(1, dtype=np.int64)}
+    for axis in AXES:
+        columns = _crossed(columns, axis.name, values[axis.name])
+        if axis.divides_devices:
+            columns["group"] = columns["group"] * columns[axis.name]
+        if axis.divides_devices or axis.name == "devices":
+            columns = _kept(columns, columns["devices"] % columns["group"] == 0)
+            if not len(columns["group"]):
+                raise ArgumentError(
+                    axis.name, list(values[axis.name]), f"divisors of {list(values['devices'])} devices"
+                )
+            columns["workers"] = columns["devices"] // columns["group"]
+        if axis.name == _LAST_DIVIDING:
+            columns = _sharing_the_batch(columns, setting.global_batch_size, stated, limits)
+        if axis.allows is not None:
+            columns = _kept(columns, axis.allows(columns))
+    columns = _in_parts(columns, keeps_passes="accumulation_steps" in stated or "micro_batches" in stated)
+    columns = _following(columns, stated, limits)
+    _refuse_empty(columns, values)
+    own = {name: column for name, column in columns.items() if name not in ("block_count", "group", "batch_size")}
+    return Grid(columns=own, fixed=fixed)
+
+
+_LAST_DIVIDING: Final = [axis.name for axis in AXES if axis.divides_devices][-1]
+"""The last axis that decides how many workers there are."""
+
+
+def _crossed(columns: Columns, name: str, values: Sequence[Any]) -> Columns:
+    """Return every layout with every value of a further axis."""
+    count = len(next(iter(columns.values())))
+    crossed = {other: np.repeat(column, len(values)) for other, column in columns.items()}
+    is_number = all(type(value) is int for value in values)
+    column = np.array(values, dtype=np.int64) if is_number else np.empty(len(values), dtype=object)
+    column[:] = values
+    return crossed | {name: np.tile(column, count)}
+
+
+def _kept(columns: Columns, mask: NDArray[np.bool_]) -> Columns:
+    return {name: column[np.asarray(mask, dtype=bool)] for name, column in columns.items()}
+
+
+def _sharing_the_batch(columns: Columns, batch: int, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
+    """Keep the layouts whose workers share the batch evenly; say which batch they would share if none does."""
+    columns = _limited(columns, "workers", stated, limits)
+    counts = np.unique(columns["workers"])
+    if not len(counts):
+        raise ArgumentError("workers", stated.get("workers", limits.get("workers")), "a number that some layout has")
+    kept = _kept(columns, batch % columns["workers"] == 0)
+    if not len(kept["workers"]):
+        near = {int(max(count, round(batch / count) * count)) for count in counts}
+        nearest = min(near, key=lambda size: (abs(size - batch), size))
+        some = " or ".join(map(str, counts.tolist()[:6]))
+        allowed = f"a multiple of the workers of a layout, {some}; the nearest is {nearest}"
+        raise ArgumentError("global_batch_size", batch, allowed)
+    kept["batch_size"] = batch // kept["workers"]
+    return kept
+
+
+def _in_parts(columns: Columns, *, keeps_passes: bool) -> Columns:
+    """Return layouts with their micro-batches; those of one stage follow one another as passes."""
+    parts = columns["batch_size"] // columns["micro_batch_size"]
+    micro, passes = parts // columns["accumulation_steps"], columns["accumulation_steps"]
+    if not keeps_passes:
+        is_one = columns["stages"] == 1
+        micro, passes = np.where(is_one, 1, micro), np.where(is_one, parts, passes)
+    return columns | {"micro_batches": micro, "accumulation_steps": passes}
+
+
+def _following(columns: Columns, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
+    for name in FOLLOWING:
+        columns = _limited(columns, name, stated, limits)
+    return columns
+
+
+def _limited(columns: Columns, name: str, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
+    """Keep the layouts in which an argument that follows from the axes is what the caller asks for."""
+    if name in stated:
+        columns = _kept(columns, np.isin(columns[name], _listed(name, stated[name])))
+    return _kept(columns, columns[name] <= limits[name]) if name in limits else columns
+
+
+def _refuse_empty(columns: Columns, values: Values) -> None:
+    if not len(columns["workers"]):
+        tried = ", ".join(f"{name} {list(some)}" for name, some in values.items() if len(some) < len(NAMES))
+        raise ArgumentError("limits", "no layout is left", f"wider, or fewer values fixed: {tried}")

@@ -1,0 +1,116 @@
+"""Flags with which training programs run a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.errors import ArgumentError, check_known
+from perfmodel.prediction.utilisation import tokens_per_sample
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.job.job import Job
+
+Flag = tuple[str, object]
+"""A flag and its value; True for a flag without one."""
+
+
+def launch_command(job: Job, program: str, *, block_count: int, devices_per_machine: int) -> str:
+    """Return the command that trains with a job's layout, without the flags of network, data and learning rate."""
+    check_known("training program", program, PROGRAMS)
+    lines = [f"{flag}" if value is True else f"{flag} {value}" for flag, value in PROGRAMS[program](job, block_count)]
+    per_machine = min(devices_per_machine, job.device_count)
+    machines = -(-job.device_count // per_machine)
+    start = f"torchrun --nnodes {machines} --nproc-per-node {per_machine} {SCRIPTS[program]}"
+    return " \\\n  ".join([start, *lines])
+
+
+SCRIPTS: Final[Mapping[str, str]] = {"megatron": "pretrain_gpt.py", "torchtitan": "-m torchtitan.train"}
+"""Training program -> what torchrun starts."""
+
+
+def _micro_batch_size(job: Job) -> int:
+    return job.layout.micro_batch_size(job.samples)
+
+
+def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
+    """Flags of Megatron-LM (megatron/training/arguments.py): ZeRO-1 by its optimizer, more by its own FSDP."""
+    if job.schedule == "gpipe" and job.stages > 1:
+        raise ArgumentError("schedule", job.schedule, "'1f1b' or 'interleaved' for megatron, which has no other")
+    if job.recompute not in (None, "full"):
+        raise ArgumentError("recompute", job.recompute, "None or 'full' for megatron")
+    if job.stages > 1 and job.accumulation_steps > 1:
+        allowed = "1 for megatron, whose pipeline is emptied once a step"
+        raise ArgumentError("accumulation_steps", job.accumulation_steps, allowed)
+    yield "--tensor-model-parallel-size", job.tensor_size
+    yield "--pipeline-model-parallel-size", job.stages
+    if job.interleave > 1:
+        chunks = job.stages * job.interleave
+        if block_count % chunks:
+            allowed = f"a divisor of {block_count} / {job.stages} blocks for megatron, whose chunks are equal"
+            raise ArgumentError("interleave", job.interleave, allowed)
+        yield "--num-layers-per-virtual-pipeline-stage", block_count // chunks
+    elif block_count % job.stages:
+        first = block_count // job.stages
+        yield "--decoder-first-pipeline-num-layers", first
+        yield "--decoder-last-pipeline-num-layers", first
+    if job.sequence_parallel and job.tensor_size > 1:
+        yield "--sequence-parallel", True
+    yield "--micro-batch-size", _micro_batch_size(job)
+    yield "--global-batch-size", job.samples * job.workers
+    if (length := tokens_per_sample(job.subject.graph)) is not None:
+        yield "--seq-length", length
+    if job.dtype in ("bf16", "fp16"):
+        yield f"--{job.dtype}", True
+    if job.shard_stage:
+        yield "--use-distributed-optimizer", True
+    if job.shard_stage > 1:
+        yield "--use-megatron-fsdp", True
+        yield "--data-parallel-sharding-strategy", {2: "optim_grads", 3: "optim_grads_params"}[job.shard_stage]
+        yield "--ckpt-format", "fsdp_dtensor"
+    if job.shard_stage and job.shard_group is not None:
+        yield "--num-distributed-optimizer-instances", job.workers // job.shard_group
+    if job.overlap:
+        yield "--overlap-grad-reduce", True
+        if job.shard_stage:
+            yield "--overlap-param-gather", True
+    if job.recompute == "full":
+        yield "--recompute-granularity", "full"
+        yield "--recompute-method", "uniform"
+        yield "--recompute-num-layers", 1
+
+
+SCHEDULES_OF_TORCH: Final[Mapping[str, str]] = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
+"""Schedule of a pipeline -> its name in torch.distributed.pipelining."""
+
+
+def _torchtitan(job: Job, block_count: int) -> Iterator[Flag]:
+    """Flags of torchtitan (torchtitan/config/job_config.py): copies of parameters, or parameters sharded by FSDP."""
+    if job.shard_stage == 1:
+        allowed = "0, 2 or 3 for torchtitan, which shards gradients with the optimizer's state"
+        raise ArgumentError("shard_stage", job.shard_stage, allowed)
+    if job.recompute not in (None, "full"):
+        raise ArgumentError("recompute", job.recompute, "None or 'full' for torchtitan")
+    sharing = (job.shard_group or job.workers) if job.shard_stage else 1
+    yield "--parallelism.data_parallel_shard_degree", sharing
+    yield "--parallelism.data_parallel_replicate_degree", job.workers // sharing
+    if job.shard_stage:
+        yield "--parallelism.fsdp_reshard_after_forward", "always" if job.shard_stage == 3 else "never"
+    yield "--parallelism.tensor_parallel_degree", job.tensor_size
+    yield "--parallelism.pipeline_parallel_degree", job.stages
+    if job.stages > 1:
+        name = "1f1b" if job.interleave == 1 and job.schedule == "interleaved" else job.schedule
+        yield "--parallelism.pipeline_parallel_schedule", SCHEDULES_OF_TORCH[name]
+        yield "--parallelism.pipeline_parallel_microbatch_size", _micro_batch_size(job)
+        if job.interleave > 1:
+            yield "--parallelism.pipeline_parallel_layers_per_stage", -(-block_count // (job.stages * job.interleave))
+    yield "--training.local_batch_size", _micro_batch_size(job) * job.micro_batches
+    yield "--training.global_batch_size", job.samples * job.workers
+    if (length := tokens_per_sample(job.subject.graph)) is not None:
+        yield "--training.seq_len", length
+    yield "--training.mixed_precision_param", "bfloat16" if job.dtype == "bf16" else "float32"
+    yield "--activation_checkpoint.mode", "full" if job.recompute == "full" else "none"
+
+
+PROGRAMS: Final[Mapping[str, Callable[[Job, int], Iterator[Flag]]]] = {"megatron": _megatron, "torchtitan": _torchtitan}
+"""Training program -> the flags of a layout."""

@@ -1,0 +1,135 @@
+"""How sure it is that one of two predicted jobs is faster: constants that both depend on cancel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.interval_scale import load_interval_scale
+from perfmodel.prediction.certainty.prediction_interval import (
+    covariance_of,
+    known_constants_of,
+    parameters_of,
+    uncertainty_of,
+)
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.interval_scale import ExchangeSpreads
+    from perfmodel.prediction.prediction import Prediction
+
+CAUSES: Final = ("constants", "physics", "exchange")
+"""What makes a ranking unsure: uncertain constants, parts of a step that the model misses, times of exchanges."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """How sure it is that the first of two jobs takes less time. Made by ``ranking_of``.
+
+    Parameters
+    ----------
+    probability : float
+        That the first takes less time. [1]
+    log_ratio : float
+        ln(time of the second / time of the first), as predicted. [1]
+    spread : float
+        Standard deviation of that. [1]
+    shares : dict of str to float
+        Share of its variance by cause. [1]
+    """
+
+    probability: float
+    log_ratio: float
+    spread: float
+    shares: dict[str, float]
+
+
+def ranking_of(first: Prediction, second: Prediction) -> Ranking:
+    r"""Return how sure it is that the first of two predictions is the faster one.
+
+    .. math:: P = \Phi\left(\frac{\ln t_2 - \ln t_1}{\sigma}\right), \quad
+        \sigma^2 = \kappa \, \Delta J S \Delta J^T + \tau^2 \sum_k (w_{1k} - w_{2k})^2 + (e_1 - e_2)^2
+
+    Parameters
+    ----------
+    first, second : Prediction
+        Of one network on one kind of device. [-]
+
+    Returns
+    -------
+    Ranking
+        Probability, and what it follows from. [1]
+
+    Raises
+    ------
+    ArgumentError
+        If a prediction is of a measured machine, whose kernels vary one by one.
+
+    Notes
+    -----
+    Valid for: errors small enough that ln(time) is about linear in them. J are sensitivities to the constants, S their
+    covariance, so a constant on which both depend alike adds nothing. What the physics leaves out, tau, is taken as one
+    unknown factor on each exclusive part of a step, whose shares of it are w; equal mixes of parts cancel. Exchanges
+    are all off by one factor, which changes ln(time) by e.
+    """
+    for name, p in (("first", first), ("second", second)):
+        if p.basis.prepared.target.measured is not None:
+            raise ArgumentError(name, p.target, "a device whose constants are in files, not a measured machine")
+    scale = load_interval_scale(f"{first.basis.prepared.target.processor}_80")
+    calibration = first.basis.calibration
+    parts = []
+    constants = {}
+    slopes: list[dict[str, float]] = []
+    for p in (first, second):
+        prepared = p.basis.prepared
+        known = known_constants_of(prepared.constant_names, prepared.target.processor, calibration)
+        uncertainty = uncertainty_of(prepared, p.basis.factors, known=known, spreads=scale.spread)
+        constants |= {constant.name: constant for constant in uncertainty.constants}
+        names = [constant.name for constant in uncertainty.constants]
+        slopes.append(dict(zip(names, uncertainty.sensitivity.tolist(), strict=True)))
+        parts.append(np.array(list(p.breakdown.values())) / p.step_s)
+    change = np.array([slopes[0].get(name, 0.0) - slopes[1].get(name, 0.0) for name in constants])
+    known = known_constants_of(tuple(constants), first.basis.prepared.target.processor, calibration)
+    covariance = covariance_of(list(constants.values()), known=known, spreads=scale.spread)
+    parameters = parameters_of(scale)
+    exchanges = [_exchange_slope(p, scale.exchange) for p in (first, second)]
+    variance = {
+        "constants": parameters.constants_weight * float(change @ covariance @ change),
+        "physics": parameters.structural**2 * float(((parts[0] - parts[1]) ** 2).sum()),
+        "exchange": (exchanges[0] - exchanges[1]) ** 2,
+    }
+    total = sum(variance.values())
+    log_ratio = math.log(second.step_s / first.step_s)
+    spread = math.sqrt(max(total, 0.0))
+    return Ranking(
+        probability=probability_of(log_ratio, spread),
+        log_ratio=log_ratio,
+        spread=spread,
+        shares={cause: part / total for cause, part in variance.items() if part > 0},
+    )
+
+
+def probability_of(log_ratio: float, spread: float) -> float:
+    """Probability that a normal variable of a mean and a standard deviation is positive. [1]
+
+    Examples
+    --------
+    >>> probability_of(0.0, 0.0), probability_of(0.01, 0.0), round(probability_of(0.1, 0.1), 3)
+    (0.5, 1.0, 0.841)
+    """
+    if spread == 0:
+        return 0.5 if log_ratio == 0 else float(log_ratio > 0)
+    return 0.5 * (1 + math.erf(log_ratio / spread / math.sqrt(2)))
+
+
+def _exchange_slope(p: Prediction, spreads: ExchangeSpreads | None) -> float:
+    """Change of ln(step time) when exchanges take one standard deviation longer. [1]"""
+    prepared, timed = p.basis.prepared, p.basis.timed
+    if spreads is None or not timed.parts.sync_s:
+        return 0.0
+    spread = spreads.library if prepared.exchanges_by_library else spreads.algorithm
+    shorter, longer = (prepared.step_with_exchanges(timed, slower=math.exp(sign * spread)) for sign in (-1, 1))
+    return float(np.log(longer / shorter)) / 2

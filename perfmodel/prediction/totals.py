@@ -1,0 +1,118 @@
+"""Days, device-hours and price of a whole training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.cost.money import hire_cost
+from perfmodel.cost.run_totals import RunTime, run_time
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.arguments.checks import from_zero_to, positive, whole_number
+from perfmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    from perfmodel.symbolic import Quantity
+
+MOST_FAILURES: Final = 1.0
+"""Most failures of a device in a day; more is a typing error. [1/day]"""
+
+LONGEST_PAUSE_S: Final = 30 * SECONDS_PER_DAY
+"""Longest pause; more is a typing error. [s]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingTotals:
+    """What a training run takes. Made by ``p.training_totals()``; in a search, arrays over layouts.
+
+    Parameters
+    ----------
+    step_count : int
+        Updates. [1]
+    days : float
+        Time of the run. [days]
+    device_hours : float
+        Time of the run, of all devices. [h]
+    usd : float
+        Hire of all devices for the run; NaN if no price is known. [USD]
+    steps_s, evaluation_s, checkpoint_s, lost_s : float
+        Time of the run by cause: steps, evaluations, checkpoints, and what failures cost. [s]
+    """
+
+    step_count: int
+    days: Quantity
+    device_hours: Quantity
+    usd: Quantity
+    steps_s: Quantity
+    evaluation_s: Quantity
+    checkpoint_s: Quantity
+    lost_s: Quantity
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all totals by name. [unit of each key]"""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """How long a run trains, and how often it pauses."""
+
+    step_count: int
+    pauses: Mapping[str, Any]
+
+    def totals(self, step_s: Quantity, *, device_count: Quantity, usd_per_hour: Quantity) -> TrainingTotals:
+        """Return the totals at a time of a step [s], with devices of a price [USD/h]."""
+        parts: RunTime = run_time(step_s=step_s, step_count=self.step_count, device_count=device_count, **self.pauses)
+        total_s = parts.total_s
+        return TrainingTotals(
+            step_count=self.step_count,
+            days=total_s / SECONDS_PER_DAY,
+            device_hours=total_s * device_count / SECONDS_PER_HOUR,
+            usd=hire_cost(duration_s=total_s, usd_per_hour=usd_per_hour, instance_count=device_count),
+            **parts._asdict(),
+        )
+
+
+def checked_run(
+    *,
+    tokens: Any,
+    samples: Any,
+    tokens_per_sample: int | None,
+    global_batch_size: int,
+    pauses: Mapping[str, Any],
+) -> TrainingRun | None:
+    """Return a run of so many tokens or samples, checked; None if neither is given."""
+    if tokens is None and samples is None:
+        for name, value in pauses.items():
+            if value:
+                raise ArgumentError(name, value, "left out without tokens= or samples=, which say how long a run is")
+        return None
+    if tokens is not None and samples is not None:
+        raise ArgumentError("samples", samples, "left out with tokens=")
+    if tokens is not None:
+        if tokens_per_sample is None:
+            raise ArgumentError("tokens", tokens, "left out for a network that looks up no tokens; pass samples=")
+        samples = positive("tokens", tokens) / tokens_per_sample
+    step_count = int(np.ceil(positive("samples", samples) / global_batch_size))
+    return TrainingRun(step_count=step_count, pauses=_checked_pauses(pauses))
+
+
+def _checked_pauses(pauses: Mapping[str, Any]) -> dict[str, Any]:
+    checked = {
+        name: from_zero_to(LONGEST_PAUSE_S, name, pauses[name])
+        for name in ("checkpoint_s", "restart_s", "evaluation_s")
+    }
+    failures, every_s = pauses["failures_per_device_day"], pauses["checkpoint_every_s"]
+    checked["failures_per_device_day"] = from_zero_to(MOST_FAILURES, "failures_per_device_day", failures)
+    if failures and not (checked["checkpoint_s"] or every_s):
+        allowed = (
+            "0 without checkpoint_s= or checkpoint_every_s=: a run that never stops for a checkpoint loses nothing"
+        )
+        raise ArgumentError("failures_per_device_day", failures, allowed)
+    checked["checkpoint_every_s"] = None if every_s is None else positive("checkpoint_every_s", every_s)
+    every = pauses["evaluate_every"]
+    checked["evaluate_every"] = None if every is None else whole_number("evaluate_every", every)
+    return checked
