@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from perfmodel.derived import derived
-from perfmodel.errors import check_known
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.graph.node import Node
 from perfmodel.graph.storage import is_parameter, kept_tensors, tensor_bytes
-from perfmodel.layers import Layer, Shape
+from perfmodel.layers import Layer, ScaledDotProductAttention, Shape
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import element_count
 from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Operation, Role, WeightFormat
 
-RECOMPUTE = ("full", "sqrt")
+SELECTIVE: Final = "selective"
+"""Way to recompute only what lies between the projections of attention."""
+RECOMPUTE = ("full", "sqrt", SELECTIVE)
 """Ways to place checkpoints; None keeps every activation outside the regions that the graph marks."""
+Recompute: TypeAlias = str | int | None
+"""A way to place checkpoints, or the number of blocks of each stage that run again."""
+
+_BLOCK: Final = re.compile(r"(.*?\d+)(?=[_.])")
+"""Start of the names of a block's layers: up to the first number before a separator. [-]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +48,54 @@ class _Cut:
     """Whether back-propagation reads the tensor anyway, so that no layer overwrites it."""
 
 
-def check_recompute(recompute: Any) -> str | None:
-    """Check the name of a way to place checkpoints; None is allowed."""
+def check_recompute(recompute: Any) -> Recompute:
+    """Check the name of a way to place checkpoints, or a number of blocks; None is allowed."""
     if recompute is None:
         return None
+    if isinstance(recompute, int) and not isinstance(recompute, bool):
+        if recompute < 0:
+            raise ArgumentError("recompute", recompute, "a number of blocks >= 0, or " + " or ".join(RECOMPUTE))
+        return recompute
     check_known("way to recompute activations", str(recompute), RECOMPUTE)
     return str(recompute)
+
+
+def block_of(name: str) -> str | None:
+    """Return the start that the names of a block's layers have in common; None for a layer outside blocks.
+
+    Examples
+    --------
+    >>> block_of("block1_mlp_up"), block_of("layers.12.mlp.up"), block_of("loss")
+    ('block1', 'layers.12', None)
+    """
+    match = _BLOCK.match(name)
+    return None if match is None else match[1]
+
+
+def blocks_of(nodes: Sequence[Node]) -> list[str]:
+    """Return the blocks of more than one layer, in order."""
+    counts = Counter(block for node in nodes if (block := block_of(node.name)) is not None)
+    return [block for block, count in counts.items() if count > 1]
+
+
+def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
+    """Raise if a network has fewer blocks than are to run again, or no attention of which only the core could."""
+    if isinstance(recompute, int) and recompute > (most := len(blocks_of(nodes))):
+        allowed = f"at most {most}, the blocks of this network by the numbers in the names of its layers"
+        raise ArgumentError("recompute", recompute, allowed)
+    if recompute == SELECTIVE and not has_core(nodes):
+        allowed = "None, full or sqrt: the network has no attention layer apart from its projections"
+        raise ArgumentError("recompute", recompute, allowed)
+
+
+def has_core(nodes: Sequence[Node]) -> bool:
+    """Return whether one of the layers is attention alone, between projections of their own."""
+    return any(map(_is_core, nodes))
+
+
+def _is_core(node: Node) -> bool:
+    """Return whether a layer is attention alone: products of queries, keys and values, and softmax between them."""
+    return isinstance(node.layer, ScaledDotProductAttention)
 
 
 def _cuts(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[_Cut]:
@@ -110,17 +160,38 @@ def _saves(node: Node) -> bool:
     return bool(node.saved_bytes(batch_size=1, element_bytes=1))
 
 
-def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[Segment]:
-    """Return the regions that the graph marks to run again, and the layers between them."""
+class _Mark(NamedTuple):
+    """The region of a layer that runs again, and whether all of the region does."""
+
+    region: str | None = None
+    reruns_all: bool = False
+
+
+def _marks_of(nodes: Sequence[Node], recompute: Recompute) -> dict[str, _Mark]:
+    """Return the region of each layer: of the graph's own marks, of attention's cores, or of the first blocks."""
+    if recompute is None:
+        return {node.name: _Mark(node.usage.recomputed_in, node.usage.reruns_all) for node in nodes}
+    if isinstance(recompute, int):
+        again = set(blocks_of(nodes)[:recompute])
+        regions = {node.name: block_of(node.name) for node in nodes}
+        return {
+            name: _Mark(region, reruns_all=True) if region in again else _Mark() for name, region in regions.items()
+        }
+    return {node.name: _Mark(node.name, reruns_all=True) if _is_core(node) else _Mark() for node in nodes}
+
+
+def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark]) -> list[Segment]:
+    """Return the regions that run again, and the layers between them."""
     parts: list[list[Node]] = [[]]
     region: str | None = None
     for node in nodes:
-        joins = node.usage.recomputed_in is None and _is_there(node)
-        if node.usage.recomputed_in != region and not joins:
-            region = node.usage.recomputed_in
+        own = marks[node.name].region
+        joins = own is None and _is_there(node)
+        if own != region and not joins:
+            region = own
             parts.append([])
         parts[-1].append(node)
-    return [Segment(tuple(part), _again_in_region(part, wanted=wanted)) for part in parts if part]
+    return [Segment(tuple(part), _again_in_region(part, wanted=wanted, marks=marks)) for part in parts if part]
 
 
 def _is_there(node: Node) -> bool:
@@ -128,12 +199,14 @@ def _is_there(node: Node) -> bool:
     return not node.input_names and (node.layer.is_view or is_parameter(node))
 
 
-def _again_in_region(part: Sequence[Node], *, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
+def _again_in_region(
+    part: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark]
+) -> tuple[Node, ...]:
     """Return the part of a region that runs again: what its back-propagation needs, or all of it."""
-    inside = [node for node in part if node.usage.recomputed_in is not None and not _is_there(node)]
+    inside = [node for node in part if marks[node.name].region is not None and not _is_there(node)]
     if not any(wanted[node.name] for node in inside):
         return ()
-    needed = {node.name for node in inside if node.usage.reruns_all or (wanted[node.name] and _saves(node))}
+    needed = {node.name for node in inside if marks[node.name].reruns_all or (wanted[node.name] and _saves(node))}
     needed |= kept_tensors(part, wanted=wanted)
     for node in reversed(inside):
         if node.name in needed:
@@ -141,7 +214,7 @@ def _again_in_region(part: Sequence[Node], *, wanted: Mapping[str, bool]) -> tup
     return tuple(node for node in inside if node.name in needed)
 
 
-def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: str | None) -> tuple[Segment, ...]:
+def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Recompute) -> tuple[Segment, ...]:
     """Return the layers in segments between checkpoints.
 
     Parameters
@@ -150,15 +223,18 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: st
         Layers, each after its inputs. [-]
     wanted : mapping of str to bool
         Whether each tensor's gradient is computed. [-]
-    recompute : str or None
+    recompute : str, int or None
         ``full``: a checkpoint before every block, i.e. wherever branches begin, such as a residual block of a
         ResNet or the attention and the feed-forward part of a transformer (without branches: like ``sqrt``);
-        ``sqrt``: about sqrt(n) segments of nearly equal size, n the cuts [1]_; None: as the graph marks them. [-]
+        ``sqrt``: about sqrt(n) segments of nearly equal size, n the cuts [1]_; ``selective``: only the core of each
+        attention runs again [2]_; a number: so many blocks, the first by the numbers in the names of layers, keep
+        their input only and run again, all of each; None: as the graph marks them. [-]
 
     Returns
     -------
     tuple of Segment
-        In order of execution. The last results are needed first, so the last segment never runs again. [-]
+        In order of execution. The last results are needed first, so the last segment of ``full`` and ``sqrt`` never
+        runs again. [-]
 
     Notes
     -----
@@ -168,9 +244,10 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: st
     References
     ----------
     .. [1] Chen, Xu, Zhang, Guestrin, Training deep nets with sublinear memory cost, arXiv:1604.06174.
+    .. [2] Korthikanti et al., Reducing activation recomputation in large transformer models, arXiv:2205.05198.
     """
-    if recompute is None:
-        return tuple(_marked(nodes, wanted=wanted))
+    if recompute is None or isinstance(recompute, int) or recompute == SELECTIVE:
+        return tuple(_marked(nodes, wanted=wanted, marks=_marks_of(nodes, recompute)))
     cuts = _cuts(nodes, wanted=wanted)
     chosen = (_block_starts(cuts) if recompute == "full" else []) or _balanced(nodes, cuts, wanted=wanted)
     places = [0, *(cut.place for cut in chosen), len(nodes)]

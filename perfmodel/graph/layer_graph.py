@@ -26,6 +26,7 @@ from perfmodel.graph.changes import with_history
 from perfmodel.graph.execution import (
     LayerOperations,
     ProbedOperations,
+    Recompute,
     Segment,
     Steps,
     backward_steps,
@@ -119,7 +120,7 @@ class LayerGraph(GraphStructure):
         phase: Phase | str,
         optimizer: str | Optimizer = "sgd",
         input_gradient: bool = False,
-        recompute: str | None = None,
+        recompute: Recompute = None,
     ) -> LayerOperations:
         """Return every operation of a phase with the layer it belongs to, in order of execution.
 
@@ -133,9 +134,10 @@ class LayerGraph(GraphStructure):
             What the update does. [-]
         input_gradient : bool
             Whether the gradient of the network's own input is computed too. [-]
-        recompute : str or None
-            ``full``: recompute activations inside every block; ``sqrt``: inside about sqrt(n) segments; None: only in
-            regions the graph marks. See ``perfmodel.graph.execution``. [-]
+        recompute : str, int or None
+            ``full``: recompute activations inside every block; ``sqrt``: inside about sqrt(n) segments; ``selective``:
+            only the cores of attention; a number: so many numbered blocks; None: only in regions the graph marks. See
+            ``perfmodel.graph.execution``. [-]
 
         Returns
         -------
@@ -164,7 +166,7 @@ class LayerGraph(GraphStructure):
         phase: Phase | str,
         optimizer: str | Optimizer = "sgd",
         input_gradient: bool = False,
-        recompute: str | None = None,
+        recompute: Recompute = None,
     ) -> LayerOperations:
         """Return the operations without checking ``batch_size`` [samples], to sample counts at any size."""
         parts = _checked_phase(phase).parts
@@ -184,7 +186,7 @@ class LayerGraph(GraphStructure):
         phase: Phase,
         optimizer: Optimizer,
         input_gradient: bool = False,
-        recompute: str | None = None,
+        recompute: Recompute = None,
     ) -> ProbedOperations:
         """Return each operation at several batch sizes [samples]; see ``operations``."""
         steps = self._steps(phase.parts, input_gradient=input_gradient, recompute=recompute)
@@ -195,7 +197,7 @@ class LayerGraph(GraphStructure):
             pairs += [(same[0][0], tuple(operation for _, operation in same)) for same in zip(*at_sizes, strict=True)]
         return tuple(pairs)
 
-    def _steps(self, parts: Sequence[Phase], *, input_gradient: bool, recompute: str | None) -> Steps:
+    def _steps(self, parts: Sequence[Phase], *, input_gradient: bool, recompute: Recompute) -> Steps:
         """Return what runs in the forward and backward phases, at any batch size."""
         check_recompute(recompute)
         self._check_complete()
@@ -213,7 +215,7 @@ class LayerGraph(GraphStructure):
         key, shapes = ("wanted", input_gradient), self._input_shapes
         return self._once(key, lambda: wants_gradient(shapes, self.layers, input_gradient=input_gradient))
 
-    def segments(self, *, input_gradient: bool, recompute: str | None) -> tuple[Segment, ...]:
+    def segments(self, *, input_gradient: bool, recompute: Recompute) -> tuple[Segment, ...]:
         """Return the segments between the checkpoints of training."""
         wanted = self.wants_gradient(input_gradient=input_gradient)
         key = ("segments", input_gradient, recompute)
@@ -394,7 +396,7 @@ class LayerGraph(GraphStructure):
         optimizer: str | Optimizer = "sgd",
         dtype: str = "fp32",
         input_gradient: bool = False,
-        recompute: str | None = None,
+        recompute: Recompute = None,
     ) -> Work:
         """Return the FLOP and bytes of a phase.
 
@@ -410,7 +412,7 @@ class LayerGraph(GraphStructure):
             Data type of every tensor, e.g. ``fp32``. [-]
         input_gradient : bool
             Whether the gradient of the network's own input is computed too. [-]
-        recompute : str or None
+        recompute : str, int or None
             As in ``operations``. [-]
 
         Returns
@@ -462,7 +464,7 @@ class LayerGraph(GraphStructure):
 
         return self._once((chosen, rules, input_gradient), derive)
 
-    def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: str | None = None) -> Any:
+    def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: Recompute = None) -> Any:
         """Return the bytes kept in memory from the forward phase until back-propagation reads them [B].
 
         Parameters
@@ -471,7 +473,7 @@ class LayerGraph(GraphStructure):
             Samples, one unless given; a symbol gives an exact expression. [samples]
         dtype : str
             Data type of every tensor. [-]
-        recompute : str or None
+        recompute : str, int or None
             As in ``operations``. [-]
 
         Returns

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.derived import derived
-from perfmodel.graph.execution import Segment, checkpoints, operations_of
+from perfmodel.graph.execution import Recompute, Segment, checkpoints, operations_of
 from perfmodel.graph.node import INDEX_BYTES, Node
 from perfmodel.graph.storage import (
     NOTHING,
@@ -59,7 +59,7 @@ class MemoryRules:
     element_bytes: int = 4
     index_bytes: int = INDEX_BYTES
     in_place_kinds: Collection[str] = ()
-    recompute: str | None = None
+    recompute: Recompute = None
     types: TensorTypes | None = None
     composed: tuple[tuple[str, int], ...] = ()
 

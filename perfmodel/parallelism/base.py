@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
+from perfmodel.graph.execution import Recompute
 from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
 
@@ -244,7 +245,7 @@ def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
 
 
 @derived
-def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None, alike: LayerGraph | None = None) -> StageGraph:
+def with_repeated_exchanges(stage: StageGraph, *, recompute: Recompute, alike: LayerGraph | None = None) -> StageGraph:
     """Repeat the exchanges within layers that are computed again; ``alike`` is a graph of the same structure.
 
     Like operations, exchanges are repeated only if back-propagation reads their result: the sum that gives the next
@@ -263,7 +264,7 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None, alike: 
 
 
 @derived
-def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: str | None) -> frozenset[int]:
+def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: Recompute) -> frozenset[int]:
     """Places of the layers that are computed again."""
     del layer_count  # a graph may have grown since then
     parts = graph.segments(input_gradient=input_gradient, recompute=recompute)

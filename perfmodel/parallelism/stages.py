@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.derived import derived, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
-from perfmodel.graph.execution import wants_gradient
+from perfmodel.graph.execution import block_of, wants_gradient
 from perfmodel.graph.node import Node
 from perfmodel.layers import SharedShape
 from perfmodel.parallelism.base import Exchange, LayerSeconds, StageGraph
@@ -52,7 +52,7 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
 
 
 def structure_of(graph: LayerGraph) -> tuple[object, ...]:
-    """Structure shared by graphs that differ only in names; can be a key of a mapping.
+    """Structure shared by graphs that differ only in names, with blocks alike; can be a key of a mapping.
 
     Examples
     --------
@@ -64,6 +64,7 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
     """
     places = {name: place for place, name in enumerate([*graph.input_shapes, *(node.name for node in graph.layers)])}
     regions: dict[str | None, int] = {None: -1}
+    blocks: dict[str | None, int] = {None: -1}
 
     def of_node(node: Node) -> tuple[object, ...]:
         usage = node.usage
@@ -73,6 +74,7 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
             tuple((key, places[of[0]], of[1]) for key, of in usage.shared_parameters.items()),
             (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all),
             regions.setdefault(usage.recomputed_in, len(regions)),
+            blocks.setdefault(block_of(node.name), len(blocks)),
         )
 
     inputs = tuple((type(shape).__name__, tuple(shape)) for shape in graph.input_shapes.values())

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.derived import derived
+from perfmodel.graph.execution import block_of
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
 
 ROOT: Final = ""
 """Name of the unit of layers outside blocks. [-]"""
-
-_BLOCK: Final = re.compile(r"(.*?\d+)(?=[_.])")
-"""Start of the names of a block's layers: up to the first number before a separator. [-]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +45,7 @@ def _units(graph: LayerGraph, layer_count: int) -> tuple[Unit, ...]:
     counts = graph.trained_parameter_counts
     members: dict[str, list[str]] = {}
     for name in counts:
-        match = _BLOCK.match(name)
-        members.setdefault(ROOT if match is None else match[1], []).append(name)
+        members.setdefault(block_of(name) or ROOT, []).append(name)
     blocks = [name for name, layers in members.items() if name != ROOT and len(layers) > 1]
     if not blocks:
         return tuple(Unit(name, (name,), counts[name]) for name in counts)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
+from perfmodel.graph.execution import blocks_of
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import one_of
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from perfmodel.graph import LayerGraph
+    from perfmodel.graph.execution import Recompute
+    from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.records import Operation
 
@@ -108,7 +111,7 @@ def model_flop(graph: LayerGraph, *, trains: bool, attention_flop: str = "full")
     return total / (size or 1)
 
 
-def recomputed_flop(graph: LayerGraph, *, recompute: str | None, attention_flop: str = "full") -> float:
+def recomputed_flop(graph: LayerGraph, *, recompute: Recompute, attention_flop: str = "full") -> float:
     """Products of a sample that run again in the backward phase. [FLOP]"""
     size = graph.fixed_batch_size
     pairs = graph.operations(batch_size=size or 1, phase=Phase.BACKWARD, recompute=recompute)
@@ -177,6 +180,14 @@ class Utilised:
         return float(self.tokens_per_s / processors_of(self))
 
 
+def _recompute(prepared: Prepared) -> Recompute:
+    """Return what runs again in the whole network, of which each stage may run its first blocks again."""
+    how = prepared.recompute
+    if not isinstance(how, int):
+        return how
+    return sum(min(how, len(blocks_of(stage.placed.graph.layers))) for stage in prepared.stages)
+
+
 def _utilisation(p: Prediction, attention_flop: str) -> Utilisation:
     prepared = p.basis.prepared
     graph, spec = prepared.subject.graph, prepared.target.processor_spec
@@ -188,7 +199,7 @@ def _utilisation(p: Prediction, attention_flop: str) -> Utilisation:
     samples = p.counted_workers * p.batch_size
     trains = Phase.BACKWARD in prepared.subject.phase.parts
     of_model = samples * model_flop(graph, trains=trains, attention_flop=attention_flop)
-    again = recomputed_flop(graph, recompute=prepared.recompute, attention_flop=attention_flop) if trains else 0.0
+    again = recomputed_flop(graph, recompute=_recompute(prepared), attention_flop=attention_flop) if trains else 0.0
     of_hardware = of_model + samples * again
     promised = peak * p.step_s
     return Utilisation(

@@ -35,7 +35,7 @@ AXES = {
     "phase": (["step", "forward_backward", "forward"], {}),
     "dtype": (["fp32", "bf16"], {}),
     "optimizer": (["sgd", "adam"], {}),
-    "recompute": ([None, "full"], {}),
+    "recompute": ([None, "full", "selective", 1], {}),
     "weight_dtype": ([None, "int8", "int4"], {"phase": "forward"}),
     "weight_penalty": ([None, "l1", "l1_l2"], {}),
     "image_layout": ([None, "channels_first", "channels_last"], {"network": "alexnet", "dtype": "fp16"}),

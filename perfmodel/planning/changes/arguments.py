@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.pipeline_order import SCHEDULES
 from perfmodel.derived import derived_property
-from perfmodel.graph.execution import RECOMPUTE
+from perfmodel.graph.execution import RECOMPUTE, SELECTIVE, has_core
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.cluster import rewired
@@ -182,7 +182,7 @@ def batch_size(now: Situation) -> Iterator[Change]:
 def recompute(now: Situation) -> Iterator[Change]:
     """Yield recomputation of activations, which saves memory; if the job recomputes, none."""
     now.needs(Phase.BACKWARD in now.phases, "no backward phase needs activations")
-    for how in (None, *RECOMPUTE):
+    for how in (None, *(how for how in RECOMPUTE if how != SELECTIVE or has_core(now.job.subject.graph.layers))):
         yield Change(what=f"recompute {how or 'nothing'}", changes={"recompute": how})
 
 

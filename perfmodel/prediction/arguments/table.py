@@ -255,10 +255,11 @@ _ROWS: Final = (
         help="Term of the weights in the loss: l1, l2 or l1_l2; None for none. Two passes for each letter.",
     ),
     Argument(
-        name="recompute", type="str | None", unit="-", group="step", metavar="HOW",
+        name="recompute", type="str | int | None", unit="-", group="step", metavar="HOW",
         check=lambda _, value: check_recompute(value),
         help="What to recompute in the backward phase: full keeps only the inputs of blocks, sqrt only those of about "
-        "sqrt(n) segments; None keeps all activations, except in regions that the graph marks.",
+        "sqrt(n) segments, selective all but the scores of attention; a number recomputes so many blocks of each "
+        "stage, keeping their inputs; None keeps all activations, except in regions that the graph marks.",
     ),
     Argument(
         name="image_layout", type="str | None", unit="-", group="step", metavar="LAYOUT",

@@ -30,7 +30,7 @@ class JobArguments(TypedDict, total=False):
     weight_dtype: str | None
     optimizer: str | Optimizer
     weight_penalty: str | None
-    recompute: str | None
+    recompute: str | int | None
     image_layout: str | None
     workers: int
     parallelism: str
@@ -81,7 +81,7 @@ class JobAttributes:
     weight_dtype: str | None = None
     optimizer: str | Optimizer = "sgd"
     weight_penalty: str | None = None
-    recompute: str | None = None
+    recompute: str | int | None = None
     image_layout: str | None = None
     workers: int = 1
     parallelism: str = "data"

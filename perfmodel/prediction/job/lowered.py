@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.framework.rules import LoweringRules
     from perfmodel.graph import LayerGraph
+    from perfmodel.graph.execution import Recompute
     from perfmodel.graph.node import Node
     from perfmodel.hardware.library import LibrarySupport
     from perfmodel.layers.optimizers import Optimizer
@@ -137,7 +138,7 @@ MOST_OPERATIONS = 12
 
 
 def _operations_of(
-    graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
+    graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: Recompute
 ) -> Operations:
     """Operations of a single phase, the same for all frameworks and devices."""
     options: dict[str, Any] = {"optimizer": optimizer if part is Phase.UPDATE else NoUpdate()}
@@ -153,7 +154,7 @@ def _operations_of(
 
 
 def _probed_operations(
-    graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
+    graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: Recompute
 ) -> Operations:
     """Operations of all phases in execution order."""
     options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
@@ -303,7 +304,7 @@ def lowered_graph(
     profile: FrameworkProfile,
     processor: str,
     support: LibrarySupport,
-    recompute: str | None = None,
+    recompute: Recompute = None,
     lowered_for: str | None = None,
 ) -> LoweredGraph:
     """Lower a graph by a framework's rules, once."""

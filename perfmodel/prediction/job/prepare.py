@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
+from perfmodel.graph.execution import check_recomputable
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
 from perfmodel.prediction.job.lowered import gradient_dtype, lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
+    from perfmodel.graph.execution import Recompute
     from perfmodel.hardware.library import LibraryProfile, LibrarySupport
     from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.device.target import Libraries, Target
@@ -134,7 +136,7 @@ class Lowering:
     profile: FrameworkProfile
     dtype: str = "fp32"
     library: str | Path | LibraryProfile | None = None
-    recompute: str | None = None
+    recompute: Recompute = None
     image_layout: str | None = None
     layout: Layout = WHOLE
     parallelism: str = "data"
@@ -171,6 +173,7 @@ class Lowering:
     def _refuse_useless_recomputing(self) -> None:
         """Raise if activations are to be recomputed that the framework keeps in any case."""
         trains = Phase.BACKWARD in self.subject.phase.parts
+        check_recomputable(self.recompute, self.subject.graph.layers)
         if self.recompute is not None and trains and self.profile.memory.activation_gradients == "kept":
             allowed = f"None with {self.profile.name}, which keeps every activation for the whole step"
             raise ArgumentError("recompute", self.recompute, allowed)
@@ -369,6 +372,8 @@ class Lowering:
 
     def _layer_seconds_alone(self, samples: int) -> dict[str, float]:
         whole = replace(self, layout=WHOLE, parallelism="data", shared_results=self.known)
+        if isinstance(self.recompute, int):  # each stage runs its first blocks again, which move no cut
+            whole = replace(whole, recompute=None, shared_results=None)
         timed = whole.prepared(samples).timed_stages()[0]
         groups = timed.groups
         seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s

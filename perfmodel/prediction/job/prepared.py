@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph.execution import Recompute
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
     from perfmodel.parallelism.base import Exchange, Group, Layout, Placement, StageGraph
@@ -118,7 +119,7 @@ class Prepared:
     placement: Placement
     stages: tuple[Stage, ...]
     exchanges: Exchanges | None
-    recompute: str | None = None
+    recompute: Recompute = None
     data_path: DataPath | None = None
     agreement: Agreement | None = None
 

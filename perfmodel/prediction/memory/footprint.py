@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.framework.profile import MemoryTable
     from perfmodel.graph import LayerGraph
+    from perfmodel.graph.execution import Recompute
     from perfmodel.layers.optimizers import Optimizer
     from perfmodel.parallelism.base import Layout
     from perfmodel.prediction.job.prepared import Prepared
@@ -219,7 +220,7 @@ def graph_memory(
     element_bytes: int,
     policy: MemoryTable,
     input_gradient: bool = False,
-    recompute: str | None = None,
+    recompute: Recompute = None,
     types: TensorTypes | None = None,
 ) -> GraphMemory:
     """Compute the memory of a graph under a framework's policy.
