@@ -119,6 +119,8 @@ def test_the_bottleneck_of_a_sequence_is_the_sequence(cell):
     many = job(graph, device="gtx_1080", batch_size=4096)  # products large enough to keep the card busy
     assert (many.bottleneck, many.sequence) == ("compute", None)
     assert job(pm.zoo.lenet5()).sequence is None
+    crowded = pm.predict(graph, batch_size=16, system="desktop_i7_3820", threads=8)  # on four cores
+    assert (crowded.bottleneck, crowded.sequence) == ("compute", None)
 
 
 SHEET = "hardware_specs/devices/gtx_1080.toml"
