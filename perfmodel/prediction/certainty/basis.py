@@ -64,8 +64,9 @@ class Basis:
             return ()
         more = f" and {len(dense) - 1} more" if len(dense) > 1 else ""
         share = percent_text(sum(graph.parameter_counts[name] for name in dense) / graph.parameter_count)
+        dtype = base_dtype(self.prepared.dtype)
         return (
-            f"weights of {dense[0]}{more} ({share} of all) stay in {base_dtype(self.prepared.dtype)} and are not pruned: "
+            f"weights of {dense[0]}{more} ({share} of all) stay in {dtype} and are not pruned: "
             "weight_dtype and pruned() store those of dense layers, convolutions and attention, not of recurrences and "
             "embeddings",
         )
