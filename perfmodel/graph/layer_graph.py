@@ -282,13 +282,12 @@ class LayerGraph(GraphStructure):
             The same layers; those with products by weights of their own keep them in this type. [-]
         """
         check_known("data type of weights:", str(dtype), PACKED_BYTES)
+        return self._once(("quantised", dtype), lambda: self._with_stored(dtype))
+
+    def _with_stored(self, dtype: str) -> Self:
         stored = {name: {"weight_dtype": dtype} for name in self.weighted_layers}
-
-        def quantised() -> Self:
-            graph = self._rebuilt(self._input_shapes, self._kinds, stored)
-            return with_history(graph, "quantised", {"dtype": dtype}, before=self)
-
-        return self._once(("quantised", dtype), quantised)
+        graph = self._rebuilt(self._input_shapes, self._kinds, stored)
+        return with_history(graph, "quantised", {"dtype": dtype}, before=self)
 
     def pruned(self, density: float, *, pattern: str = "unstructured", layers: Sequence[str] | None = None) -> Self:
         """Return the network with some of the weights of its products left out.

@@ -136,8 +136,8 @@ class Assembly:
         shapes = tuple(map(self.shape, inputs))
         parameters = layer.parameter_shapes(shapes)
         packed = [key for key, shape in parameters.items() if len(shape) > 1] if weight_dtype else []
-        stored = {"weight_dtype": weight_dtype, "frozen_parameters": tuple(packed)} if packed else {}
-        usage = Usage(is_trained=is_trained, **stored)
+        stored = weight_dtype if packed else None
+        usage = Usage(is_trained=is_trained, weight_dtype=stored, frozen_parameters=tuple(packed))
         node = Node.of(name, layer, input_names=inputs, input_shapes=shapes, usage=usage)
         first = self._owners.setdefault(owner, name) if parameters else name
         if first != name:

@@ -136,7 +136,7 @@ class Advice(Result):
             for r in self.rejected
             if r.memory_bytes is not None
         ]
-        figures = [(*now, base.samples_per_s, base.memory.fits), *rows, *without_room]
+        figures: list[tuple[Any, ...]] = [(*now, base.samples_per_s, base.memory.fits), *rows, *without_room]
         alternatives = [Alternative(*each) for each in figures]
         return Table(alternatives, title="side by side", headings=HEADINGS, row_type=Alternative)
 

@@ -29,15 +29,20 @@ class Sequence(NamedTuple):
 
 
 def bounding_sequence(p: Prediction) -> Sequence | None:
-    """Find the recurrences that take most of a step at a fraction of the peak rate; None if there are none."""
+    """Find the recurrences that take most of a step on a GPU at a fraction of its peak rate; None if there are none.
+
+    A CPU below its peak lacks threads or has too many of them, which sequences do not explain.
+    """
     pieces = pieces_of(p.basis.prepared, p.basis.timed)
-    if not any("recurrence" in piece.table.operation_kinds for piece in pieces):
+    if p.basis.prepared.target.processor != "gpu" or not any(
+        "recurrence" in piece.table.operation_kinds for piece in pieces
+    ):
         return None
     rows = [
         row
         for piece in pieces
         for row, kind in zip(piece.rows(), piece.classes(), strict=True)
-        if kind == "recurrence" and row.role != "weight_gradient"  # these need no step of theirs before another
+        if kind == "recurrence" and row.role != "weight_gradient"  # whose steps do not wait for one another
     ]
     seconds = sum(row.seconds for row in rows)
     if 2 * seconds < p.step_s:

@@ -52,6 +52,14 @@ def test_defaults_that_cost_more_than_half_again_are_remarked_on_with_what_they_
     assert p._repr_html_().index("default dtype") < p._repr_html_().index("step time")
 
 
+def test_no_data_type_is_proposed_that_the_framework_cannot_run():
+    where = {"device": "gtx_1080", "optimizer": "lbfgs"}
+    half = job(pm.zoo.vgg16(), **where, framework="theano_0_9", dtype="fp16")
+    assert half.basis.prepared.shortfalls
+    assert half.step_s < job(pm.zoo.vgg16(), **where, framework="theano_0_9").step_s / COSTLY
+    assert default_remarks(job(pm.zoo.vgg16(), **where, framework="theano_0_9")) == ()
+
+
 def test_what_defaults_cost_is_predicted_once_however_often_it_is_printed(monkeypatch):
     made = []
     predict = Job.predict
@@ -111,6 +119,8 @@ def test_the_bottleneck_of_a_sequence_is_the_sequence(cell):
     many = job(graph, device="gtx_1080", batch_size=4096)  # products large enough to keep the card busy
     assert (many.bottleneck, many.sequence) == ("compute", None)
     assert job(pm.zoo.lenet5()).sequence is None
+    crowded = pm.predict(graph, batch_size=16, system="desktop_i7_3820", threads=8)  # on four cores
+    assert (crowded.bottleneck, crowded.sequence) == ("compute", None)
 
 
 SHEET = "hardware_specs/devices/gtx_1080.toml"

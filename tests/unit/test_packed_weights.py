@@ -281,6 +281,8 @@ def test_weights_that_stay_dense_are_named_before_the_time(cell):
             assert " ".join(text.split()).startswith(f"note: {line}")
             assert " ".join(text.split()).count(line) == 1
     assert not [line for line in predicted(graph).remarks if "stay in" in line]
+    narrow = predicted(graph, device="h100_sxm", dtype="fp8", weight_dtype="fp8")  # a recipe keeps weights in its base
+    assert any("stay in bf16" in line for line in narrow.remarks)
 
 
 def test_a_network_of_recurrences_alone_says_that_none_of_its_weights_are_packed():

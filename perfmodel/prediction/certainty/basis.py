@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.derived import derived_property, record
 from perfmodel.errors import ArgumentError
+from perfmodel.framework.narrow import base_dtype
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.prediction import Prediction
@@ -63,8 +64,9 @@ class Basis:
             return ()
         more = f" and {len(dense) - 1} more" if len(dense) > 1 else ""
         share = percent_text(sum(graph.parameter_counts[name] for name in dense) / graph.parameter_count)
+        dtype = base_dtype(self.prepared.dtype)
         return (
-            f"weights of {dense[0]}{more} ({share} of all) stay in {self.prepared.dtype} and are not pruned: "
+            f"weights of {dense[0]}{more} ({share} of all) stay in {dtype} and are not pruned: "
             "weight_dtype and pruned() store those of dense layers, convolutions and attention, not of recurrences and "
             "embeddings",
         )

@@ -45,11 +45,13 @@ def _others(p: Prediction) -> dict[str, str]:
 
 
 def _times_as_long(p: Prediction, changes: dict[str, Any]) -> float:
-    """Time of the step divided by its time with changes; 0 where these are impossible. [1]"""
+    """Time of the step divided by its time with changes; 0 where these are impossible or beyond the framework. [1]"""
     try:
-        return p.step_s / p.job.replace(**changes).predict().step_s
+        other = p.job.replace(**changes).predict()
     except PerfmodelError:
         return 0.0
+    is_beyond = not set(p.basis.prepared.shortfalls).issuperset(other.basis.prepared.shortfalls)
+    return 0.0 if is_beyond else p.step_s / other.step_s
 
 
 def _note(p: Prediction, changes: dict[str, str], ratio: float) -> str:
