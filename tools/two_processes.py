@@ -91,7 +91,8 @@ def train(rank: int, store: str) -> None:
         for _ in range(WARM + STEPS):
             begun = time.perf_counter()
             optimizer.zero_grad(set_to_none=False)
-            cross_entropy(module(images), labels).backward()
+            loss: Any = cross_entropy(module(images), labels)
+            loss.backward()
             gradients = torch.cat([parameter.grad.view(-1) for parameter in module.parameters()])
             dist.all_reduce(gradients)
             at = 0
@@ -140,8 +141,9 @@ def main(
     import torch
 
     torch.set_num_threads(1)
-    device = pm.calibrate("cpu", budget_s=budget_s, progress=False) if calibration is None else calibration
+    device: Any = calibration
     if calibration is None:
+        device = pm.calibrate("cpu", budget_s=budget_s, progress=False)
         device.save("two_processes.toml")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

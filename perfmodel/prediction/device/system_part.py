@@ -80,7 +80,7 @@ class SystemPart:
     @property
     def unit_count(self) -> int:
         """Units of a device among which a library's calls are divided. [1]"""
-        return self.device.core_count if self.computes_on_hosts else self.device.unit_count
+        return int(self.device.core_count if self.computes_on_hosts else self.device.unit_count)
 
     @derived_property
     def busy_nodes(self) -> frozenset[str]:
@@ -242,6 +242,7 @@ class SystemPart:
         """The network between machines, as the first worker's adapter has it."""
         topology = self.system.topology
         adapter = topology.own_nic(self.names[0])
+        assert adapter is not None  # machines of a cluster have one
         return dict(self.system.networks)[adapter]
 
     def storage_routes(self, storage: str | None) -> tuple[Route, ...]:
