@@ -338,6 +338,6 @@ def test_another_processor_stands_in_the_sockets():
         pm.predict(GRAPH, workers=4, **NODES, **JOB, **device) for device in ({}, {"device": "xeon_platinum_8480"})
     )
     assert other.breakdown["compute_s"] < own.breakdown["compute_s"] / 5  # 56 cores in place of two
-    assert other.sync_s == pytest.approx(own.sync_s, rel=1e-9)  # over the same network
+    assert other.exposed_sync_s > own.exposed_sync_s  # which hide less of the same exchange
     assert other.target.startswith("4 x Google Compute Engine n1-standard-4, with xeon_platinum_8480")
     assert_same(pm.predict(GRAPH, workers=4, device="n1_standard_4_skylake", **NODES, **JOB), own)
