@@ -124,9 +124,16 @@ def test_a_year_costs_what_the_report_prints_for_four_of_the_largest():
             pm.cost_per_year("gce_n1_standard_1_2016", **bad)
 
 
-@pytest.mark.parametrize("price", ["gce_n1_standard_1_2016", "gce_n1_standard_8_2016", "gce_n1_highmem_16_2016"])
-def test_each_price_names_the_machine_that_it_pays_for(classifier, price):
-    row = next(iter(pm.plan(classifier, candidates=[price], batch_size=128, samples=1e6).rows))
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        "gce_n1_standard_1_2016",
+        {"price": "gce_n1_standard_8_2016", "system": "gce_n1_standard_8"},
+        "gce_n1_highmem_16_2016",
+    ],
+)
+def test_a_plan_hires_each_machine(classifier, candidate):
+    row = next(iter(pm.plan(classifier, candidates=[candidate], batch_size=128, samples=1e6).rows))
     assert row.usd > 0
 
 

@@ -57,20 +57,16 @@ class SystemPart:
             allowed = f"one whose first {self.worker_count} devices are alike, not {' and '.join(kinds)}"
             raise ArgumentError("system", self.system.name, allowed)
 
-        if len({machine.name for machine in self._machines}) > 1 and self.computes_on_hosts:
-            kinds = dict.fromkeys(machine.name for machine in self._machines)
+        machines = self.system.hosts if self.computes_on_hosts else {}
+        kinds = dict.fromkeys(machines[self.node_of(name)].name for name in self.names if machines)
+        if len(kinds) > 1:
             allowed = f"one whose first {self.worker_count} machines are alike, not {' and '.join(kinds)}"
             raise ArgumentError("system", self.system.name, allowed)
 
     @property
-    def _machines(self) -> list[System]:
-        """The machine of each worker."""
-        return [self.system.hosts[self.node_of(name)] for name in self.names]
-
-    @property
     def machine(self) -> System:
         """The machine of the first worker."""
-        return self._machines[0]
+        return self.system.hosts[self.node_of(self.names[0])]
 
     @property
     def computes_on_hosts(self) -> bool:
