@@ -4,8 +4,8 @@ Run:  python tools/two_processes.py [--calibration FILE]      (two to three minu
 
 Kernels and the sum of two processes are calibrated on one thread, unless a file is given; then two processes train
 networks that the calibration never saw, each on one thread, and predict() is asked for two such machines. Nothing is
-fitted to the steps, of which the fastest tenth counts: others may use the machine. docs/measured_machine.md has what
-was found.
+fitted to the steps, of which the fastest tenth counts. Both processes need a core of their own: on a busy machine it
+measures the others (docs/measured_machine.md).
 """
 
 from __future__ import annotations
