@@ -27,12 +27,13 @@ def computing_on_hosts(system: Wired, most_bytes_per_s: float = math.inf) -> Wir
     """
     wiring = system.wiring
     hosts = list(system.hosts.items())[: system.node_count]
+    processors: Any = tuple((_within(name, CORES), host.processor) for name, host in hosts)
     changed: Any = copy.copy(system)
     changed.__dict__["wiring"] = replace(
         wiring,
         places=(*wiring.places, *(_cores(name, host) for name, host in hosts)),
         wires=(*wiring.wires, *(_wire(name, host, most_bytes_per_s) for name, host in hosts)),
-        devices=tuple((_within(name, CORES), host.processor) for name, host in hosts),
+        devices=processors,
     )
     changed.__dict__.pop("topology", None)
     whole: Wired = changed

@@ -47,6 +47,7 @@ AXES = {
     "overlap": ([True, False], {}),
     "bucket_bytes": ([None, 0, 25e4, "merged"], {}),
     "server_count": ([1, 2], {"sync": "parameter_server", "system": "dgx_a100_x4", "workers": 16}),
+    "server_on": ([None, "node0", "node3"], {"sync": "parameter_server", "system": "dgx_a100_x4", "workers": 16}),
     "group_size": ([None, 1, 2], {"sync": "mixed"}),
     "staleness_bound": ([1, 4], {"sync": "bounded_staleness", "straggler": NORMAL}),
     "backup_workers": ([0, 1], {"straggler": NORMAL}),

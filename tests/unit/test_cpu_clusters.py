@@ -39,6 +39,15 @@ def test_a_server_stands_on_a_machine_that_does_not_work_if_there_is_one(classif
     assert [p.cost_usd(price) / (p.step_s / 3600) for p in (apart, beside)] == pytest.approx([4 * 0.19] * 2)
 
 
+def test_a_server_stands_where_it_is_told_to(classifier):
+    job = {"batch_size": 128, "workers": 3, "sync": "parameter_server", **FOUR}
+    apart, beside = (pm.predict(classifier, server_on=name, **job) for name in ("node3", "node1"))
+    assert apart.step_s == pm.predict(classifier, **job).step_s
+    assert beside.agreement.server.memories == ("node1/memory0",)
+    assert beside.step_s < apart.step_s  # one of three pushes nothing over the network
+    assert beside.cost_usd("gce_n1_standard_4_2016") / beside.step_s * 3600 == pytest.approx(3 * 0.19)
+
+
 def test_shards_share_the_load_of_a_server(alexnet):
     steps = [
         pm.predict(alexnet, batch_size=8, workers=4, sync="parameter_server", server_count=count, **FOUR).step_s
@@ -98,6 +107,12 @@ def test_a_sweep_and_a_formula_say_what_predict_says(classifier):
             {"workers": 4, "sync": "downpour", "server_count": 9},
             "server_count must be a whole number from 1 to 4, the host mem",
         ),
+        ({"workers": 4, "sync": "downpour", "server_on": "node7"}, "unknown machine of .*'node7'"),
+        (
+            {"workers": 2, "sync": "downpour", "server_on": "node2", "server_count": 2},
+            "server_count must be .* from 1 to 1",
+        ),
+        ({"workers": 2, "sync": "ring_all_reduce", "server_on": "node2"}, "server_on must be"),
         ({"workers": 2, "threads": 9}, "threads must be a whole number from 1 to 4"),
         ({"workers": 2, "system": "gce_n1_standard_4"}, "its sockets work together. Pass a cluster"),
         ({"workers": 2, "dataset": "imagenet_jpeg", "input_from": "nvme7"}, "unknown storage 'nvme7'"),
@@ -124,9 +139,16 @@ def test_a_year_costs_what_the_report_prints_for_four_of_the_largest():
             pm.cost_per_year("gce_n1_standard_1_2016", **bad)
 
 
-@pytest.mark.parametrize("price", ["gce_n1_standard_1_2016", "gce_n1_standard_8_2016", "gce_n1_highmem_16_2016"])
-def test_each_price_names_the_machine_that_it_pays_for(classifier, price):
-    row = next(iter(pm.plan(classifier, candidates=[price], batch_size=128, samples=1e6).rows))
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        "gce_n1_standard_1_2016",
+        {"price": "gce_n1_standard_8_2016", "system": "gce_n1_standard_8"},
+        "gce_n1_highmem_16_2016",
+    ],
+)
+def test_a_plan_hires_each_machine(classifier, candidate):
+    row = next(iter(pm.plan(classifier, candidates=[candidate], batch_size=128, samples=1e6).rows))
     assert row.usd > 0
 
 

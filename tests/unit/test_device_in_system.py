@@ -264,3 +264,80 @@ def test_measured_gpus_in_a_system_are_rented_by_the_machine():
     assert rates[1] == pytest.approx(2 * rates[0], rel=1e-9)
     with pytest.raises(ArgumentError, match="price must be that of an instance with a100_40_sxm"):
         one.cost_usd(**bought | {"price": "gce_a3_highgpu_8g_2024"})
+
+
+def measured_cpu(*, rate=4e8, latency_s=2e-4, sums=True):
+    """The made-up CPU, with the sum of two of its processes: slower than the network of the cluster below."""
+    tables = content()
+    (source,) = tables["source"]
+    added = {}
+    if sums:
+        added["all_reduce"] = [{"library": "gloo", "process_count": 2, "latency_s": latency_s, "bytes_per_s": rate}]
+    else:
+        tables.pop("all_reduce", None)
+    named = [name for name in source["fields"] if name != "all_reduce"]
+    return MeasuredMachine.model_validate(tables | added | {"source": [source | {"fields": [*named, *added]}]})
+
+
+NODES = {"system": "gce_n1_standard_4_x4"}
+ONE_MESSAGE = {**NODES, "sync": "all_reduce", "overlap": False, "bucket_bytes": 1e12}
+GRADIENTS = 4 * (784 * 64 + 64 + 64 * 10 + 10)
+HOP_S = 30e-6 + 120e-6 + 2 * 0.15e-6
+
+
+class TestMeasuredCpu:
+    @pytest.mark.parametrize("places", [NODES, {"system": "gce_n1_standard_4"}])
+    def test_alone_it_is_as_it_was_measured(self, places):
+        assert_same(on_measured(measured_cpu(), **places), on_measured(measured_cpu()))
+
+    @pytest.mark.parametrize(("workers", "sent"), [(2, 1.0), (4, 1.5)])
+    def test_its_processes_send_no_faster_and_begin_as_late_as_measured(self, workers, sent):
+        p = on_measured(measured_cpu(), workers=workers, **ONE_MESSAGE)
+        copies_s = p.basis.timed.composed.stages[0].copied_s
+        taken_s = 2e-4 + 2 * (workers - 1) * HOP_S + sent * GRADIENTS / 4e8
+        assert p.sync_s - copies_s == pytest.approx(taken_s, rel=1e-9)
+        fast = on_measured(measured_cpu(rate=9e12), workers=workers, **ONE_MESSAGE)  # then the network is what counts
+        assert fast.sync_s - copies_s == pytest.approx(2e-4 + 2 * (workers - 1) * HOP_S + sent * GRADIENTS / 0.9e9)
+        period_s = p.play(3).makespan_s - p.play(2).makespan_s
+        assert period_s == pytest.approx(p.step_s, rel=1e-9)
+
+    def test_it_is_told(self):
+        p = on_measured(measured_cpu(), workers=4, **ONE_MESSAGE)
+        rows = {row.constant.partition("/all_reduce.")[2]: row for row in p.provenance if "all_reduce" in row.constant}
+        assert rows["latency_s"].sensitivity == pytest.approx(2e-4 / p.step_s, rel=1e-2)
+        assert rows["bytes_per_s"].sensitivity == pytest.approx(-1.5 * GRADIENTS / 4e8 / p.step_s, rel=1e-2)
+        assert any("0.4 GB/s at which two of gloo were measured" in remark for remark in p.remarks)
+        without = on_measured(measured_cpu(sums=False), workers=4, **ONE_MESSAGE)
+        assert not [row for row in without.provenance if "all_reduce" in row.constant]
+        assert any("no sum of two processes was measured" in remark for remark in without.remarks)
+
+    @pytest.mark.parametrize("sync", ["all_reduce", "parameter_server", "downpour", "mixed"])
+    def test_a_sweep_and_eight_machines_take_it(self, sync):
+        device = measured_cpu()
+        options = {"group_size": 2} if sync == "mixed" else {}
+        where = {"system": "gce_n1_standard_4", "machines": 8, "device": device, "sync": sync, **options}
+        for row in pm.sweep(three_layers(), batch_size=[64, 4096], workers=[2, 8], **where):
+            p = pm.predict(three_layers(), batch_size=row["batch_size"], workers=row["workers"], **where)
+            assert row["step_s"] == pytest.approx(p.step_s, rel=1e-12)
+
+    def test_a_formula_takes_it(self):
+        places = {**NODES, "device": measured_cpu(), "batch_size": 256, "sync": "ring_all_reduce"}
+        f = pm.formula("step_s", graph=three_layers(), free="workers", **places)
+        for workers in (1, 2, 4):
+            expected = pm.predict(three_layers(), workers=workers, **places).step_s
+            assert float(f(workers=workers)) == pytest.approx(expected, rel=1e-9)
+
+    def test_more_workers_than_machines_is_one_line(self):
+        with pytest.raises(ArgumentError, match="workers must be a whole number from 1 to 4") as caught:
+            on_measured(measured_cpu(), workers=5, **NODES)
+        assert "\n" not in str(caught.value)
+
+
+def test_another_processor_stands_in_the_sockets():
+    own, other = (
+        pm.predict(GRAPH, workers=4, **NODES, **JOB, **device) for device in ({}, {"device": "xeon_platinum_8480"})
+    )
+    assert other.breakdown["compute_s"] < own.breakdown["compute_s"] / 5  # 56 cores in place of two
+    assert other.exposed_sync_s > own.exposed_sync_s  # which hide less of the same exchange
+    assert other.target.startswith("4 x Google Compute Engine n1-standard-4, with xeon_platinum_8480")
+    assert_same(pm.predict(GRAPH, workers=4, device="n1_standard_4_skylake", **NODES, **JOB), own)

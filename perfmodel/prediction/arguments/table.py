@@ -303,6 +303,12 @@ _ROWS: Final = (
         help="Shards of a parameter server, each in its own host memory.",
     ),
     Argument(
+        name="server_on", type="str | None", unit="-", group="exchange", metavar="NAME",
+        check=_typed(str, allowed="the name of a machine of the cluster, such as node0"),
+        takers=("server",),
+        help="Machine whose memory holds the parameter server; None for one without workers, if there is any.",
+    ),
+    Argument(
         name="group_size", type="int | None", unit="1", group="exchange", metavar="N", check=_from(1),
         takers=("hierarchical", "mixed"), means=lambda job: None if job.group_size == job.workers else job.group_size,
         tries=tries.groups,

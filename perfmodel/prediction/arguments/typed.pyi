@@ -38,6 +38,7 @@ class JobArguments(TypedDict, total=False):
     overlap: bool
     bucket_bytes: float | str | None
     server_count: int
+    server_on: str | None
     group_size: int | None
     staleness_bound: int | None
     stages: int
@@ -89,6 +90,7 @@ class JobAttributes:
     overlap: bool = True
     bucket_bytes: float | str | None = None
     server_count: int = 1
+    server_on: str | None = None
     group_size: int | None = None
     staleness_bound: int | None = None
     stages: int = 1

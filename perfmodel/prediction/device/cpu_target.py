@@ -291,7 +291,7 @@ class CpuTarget(Target):
         )
 
     @derived_property
-    def fed_part(self) -> SystemPart | None:  # type: ignore[override]
+    def fed_part(self) -> SystemPart | None:
         """The machine itself, or its part of a cluster; None for a socket without a machine."""
         if self.system_part is not None or self.system is None:
             return self.system_part

@@ -57,20 +57,16 @@ class SystemPart:
             allowed = f"one whose first {self.worker_count} devices are alike, not {' and '.join(kinds)}"
             raise ArgumentError("system", self.system.name, allowed)
 
-        if len({machine.name for machine in self._machines}) > 1 and self.computes_on_hosts:
-            kinds = dict.fromkeys(machine.name for machine in self._machines)
+        machines = self.system.hosts if self.computes_on_hosts else {}
+        kinds = dict.fromkeys(machines[self.node_of(name)].name for name in self.names if machines)
+        if len(kinds) > 1:
             allowed = f"one whose first {self.worker_count} machines are alike, not {' and '.join(kinds)}"
             raise ArgumentError("system", self.system.name, allowed)
 
     @property
-    def _machines(self) -> list[System]:
-        """The machine of each worker."""
-        return [self.system.hosts[self.node_of(name)] for name in self.names]
-
-    @property
     def machine(self) -> System:
         """The machine of the first worker."""
-        return self._machines[0]
+        return self.system.hosts[self.node_of(self.names[0])]
 
     @property
     def computes_on_hosts(self) -> bool:
@@ -80,7 +76,7 @@ class SystemPart:
     @property
     def unit_count(self) -> int:
         """Units of a device among which a library's calls are divided. [1]"""
-        return self.device.core_count if self.computes_on_hosts else self.device.unit_count
+        return int(self.device.core_count if self.computes_on_hosts else self.device.unit_count)
 
     @derived_property
     def busy_nodes(self) -> frozenset[str]:
@@ -242,6 +238,7 @@ class SystemPart:
         """The network between machines, as the first worker's adapter has it."""
         topology = self.system.topology
         adapter = topology.own_nic(self.names[0])
+        assert adapter is not None  # machines of a cluster have one
         return dict(self.system.networks)[adapter]
 
     def storage_routes(self, storage: str | None) -> tuple[Route, ...]:

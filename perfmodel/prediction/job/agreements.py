@@ -116,6 +116,7 @@ class Workers:
             shard_count=self.asked.server_count,
             worker_count=self.count,
             element_bytes=self.element_bytes,
+            node=self.asked.server_on,
         )
 
     @property

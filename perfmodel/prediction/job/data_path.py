@@ -271,7 +271,7 @@ class DataPath:
         """Remark on cores that decode beside the step, and on examples that do not have the network's input size."""
         if self.dataset is None:
             return ()
-        beside = ()
+        beside: tuple[str, ...] = ()
         if self.step_cores and self.decode_rate_per_core is not None:
             beside = (f"decoding and the step share the {self.hosts[0].core_count} cores of a machine",)
         sizes = [math.prod(shape) for shape in subject.graph.input_shapes.values()]

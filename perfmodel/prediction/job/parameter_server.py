@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.device.system_part import bus_bytes_per_s
 from perfmodel.prediction.memory.footprint import optimizer_bytes
@@ -285,15 +285,20 @@ class Server:
     shard_count: int
     worker_count: int
     element_bytes: int
+    node: str | None = None
 
     @derived_property
     def memories(self) -> tuple[str, ...]:
-        """Host memory of each shard: machines without devices first, if there are enough."""
+        """Host memory of each shard: of the machine that was named, or machines without devices first, if enough."""
         topology = self.system_part.system.topology
+        if self.node is not None:
+            check_known(f"machine of {self.system_part.system.name}", self.node, self.system_part.system.hosts)
         busy = self.system_part.busy_nodes
         apart = [name for name in topology.memories() if topology.places[name].node not in busy]
         beside = list(dict.fromkeys(topology.home_memory(name) for name in self.system_part.names))
         memories = apart if len(apart) >= self.shard_count else beside
+        if self.node is not None:
+            memories = list(topology.memories_of(self.node))
         if self.shard_count > len(memories):
             name = self.system_part.system.name
             allowed = f"a whole number from 1 to {len(memories)}, the host memories of {name} that can hold shards"
