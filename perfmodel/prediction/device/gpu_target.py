@@ -308,8 +308,21 @@ class GpuTarget(Target):
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
-        self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
-        self.capacity_bytes, self.context_bytes = device.usable_memory_bytes, device.context_bytes
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:  # type: ignore[override]
+        """Peak bandwidth to its memory. [B/s]"""
+        return self.device.memory_bandwidth_bytes_per_s
+
+    @property
+    def capacity_bytes(self) -> float:  # type: ignore[override]
+        """Memory that a program sees. [B]"""
+        return self.device.usable_memory_bytes
+
+    @property
+    def context_bytes(self) -> float:  # type: ignore[override]
+        """Memory that a context takes. [B]"""
+        return self.device.context_bytes
 
     @derived_property
     def link(self) -> Link:
