@@ -105,6 +105,12 @@ class KernelTable:
         return _group_weights(self)
 
     @derived_property
+    def alternative_of_row(self) -> NDArray[np.intp]:
+        """Alternative that each entry of ``row_order`` belongs to."""
+        lengths = np.diff(self.alternative_starts, append=len(self.row_order))
+        return np.repeat(np.arange(len(lengths)), lengths)
+
+    @derived_property
     def layout(self) -> Layout:
         """All columns side by side, to be evaluated at once."""
         return _layout(self)

@@ -111,7 +111,8 @@ def _holds_symbols(libraries: Sequence[MatmulLibrary], columns: Mapping[str, Qua
     return is_symbolic(columns["m"], numbers.peak_flop_per_s, numbers.bandwidth_bytes_per_s, *stated)
 
 
-_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes")
+_EXTENTS = ("m", "n", "k", "count")
+_COLUMNS = (*_EXTENTS, "read_bytes", "written_bytes")
 
 _constants = attrgetter("shortest_part", "bandwidth_fraction", "skinny_bandwidth_fraction", "unaligned_share")
 
@@ -184,13 +185,24 @@ def _stack_times(
         **of_device,
     )
     for user, across in rows.transposed:
-        alone = [values[across] for values in (compute_s, m, n, k, count)]
-        reach_of_user = libraries[user].reach
-        if numbers.is_plain and m.ndim == 1 and len(alone[0]) <= FEW_ROWS:
-            each = zip(*[values.tolist() for values in alone], strict=True)
-            compute_s[across] = [_with_strided_loads(*row, reach_of_user, numbers) for row in each]
+        of_user = {
+            "efficiency": libraries[user].reach.strided_bandwidth_fraction,
+            "l2_bytes": numbers.l2_bytes,
+            "resident_tiles": libraries[user].reach.resident_tiles,
+            "aligned_share": libraries[user].reach.strided_aligned_share,
+            "element_bytes": numbers.element_bytes,
+            **of_device,
+        }
+        picked = [values[across] for values in (m, n, k, count, compute_s)]
+        if numbers.is_plain and m.ndim == 1 and len(picked[0]) <= FEW_ROWS:
+            compute_s[across] = [
+                with_strided_loads(compute_s=of_row, strided_s=strided_time(m=m_, n=n_, k=k_, count=count_, **of_user))
+                for m_, n_, k_, count_, of_row in np.array(picked).T.tolist()
+            ]
             continue
-        both = _with_strided_loads(*alone, reach_of_user, numbers)
+        *extents, alone_s = picked
+        strided_s = strided_time(**dict(zip(_EXTENTS, extents, strict=True)), **of_user)
+        both = with_strided_loads(compute_s=alone_s, strided_s=strided_s)
         if both.dtype != compute_s.dtype:
             compute_s = compute_s.astype(np.result_type(compute_s, both))
         compute_s[across] = both
@@ -204,26 +216,6 @@ def _stack_times(
     return compute_s, matmul_memory_time(
         m=m, n=n, k=k, count=count, skinny_efficiency=skinny, element_bytes=numbers.element_bytes, **of_memory
     )
-
-
-def _with_strided_loads(
-    compute_s: Quantity, m: Quantity, n: Quantity, k: Quantity, count: Quantity, reach: MatmulReach, numbers: GpuNumbers
-) -> Quantity:
-    """Compute seconds of products that read their weights transposed. [s]"""
-    strided_s = strided_time(
-        m=m,
-        n=n,
-        k=k,
-        count=count,
-        unit_count=numbers.unit_count,
-        bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
-        efficiency=reach.strided_bandwidth_fraction,
-        l2_bytes=numbers.l2_bytes,
-        resident_tiles=reach.resident_tiles,
-        aligned_share=reach.strided_aligned_share,
-        element_bytes=numbers.element_bytes,
-    )
-    return with_strided_loads(compute_s=compute_s, strided_s=strided_s)
 
 
 def _by_user(constants: Sequence[tuple[Quantity, ...]], rows: ProductRows, *, axes: int) -> list[Quantity]:
