@@ -431,6 +431,17 @@ LAUNCH_COLUMNS = ("launches", "library_launches")
 """Columns of both matmul and stream rows that are summed over both."""
 
 
+class FixedColumns(dict[str, "NDArray[np.float64]"]):
+    """Columns of matrix products that no batch size changes, one object for a table: more may be derived from them."""
+
+
+class Columns(dict[str, Any]):
+    """Columns of a kernel class at a batch size, by name."""
+
+    fixed: FixedColumns | None = None
+    """Those that no batch size changes; None for a batch size that is not one number."""
+
+
 class ColumnsAt(NamedTuple):
     """Every column of a kernel table at a batch size."""
 
@@ -451,6 +462,7 @@ class Layout(NamedTuple):
     launches: slice
     library_launches: slice
     workspace: slice
+    fixed: FixedColumns
 
 
 def _layout(table: KernelTable) -> Layout:
@@ -473,15 +485,19 @@ def _layout(table: KernelTable) -> Layout:
     launches, library_launches = (
         slice(places["matmul", name].start, places["stream", name].stop) for name in LAUNCH_COLUMNS
     )
-    return Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None))
+    fixed = FixedColumns({name: constant[place] for name, place in matmul if not slope[place].any()})
+    return Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None), fixed)
 
 
 def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     """Evaluate all columns of a table at a batch size."""
     layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
+    matmul = Columns({name: values[place] for name, place in layout.matmul})
+    if type(batch_size) is int:
+        matmul.fixed = layout.fixed
     return ColumnsAt(
-        matmul={name: values[place] for name, place in layout.matmul},
+        matmul=matmul,
         stream={name: values[place] for name, place in layout.stream},
         launches=values[layout.launches],
         library_launches=values[layout.library_launches],

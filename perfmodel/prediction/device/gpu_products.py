@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,7 @@ from perfmodel.cost.gpu import (
     strided_time,
     tile_menu,
     tiled_matmul_time,
+    tiles_across,
     unaligned_efficiency,
     with_strided_loads,
 )
@@ -27,6 +29,7 @@ from perfmodel.symbolic import Quantity, is_symbolic
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.framework.kernel_table import FixedColumns
     from perfmodel.prediction.device.gpu_libraries import MatmulLibrary, MatmulReach
     from perfmodel.prediction.device.gpu_target import GpuNumbers
 
@@ -117,7 +120,8 @@ _COLUMNS = (*_EXTENTS, "read_bytes", "written_bytes")
 _constants = attrgetter("shortest_part", "bandwidth_fraction", "skinny_bandwidth_fraction", "unaligned_share")
 
 
-class ReachByRow(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class ReachByRow:
     """Library constants, one value per row."""
 
     product_rows: ProductRows
@@ -154,6 +158,14 @@ def _reach_by_row(
     )
 
 
+@derived
+def _tiles_across(fixed: FixedColumns, reach: ReachByRow) -> Quantity | None:
+    """Tiles across the results of some rows, if no batch size changes them."""
+    if not {"n", "count"} <= fixed.keys():
+        return None
+    return tiles_across(n=fixed["n"], count=fixed["count"], menu=reach.menu)
+
+
 def _stack_times(
     libraries: Sequence[MatmulLibrary], reach: ReachByRow, columns: Mapping[str, Quantity], numbers: GpuNumbers
 ) -> tuple[Quantity, Quantity]:
@@ -161,27 +173,32 @@ def _stack_times(
     rows = reach.product_rows
     m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
     of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
-    of_users = [libraries[user][1:] for user in rows.users]
+    of_users = [
+        (numbers.peak_flop_per_s * ratio, latency_s, ramp_steps)
+        for _, ratio, latency_s, ramp_steps in [libraries[user] for user in rows.users]
+    ]
     if numbers.is_plain and m.ndim == 1:
-        ratio, latency_s, ramp_steps = np.array(of_users).T.take(rows.user_of_row, axis=1)
+        peak_flop_per_s, latency_s, ramp_steps = np.array(of_users).T.take(rows.user_of_row, axis=1)
     else:
-        ratio, latency_s, ramp_steps = _by_user(of_users, rows, axes=m.ndim)
+        peak_flop_per_s, latency_s, ramp_steps = _by_user(of_users, rows, axes=m.ndim)
     efficiency = reach.efficiency
     if reach.minds_alignment:
         share = reach.unaligned_share
         efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=share, element_bytes=numbers.element_bytes)
+    fixed = getattr(columns, "fixed", None)
     compute_s = tiled_matmul_time(
         m=m,
         n=n,
         k=k,
         count=count,
-        peak_flop_per_s=numbers.peak_flop_per_s * ratio,
+        peak_flop_per_s=peak_flop_per_s,
         menu=reach.menu,
         efficiency=efficiency,
         element_bytes=numbers.element_bytes,
         latency_s=latency_s,
         ramp_steps=ramp_steps,
         shortest_part=reach.shortest_part,
+        across=None if fixed is None else _tiles_across(fixed, reach),
         **of_device,
     )
     for user, across in rows.transposed:
