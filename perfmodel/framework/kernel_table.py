@@ -457,8 +457,8 @@ class Layout(NamedTuple):
 
     constant: NDArray[np.float64]
     slope: NDArray[np.float64]
-    matmul: tuple[tuple[str, slice], ...]
-    stream: tuple[tuple[str, slice], ...]
+    matmul: tuple[slice, ...]
+    stream: tuple[slice, ...]
     launches: slice
     library_launches: slice
     workspace: slice
@@ -481,11 +481,12 @@ def _layout(table: KernelTable) -> Layout:
         )
         for part in ("constant", "slope")
     )
-    matmul, stream = (tuple((name, places[kind, name]) for name in columns.names) for kind, columns in classes.items())
+    matmul, stream = (tuple(places[kind, name] for name in columns.names) for kind, columns in classes.items())
     launches, library_launches = (
         slice(places["matmul", name].start, places["stream", name].stop) for name in LAUNCH_COLUMNS
     )
-    fixed = FixedColumns({name: constant[place] for name, place in matmul if not slope[place].any()})
+    of_products = zip(table.matmul.names, matmul, strict=True)
+    fixed = FixedColumns({name: constant[place] for name, place in of_products if not slope[place].any()})
     return Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None), fixed)
 
 
@@ -493,12 +494,13 @@ def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     """Evaluate all columns of a table at a batch size."""
     layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
-    matmul = Columns({name: values[place] for name, place in layout.matmul})
+    at = values.__getitem__
+    matmul = Columns(zip(table.matmul.names, map(at, layout.matmul), strict=True))
     if type(batch_size) is int:
         matmul.fixed = layout.fixed
     return ColumnsAt(
         matmul=matmul,
-        stream={name: values[place] for name, place in layout.stream},
+        stream=dict(zip(table.stream.names, map(at, layout.stream), strict=True)),
         launches=values[layout.launches],
         library_launches=values[layout.library_launches],
         workspace_bytes=values[layout.workspace],
