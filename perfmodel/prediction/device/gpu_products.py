@@ -114,8 +114,7 @@ def _holds_symbols(libraries: Sequence[MatmulLibrary], columns: Mapping[str, Qua
     return is_symbolic(columns["m"], numbers.peak_flop_per_s, numbers.bandwidth_bytes_per_s, *stated)
 
 
-_EXTENTS = ("m", "n", "k", "count")
-_COLUMNS = (*_EXTENTS, "read_bytes", "written_bytes")
+_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes")
 
 _constants = attrgetter("shortest_part", "bandwidth_fraction", "skinny_bandwidth_fraction", "unaligned_share")
 
@@ -202,24 +201,9 @@ def _stack_times(
         **of_device,
     )
     for user, across in rows.transposed:
-        of_user = {
-            "efficiency": libraries[user].reach.strided_bandwidth_fraction,
-            "l2_bytes": numbers.l2_bytes,
-            "resident_tiles": libraries[user].reach.resident_tiles,
-            "aligned_share": libraries[user].reach.strided_aligned_share,
-            "element_bytes": numbers.element_bytes,
-            **of_device,
-        }
-        picked = [values[across] for values in (m, n, k, count, compute_s)]
-        if numbers.is_plain and m.ndim == 1 and len(picked[0]) <= FEW_ROWS:
-            compute_s[across] = [
-                with_strided_loads(compute_s=of_row, strided_s=strided_time(m=m_, n=n_, k=k_, count=count_, **of_user))
-                for m_, n_, k_, count_, of_row in np.array(picked).T.tolist()
-            ]
-            continue
-        *extents, alone_s = picked
-        strided_s = strided_time(**dict(zip(_EXTENTS, extents, strict=True)), **of_user)
-        both = with_strided_loads(compute_s=alone_s, strided_s=strided_s)
+        both = _with_strided_loads(
+            [values[across] for values in (m, n, k, count, compute_s)], libraries[user].reach, numbers
+        )
         if both.dtype != compute_s.dtype:
             compute_s = compute_s.astype(np.result_type(compute_s, both))
         compute_s[across] = both
@@ -233,6 +217,31 @@ def _stack_times(
     return compute_s, matmul_memory_time(
         m=m, n=n, k=k, count=count, skinny_efficiency=skinny, element_bytes=numbers.element_bytes, **of_memory
     )
+
+
+def _with_strided_loads(of_rows: list[Any], reach: MatmulReach, numbers: GpuNumbers) -> Any:
+    """Compute seconds of products of extents m, n, k, ``count`` of them, that read their weights transposed. [s]"""
+
+    def seconds(m: Quantity, n: Quantity, k: Quantity, count: Quantity, compute_s: Quantity) -> Quantity:
+        strided_s = strided_time(
+            m=m,
+            n=n,
+            k=k,
+            count=count,
+            unit_count=numbers.unit_count,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            efficiency=reach.strided_bandwidth_fraction,
+            l2_bytes=numbers.l2_bytes,
+            resident_tiles=reach.resident_tiles,
+            aligned_share=reach.strided_aligned_share,
+            element_bytes=numbers.element_bytes,
+        )
+        return with_strided_loads(compute_s=compute_s, strided_s=strided_s)
+
+    first = of_rows[0]
+    if numbers.is_plain and first.ndim == 1 and len(first) <= FEW_ROWS:
+        return np.array([seconds(*row) for row in np.array(of_rows).T.tolist()])
+    return seconds(*of_rows)
 
 
 def _by_user(constants: Sequence[tuple[Quantity, ...]], rows: ProductRows, *, axes: int) -> list[Quantity]:

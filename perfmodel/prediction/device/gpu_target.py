@@ -188,7 +188,9 @@ def product_dtype(
     device: Gpu, profile: FrameworkProfile, libraries: Mapping[str, LibraryProfile], role: str, *, dtype: str
 ) -> str:
     """Type in which a library computes products of tensors of a given type."""
-    rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
+    if dtype == "fp32" and role not in profile.library.tf32:
+        return dtype
+    rounds = dtype == "fp32" and "tf32" in device.dtypes
     computed_in = "tf32" if rounds else dtype
     library = libraries[role]
     computed_in = base_dtype(computed_in) if role != "gpu_blas" else computed_in
