@@ -8,6 +8,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.framework import kernel_table
 from perfmodel.framework.kernel_table import columns_at
+from perfmodel.prediction.device import gpu_products
 from perfmodel.prediction.device.gpu_products import product_rows, product_times
 from perfmodel.prediction.job.prepared import Prepared
 
@@ -55,6 +56,25 @@ def test_a_smaller_menu_is_slower_somewhere(basis):
     full_s, fewer_s = (times_of(basis, each, 17)[0] for each in (libraries, fewer))
     assert (fewer_s >= full_s * (1 - 1e-14)).all()
     assert fewer_s.sum() > 1.1 * full_s.sum()
+
+
+def test_few_strided_rows_as_numbers_take_as_long_as_arrays(basis, monkeypatch):
+    table = basis.prepared.lowered.table
+    assert table.matmul_efficiency.count("gemm_transposed") == 3
+    one_by_one = times_of(basis, basis.timed.numbers.matmul_libraries, 64)
+    monkeypatch.setattr(gpu_products, "FEW_ROWS", 2)
+    np.testing.assert_allclose(one_by_one, times_of(basis, basis.timed.numbers.matmul_libraries, 64), rtol=1e-14)
+
+
+@pytest.mark.parametrize("network", ["alexnet", "lstm32"])
+def test_columns_that_no_batch_size_changes_are_one_object(network):
+    p = pm.predict(pm.zoo.build(network), batch_size=17, device="gtx_1080", framework="tensorflow_0_9")
+    one, other = (columns_at(p.table, size).matmul for size in (5, 64))
+    assert one.fixed is other.fixed
+    assert columns_at(p.table, np.array([5.0, 64.0])).matmul.fixed is None
+    for name in one:
+        assert (name in one.fixed) == bool((one[name] == other[name]).all())
+    np.testing.assert_array_equal(one.fixed["count"], one["count"])
 
 
 def test_rows_of_no_library_are_none():
