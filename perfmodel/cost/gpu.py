@@ -86,34 +86,6 @@ def tile_menu(*, tile_rows: Any, tile_columns: Any, tile_efficiency: Any, split_
     return TileMenu(a, b, s, a * b / e, (s > 1) * s)
 
 
-def tiles_across(*, n: Quantity, count: Quantity = 1, menu: TileMenu) -> Quantity:
-    r"""Tiles beside each other in all products of a launch, for each entry of a menu, times its parts of the sum.
-
-    .. math:: w = c\, s \lceil n/b \rceil
-
-    Parameters
-    ----------
-    n : float, ndarray or sympy.Expr
-        Columns of one result. [1]
-    count : float, ndarray or sympy.Expr
-        Independent products in the launch, c. [1]
-    menu : TileMenu
-        Tiles with columns b and parts of the sum s. [1]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Tiles across, w, for ``tiled_matmul_time``. [1]
-
-    Examples
-    --------
-    >>> menu = tile_menu(tile_rows=[128, 64], tile_columns=[64, 64], tile_efficiency=[1.0, 0.5], split_k=[1, 4])
-    >>> tiles_across(n=100, menu=menu)
-    array([2., 8.])
-    """
-    return ceil_ratio(n, menu.columns) * (menu.split * count)
-
-
 def tiled_matmul_time(
     *,
     m: Quantity,
@@ -129,7 +101,6 @@ def tiled_matmul_time(
     latency_s: Quantity = 0.0,
     ramp_steps: Quantity = 0.0,
     shortest_part: Quantity = 0.0,
-    across: Quantity | None = None,
 ) -> Quantity:
     r"""Time of the arithmetic of ``count`` matrix products in one launch, by the best entry of a tile menu.
 
@@ -171,8 +142,6 @@ def tiled_matmul_time(
         Steps of the sum that filling and draining a tile costs, k_0. [1]
     shortest_part : float, ndarray or sympy.Expr
         Length of the shortest part of a split sum, over the longer extent of the result, q. [1]
-    across : float, ndarray, sympy.Expr or None
-        The ``tiles_across`` of n, count and the menu, where they are known. [1]
 
     Returns
     -------
@@ -204,10 +173,8 @@ def tiled_matmul_time(
     .. [2] S. Gray, maxas SGEMM notes, github.com/NervanaSystems/maxas/wiki/SGEMM (tile shapes, latency).
     """
     axes = max([getattr(quantity, "ndim", 0) for quantity in (m, n, k, count, peak_flop_per_s, unit_count, efficiency)])
-    menu = menu.before(axes)
-    a, _, s, area_per_rate, written_parts = menu
-    across = tiles_across(n=n, count=count, menu=menu) if across is None else across
-    results = ceil_ratio(ceil_ratio(m, a) * across, unit_count) * area_per_rate
+    a, b, s, area_per_rate, written_parts = menu.before(axes)
+    results = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count) * area_per_rate
     if (
         len(s) == 1 < results.ndim - axes
     ):  # every tile offers the same splits: in each, the tile that leaves a unit least to do is best

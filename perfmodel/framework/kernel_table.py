@@ -431,17 +431,6 @@ LAUNCH_COLUMNS = ("launches", "library_launches")
 """Columns of both matmul and stream rows that are summed over both."""
 
 
-class FixedColumns(dict[str, "NDArray[np.float64]"]):
-    """Columns of matrix products that no batch size changes, one object for a table: more may be derived from them."""
-
-
-class Columns(dict[str, Any]):
-    """Columns of a kernel class at a batch size, by name."""
-
-    fixed: FixedColumns | None = None
-    """Those that no batch size changes; None for a batch size that is not one number."""
-
-
 class ColumnsAt(NamedTuple):
     """Every column of a kernel table at a batch size."""
 
@@ -462,7 +451,6 @@ class Layout(NamedTuple):
     launches: slice
     library_launches: slice
     workspace: slice
-    fixed: FixedColumns
 
 
 def _layout(table: KernelTable) -> Layout:
@@ -485,9 +473,7 @@ def _layout(table: KernelTable) -> Layout:
     launches, library_launches = (
         slice(places["matmul", name].start, places["stream", name].stop) for name in LAUNCH_COLUMNS
     )
-    of_products = zip(table.matmul.names, matmul, strict=True)
-    fixed = FixedColumns({name: constant[place] for name, place in of_products if not slope[place].any()})
-    return Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None), fixed)
+    return Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None))
 
 
 def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
@@ -495,11 +481,8 @@ def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
     at = values.__getitem__
-    matmul = Columns(zip(table.matmul.names, map(at, layout.matmul), strict=True))
-    if type(batch_size) is int:
-        matmul.fixed = layout.fixed
     return ColumnsAt(
-        matmul=matmul,
+        matmul=dict(zip(table.matmul.names, map(at, layout.matmul), strict=True)),
         stream=dict(zip(table.stream.names, map(at, layout.stream), strict=True)),
         launches=values[layout.launches],
         library_launches=values[layout.library_launches],

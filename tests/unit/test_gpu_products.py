@@ -66,17 +66,6 @@ def test_few_strided_rows_as_numbers_take_as_long_as_arrays(basis, monkeypatch):
     np.testing.assert_allclose(one_by_one, times_of(basis, basis.timed.numbers.matmul_libraries, 64), rtol=1e-14)
 
 
-@pytest.mark.parametrize("network", ["alexnet", "lstm32"])
-def test_columns_that_no_batch_size_changes_are_one_object(network):
-    p = pm.predict(pm.zoo.build(network), batch_size=17, device="gtx_1080", framework="tensorflow_0_9")
-    one, other = (columns_at(p.table, size).matmul for size in (5, 64))
-    assert one.fixed is other.fixed
-    assert columns_at(p.table, np.array([5.0, 64.0])).matmul.fixed is None
-    for name in one:
-        assert (name in one.fixed) == bool((one[name] == other[name]).all())
-    np.testing.assert_array_equal(one.fixed["count"], one["count"])
-
-
 def test_rows_of_no_library_are_none():
     assert product_rows(("relu",), (("gemm",), ("conv_1x1",))) is None
     assert product_rows(("relu", "gemm", "gemm_transposed"), (("gemm",),)).rows == slice(1, 3)

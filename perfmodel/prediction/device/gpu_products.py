@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +16,6 @@ from perfmodel.cost.gpu import (
     strided_time,
     tile_menu,
     tiled_matmul_time,
-    tiles_across,
     unaligned_efficiency,
     with_strided_loads,
 )
@@ -29,7 +27,6 @@ from perfmodel.symbolic import Quantity, is_symbolic
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.framework.kernel_table import FixedColumns
     from perfmodel.prediction.device.gpu_libraries import MatmulLibrary, MatmulReach
     from perfmodel.prediction.device.gpu_target import GpuNumbers
 
@@ -119,8 +116,7 @@ _COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes")
 _constants = attrgetter("shortest_part", "bandwidth_fraction", "skinny_bandwidth_fraction", "unaligned_share")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReachByRow:
+class ReachByRow(NamedTuple):
     """Library constants, one value per row."""
 
     product_rows: ProductRows
@@ -157,14 +153,6 @@ def _reach_by_row(
     )
 
 
-@derived
-def _tiles_across(fixed: FixedColumns, reach: ReachByRow) -> Quantity | None:
-    """Tiles across the results of some rows, if no batch size changes them."""
-    if not {"n", "count"} <= fixed.keys():
-        return None
-    return tiles_across(n=fixed["n"], count=fixed["count"], menu=reach.menu)
-
-
 def _stack_times(
     libraries: Sequence[MatmulLibrary], reach: ReachByRow, columns: Mapping[str, Quantity], numbers: GpuNumbers
 ) -> tuple[Quantity, Quantity]:
@@ -184,7 +172,6 @@ def _stack_times(
     if reach.minds_alignment:
         share = reach.unaligned_share
         efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=share, element_bytes=numbers.element_bytes)
-    fixed = getattr(columns, "fixed", None)
     compute_s = tiled_matmul_time(
         m=m,
         n=n,
@@ -197,7 +184,6 @@ def _stack_times(
         latency_s=latency_s,
         ramp_steps=ramp_steps,
         shortest_part=reach.shortest_part,
-        across=None if fixed is None else _tiles_across(fixed, reach),
         **of_device,
     )
     for user, across in rows.transposed:
