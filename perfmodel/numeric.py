@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from math import isfinite
 from math import ceil as ceil_of_float
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np

@@ -105,6 +105,12 @@ class KernelTable:
         return _group_weights(self)
 
     @derived_property
+    def alternative_of_row(self) -> NDArray[np.intp]:
+        """Alternative that each entry of ``row_order`` belongs to."""
+        lengths = np.diff(self.alternative_starts, append=len(self.row_order))
+        return np.repeat(np.arange(len(lengths)), lengths)
+
+    @derived_property
     def layout(self) -> Layout:
         """All columns side by side, to be evaluated at once."""
         return _layout(self)
@@ -440,8 +446,8 @@ class Layout(NamedTuple):
 
     constant: NDArray[np.float64]
     slope: NDArray[np.float64]
-    matmul: tuple[tuple[str, slice], ...]
-    stream: tuple[tuple[str, slice], ...]
+    matmul: tuple[slice, ...]
+    stream: tuple[slice, ...]
     launches: slice
     library_launches: slice
     workspace: slice
@@ -463,7 +469,7 @@ def _layout(table: KernelTable) -> Layout:
         )
         for part in ("constant", "slope")
     )
-    matmul, stream = (tuple((name, places[kind, name]) for name in columns.names) for kind, columns in classes.items())
+    matmul, stream = (tuple(places[kind, name] for name in columns.names) for kind, columns in classes.items())
     launches, library_launches = (
         slice(places["matmul", name].start, places["stream", name].stop) for name in LAUNCH_COLUMNS
     )
@@ -474,9 +480,10 @@ def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     """Evaluate all columns of a table at a batch size."""
     layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
+    at = values.__getitem__
     return ColumnsAt(
-        matmul={name: values[place] for name, place in layout.matmul},
-        stream={name: values[place] for name, place in layout.stream},
+        matmul=dict(zip(table.matmul.names, map(at, layout.matmul), strict=True)),
+        stream=dict(zip(table.stream.names, map(at, layout.stream), strict=True)),
         launches=values[layout.launches],
         library_launches=values[layout.library_launches],
         workspace_bytes=values[layout.workspace],

@@ -156,7 +156,9 @@ def kept_while_unchanged(
         def kept_or_loaded(name_or_path: Name, **options: Any) -> Any:
             if not isinstance(name_or_path, names):
                 return load(name_or_path, **options)  # which raises an error that says what it takes
-            key = (name_or_path, *options.items(), _here(), depends_on())
+            folders = depends_on()
+            here = _here() if folders or _may_be_relative(name_or_path) else None
+            key = (name_or_path, *options.items(), here, folders)
             loaded = kept.get(key)
             if loaded is None or not _unchanged(loaded[1]):
                 loaded = kept[key] = _loaded(partial(load, **options), name_or_path)
@@ -181,6 +183,12 @@ def _unchanged(files: dict[str, int]) -> bool:
     except (OSError, ValueError):  # it is gone
         return False
     return True
+
+
+@lru_cache(maxsize=1024)
+def _may_be_relative(name: Any) -> bool:
+    """Tell whether a name, or one of several, is a path, which may start at the working folder."""
+    return any(map(_may_be_relative, name)) if isinstance(name, tuple) else is_path(name)
 
 
 def _here() -> str | None:

@@ -8,6 +8,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.framework import kernel_table
 from perfmodel.framework.kernel_table import columns_at
+from perfmodel.prediction.device import gpu_products
 from perfmodel.prediction.device.gpu_products import product_rows, product_times
 from perfmodel.prediction.job.prepared import Prepared
 
@@ -55,6 +56,14 @@ def test_a_smaller_menu_is_slower_somewhere(basis):
     full_s, fewer_s = (times_of(basis, each, 17)[0] for each in (libraries, fewer))
     assert (fewer_s >= full_s * (1 - 1e-14)).all()
     assert fewer_s.sum() > 1.1 * full_s.sum()
+
+
+def test_few_strided_rows_as_numbers_take_as_long_as_arrays(basis, monkeypatch):
+    table = basis.prepared.lowered.table
+    assert table.matmul_efficiency.count("gemm_transposed") == 3
+    one_by_one = times_of(basis, basis.timed.numbers.matmul_libraries, 64)
+    monkeypatch.setattr(gpu_products, "FEW_ROWS", 2)
+    np.testing.assert_allclose(one_by_one, times_of(basis, basis.timed.numbers.matmul_libraries, 64), rtol=1e-14)
 
 
 def test_rows_of_no_library_are_none():

@@ -19,7 +19,7 @@ from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, 
 from perfmodel.planning.formulas.evaluation import Values
 from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.cpu_target import CpuNumbers
-from perfmodel.prediction.device.step_time import PARTS, group_times, step_time
+from perfmodel.prediction.device.step_time import PARTS, chosen_times, group_times, step_time
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.compose import StageWork, compose
 from perfmodel.prediction.job.lowered import lowered_graph
@@ -258,6 +258,15 @@ def test_a_whole_network_has_a_symbolic_step():
     of_symbol = formula_of(N, table, numbers, batch_size=N, workspace_limit_bytes=UNLIMITED)
     expected = step_time(table, numbers, batch_size=24, workspace_limit_bytes=UNLIMITED)
     assert of_symbol(24) == pytest.approx(parts_of(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("limit", [UNLIMITED, 0.0])
+def test_sums_over_rows_are_those_over_groups(limit):
+    table, numbers, _ = prepared(small_net(), "tensorflow_0_9", device="gtx_1080")
+    chosen = chosen_times(table, numbers, batch_size=16, workspace_limit_bytes=limit)
+    assert chosen.groups is not chosen
+    for weights in (table.weights, *map(table.phase_weights, Phase.STEP.parts)):
+        assert chosen.sums(weights) == pytest.approx(chosen.groups.sums(weights), rel=1e-13)
 
 
 def test_the_workspace_limit_decides_the_algorithm():

@@ -160,11 +160,14 @@ def _stack_times(
     rows = reach.product_rows
     m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
     of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
-    of_users = [libraries[user][1:] for user in rows.users]
+    of_users = [
+        (numbers.peak_flop_per_s * ratio, latency_s, ramp_steps)
+        for _, ratio, latency_s, ramp_steps in [libraries[user] for user in rows.users]
+    ]
     if numbers.is_plain and m.ndim == 1:
-        ratio, latency_s, ramp_steps = np.array(of_users).T.take(rows.user_of_row, axis=1)
+        peak_flop_per_s, latency_s, ramp_steps = np.array(of_users).T.take(rows.user_of_row, axis=1)
     else:
-        ratio, latency_s, ramp_steps = _by_user(of_users, rows, axes=m.ndim)
+        peak_flop_per_s, latency_s, ramp_steps = _by_user(of_users, rows, axes=m.ndim)
     efficiency = reach.efficiency
     if reach.minds_alignment:
         share = reach.unaligned_share
@@ -174,7 +177,7 @@ def _stack_times(
         n=n,
         k=k,
         count=count,
-        peak_flop_per_s=numbers.peak_flop_per_s * ratio,
+        peak_flop_per_s=peak_flop_per_s,
         menu=reach.menu,
         efficiency=efficiency,
         element_bytes=numbers.element_bytes,
@@ -184,13 +187,9 @@ def _stack_times(
         **of_device,
     )
     for user, across in rows.transposed:
-        alone = [values[across] for values in (compute_s, m, n, k, count)]
-        reach_of_user = libraries[user].reach
-        if numbers.is_plain and m.ndim == 1 and len(alone[0]) <= FEW_ROWS:
-            each = zip(*[values.tolist() for values in alone], strict=True)
-            compute_s[across] = [_with_strided_loads(*row, reach_of_user, numbers) for row in each]
-            continue
-        both = _with_strided_loads(*alone, reach_of_user, numbers)
+        both = _with_strided_loads(
+            [values[across] for values in (m, n, k, count, compute_s)], libraries[user].reach, numbers
+        )
         if both.dtype != compute_s.dtype:
             compute_s = compute_s.astype(np.result_type(compute_s, both))
         compute_s[across] = both
@@ -206,24 +205,29 @@ def _stack_times(
     )
 
 
-def _with_strided_loads(
-    compute_s: Quantity, m: Quantity, n: Quantity, k: Quantity, count: Quantity, reach: MatmulReach, numbers: GpuNumbers
-) -> Quantity:
-    """Compute seconds of products that read their weights transposed. [s]"""
-    strided_s = strided_time(
-        m=m,
-        n=n,
-        k=k,
-        count=count,
-        unit_count=numbers.unit_count,
-        bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
-        efficiency=reach.strided_bandwidth_fraction,
-        l2_bytes=numbers.l2_bytes,
-        resident_tiles=reach.resident_tiles,
-        aligned_share=reach.strided_aligned_share,
-        element_bytes=numbers.element_bytes,
-    )
-    return with_strided_loads(compute_s=compute_s, strided_s=strided_s)
+def _with_strided_loads(of_rows: list[Any], reach: MatmulReach, numbers: GpuNumbers) -> Any:
+    """Compute seconds of products of extents m, n, k, ``count`` of them, that read their weights transposed. [s]"""
+
+    def seconds(m: Quantity, n: Quantity, k: Quantity, count: Quantity, compute_s: Quantity) -> Quantity:
+        strided_s = strided_time(
+            m=m,
+            n=n,
+            k=k,
+            count=count,
+            unit_count=numbers.unit_count,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            efficiency=reach.strided_bandwidth_fraction,
+            l2_bytes=numbers.l2_bytes,
+            resident_tiles=reach.resident_tiles,
+            aligned_share=reach.strided_aligned_share,
+            element_bytes=numbers.element_bytes,
+        )
+        return with_strided_loads(compute_s=compute_s, strided_s=strided_s)
+
+    first = of_rows[0]
+    if numbers.is_plain and first.ndim == 1 and len(first) <= FEW_ROWS:
+        return np.array([seconds(*row) for row in np.array(of_rows).T.tolist()])
+    return seconds(*of_rows)
 
 
 def _by_user(constants: Sequence[tuple[Quantity, ...]], rows: ProductRows, *, axes: int) -> list[Quantity]:

@@ -188,7 +188,9 @@ def product_dtype(
     device: Gpu, profile: FrameworkProfile, libraries: Mapping[str, LibraryProfile], role: str, *, dtype: str
 ) -> str:
     """Type in which a library computes products of tensors of a given type."""
-    rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
+    if dtype == "fp32" and role not in profile.library.tf32:
+        return dtype
+    rounds = dtype == "fp32" and "tf32" in device.dtypes
     computed_in = "tf32" if rounds else dtype
     library = libraries[role]
     computed_in = base_dtype(computed_in) if role != "gpu_blas" else computed_in
@@ -308,8 +310,21 @@ class GpuTarget(Target):
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
-        self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
-        self.capacity_bytes, self.context_bytes = device.usable_memory_bytes, device.context_bytes
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:  # type: ignore[override]
+        """Peak bandwidth to its memory. [B/s]"""
+        return self.device.memory_bandwidth_bytes_per_s
+
+    @property
+    def capacity_bytes(self) -> float:  # type: ignore[override]
+        """Memory that a program sees. [B]"""
+        return self.device.usable_memory_bytes
+
+    @property
+    def context_bytes(self) -> float:  # type: ignore[override]
+        """Memory that a context takes. [B]"""
+        return self.device.context_bytes
 
     @derived_property
     def link(self) -> Link:

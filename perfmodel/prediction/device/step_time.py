@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.cost.roofline import exposed_dispatch_time, queued_dispatch_time, roofline_time
+from perfmodel.derived import derived_property, record
 from perfmodel.framework.kernel_table import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, maximum, total, where
 from perfmodel.records import Phase, Role
@@ -218,6 +219,17 @@ class StepTimes:
     launch_s: float = _seconds("launch_s", "Gaps between kernels.")
 
 
+class Sums(NamedTuple):
+    """Costs of a step or of a phase of it. [s]; launches [1]"""
+
+    compute_s: Quantity
+    memory_s: Quantity
+    update_s: Quantity
+    launches: Quantity
+    dispatch_s: Quantity
+    exposed_dispatch_s: Quantity
+
+
 class GroupTimes(NamedTuple):
     """Cost of each group of a kernel table (a unique operation) with its chosen alternative."""
 
@@ -227,6 +239,50 @@ class GroupTimes(NamedTuple):
     launches: Quantity
     dispatch_s: Quantity
     exposed_dispatch_s: Quantity
+
+    @property
+    def groups(self) -> GroupTimes:
+        """The costs themselves, as :class:`ChosenRows` has them."""
+        return self
+
+    def sums(self, weights: GroupWeights) -> Sums:
+        """Add up the costs of some occurrences."""
+        return Sums(
+            _weighted(self.compute_s, weights.forward_backward),
+            _weighted(self.memory_s, weights.forward_backward),
+            _weighted(self.compute_s + self.memory_s, weights.update),
+            *[_weighted(values, weights.every) for values in self[3:]],
+        )
+
+
+@record
+class ChosenRows:
+    """Costs of the rows of all alternatives, plain numbers, and the alternative that is chosen for each group.
+
+    Sums are taken over rows, all at once; costs by group are made when they are read.
+    """
+
+    table: KernelTable
+    costs: NDArray[np.float64]
+    chosen: NDArray[np.intp]
+
+    @derived_property
+    def groups(self) -> GroupTimes:
+        """Cost of each group."""
+        of_alternatives = np.add.reduceat(self.costs, self.table.alternative_starts, axis=1)
+        return GroupTimes(self.chosen, *of_alternatives.take(self.chosen, axis=1))
+
+    def sums(self, weights: GroupWeights) -> Sums:
+        """Add up the costs of some occurrences."""
+        of_alternative = np.zeros((len(self.table.alternative_names), weights.sums.shape[1]))
+        of_alternative[self.chosen] = weights.sums
+        of_row = of_alternative.take(self.table.alternative_of_row, axis=0)
+        compute, memory, launches, dispatch, exposed = self.costs.dot(of_row).tolist()
+        return Sums(compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2])
+
+
+Chosen = GroupTimes | ChosenRows
+"""Costs of a table with the alternatives that are chosen."""
 
 
 def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Quantity:
@@ -247,13 +303,16 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
         times.append((stream["launches"], *numbers.stream_times(stream, table.stream_efficiency)))
     compute, memory = named(_joined(times, 1), "arithmetic"), named(_joined(times, 2), "traffic")
     waits = exceeds(memory, compute)
-    compute_bound = where(waits, 0, 1) if is_symbolic(waits) else 1.0 - waits
     of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
     busy = of_one * launches
     per_launch = {"busy_s": named(of_one + numbers.launch_s, "launch"), "overlap_exponent": numbers.overlap_exponent}
     exposed, issued = _issued(table, numbers, columns=columns, per_launch=per_launch)
     exposed = named(exposed, "exposed dispatch")
-    return busy * compute_bound, busy * (1 - compute_bound), launches, issued, exposed, busy
+    if is_symbolic(waits):
+        compute_bound = where(waits, 0, 1)
+        return busy * compute_bound, busy * (1 - compute_bound), launches, issued, exposed, busy
+    memory_bound = busy * waits
+    return busy - memory_bound, memory_bound, launches, issued, exposed, busy
 
 
 def _issued(
@@ -287,9 +346,6 @@ def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
 
 def _by_alternative(table: KernelTable, rows: tuple[Quantity, ...]) -> Any:
     """Sum several row values over the kernels of each alternative."""
-    if all([values.ndim == 1 and not values.dtype.hasobject for values in rows]):  # noqa: C419 - asked in every step
-        together = np.concatenate(rows).reshape(len(rows), -1)
-        return np.add.reduceat(together.take(table.row_order, axis=1), table.alternative_starts, axis=1)
     return [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
 
 
@@ -334,18 +390,28 @@ def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Qu
 def group_times(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> GroupTimes:
+    """Time every alternative and choose, per group, the fastest whose workspace fits; costs by group."""
+    how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
+    return chosen_times(table, numbers, **how).groups
+
+
+def chosen_times(
+    table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
+) -> Chosen:
     """Time every alternative and choose, per group, the fastest whose workspace fits."""
-    groups = _fastest(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
-    return _run_ahead(table, groups, numbers) if numbers.queued else groups
+    chosen = _fastest(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
+    return _run_ahead(table, chosen.groups, numbers) if numbers.queued else chosen
 
 
 def _fastest(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
-) -> GroupTimes:
+) -> Chosen:
     """Choose the fastest alternative of each group; of a queue, dispatch is not yet spread over the groups."""
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
+    if rows[0].ndim == 1 and not is_symbolic(*rows):
+        return _fastest_of_numbers(table, numbers, rows=rows, fits=columns.workspace_bytes <= workspace_limit_bytes)
     summed = _by_alternative(table, rows)
     busy, of_alternatives = summed[-1], summed[:-1]
     first = table.choices[0]
@@ -358,9 +424,6 @@ def _fastest(
         return _open_choice(table, tuple(of_alternatives), eligible=named(eligible, "allowed alternative"))
     fitting = np.where(workspace <= workspace_limit_bytes, duration, np.inf)[table.choices]
     place = fitting.argmin(axis=0)
-    if place.ndim == 1:
-        chosen = table.choices[place, table.weights.every_group]
-        return GroupTimes(chosen, *np.asarray(of_alternatives).take(chosen, axis=1))
     chosen = np.take_along_axis(
         np.broadcast_to(table.choices.reshape(table.choices.shape + (1,) * (place.ndim - 1)), fitting.shape),
         place[None],
@@ -372,36 +435,25 @@ def _fastest(
     )
 
 
+def _fastest_of_numbers(
+    table: KernelTable, numbers: ProcessorNumbers, *, rows: tuple[Any, ...], fits: NDArray[np.bool_]
+) -> ChosenRows:
+    """Choose the fastest alternative of each group by plain numbers of one configuration."""
+    costs = np.array(rows[:-1]).take(table.row_order, axis=1)
+    if len(table.choices) == 1:
+        return ChosenRows(table=table, costs=costs, chosen=table.choices[0])
+    compute_s, memory_s, launches, *_ = costs
+    starts = table.alternative_starts
+    duration = np.add.reduceat(compute_s + memory_s, starts) + np.add.reduceat(launches, starts) * numbers.launch_s
+    place = np.where(fits, duration, np.inf)[table.choices].argmin(axis=0)
+    return ChosenRows(table=table, costs=costs, chosen=table.choices[place, table.weights.every_group])
+
+
 def _weighted(values: Quantity, weights: Quantity) -> Quantity:
     """Sum of value times occurrences over groups."""
     if values.dtype.hasobject:
         return total(values * np.frompyfunc(int, 1, 1)(weights))
     return weights.dot(values) if values.ndim > 1 else float(weights.dot(values))
-
-
-class _Sums(NamedTuple):
-    """Costs of a step or of a phase of it. [s]; launches [1]"""
-
-    compute_s: Quantity
-    memory_s: Quantity
-    update_s: Quantity
-    launches: Quantity
-    dispatch_s: Quantity
-    exposed_dispatch_s: Quantity
-
-
-def _sums(groups: GroupTimes, weights: GroupWeights) -> _Sums:
-    """Sum the costs of groups, of plain numbers all at once."""
-    costs = groups[1:]
-    if all([values.ndim == 1 and not values.dtype.hasobject for values in costs]):  # noqa: C419 - asked in every step
-        compute, memory, launches, dispatch, exposed = np.array(costs).dot(weights.sums).tolist()
-        return _Sums(compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2])
-    return _Sums(
-        _weighted(groups.compute_s, weights.forward_backward),
-        _weighted(groups.memory_s, weights.forward_backward),
-        _weighted(groups.compute_s + groups.memory_s, weights.update),
-        *[_weighted(values, weights.every) for values in groups[3:]],
-    )
 
 
 def step_time(
@@ -410,7 +462,7 @@ def step_time(
     *,
     batch_size: Quantity,
     workspace_limit_bytes: float,
-    groups: GroupTimes | None = None,
+    groups: Chosen | None = None,
     subnormal_s: Quantity = 0.0,
     scheduler_threads: int = 1,
     phase: Phase | None = None,
@@ -429,8 +481,8 @@ def step_time(
         Samples per worker and step. [samples]
     workspace_limit_bytes : float
         Most scratch memory one operation may take. [B]
-    groups : GroupTimes or None
-        Result of :func:`group_times` for the same arguments, if available. [-]
+    groups : GroupTimes, ChosenRows or None
+        Result of :func:`chosen_times` for the same arguments, if available. [-]
     subnormal_s : float, ndarray or sympy.Expr
         Time that subnormal numbers cost in addition to the kernels. [s]
     scheduler_threads : int
@@ -454,13 +506,13 @@ def step_time(
     .. [1] Qi, Sparks, Talwalkar, Paleo: A performance model for deep neural networks, ICLR 2017 (serial form).
     """
     if groups is None:
-        groups = group_times(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
+        groups = chosen_times(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
     weights = table.weights if phase is None else table.phase_weights(phase)
     begins = phase in (None, Phase.FORWARD)
-    sums = _sums(groups, weights)
+    sums = groups.sums(weights)
     compute_s, memory_bound_s, update_s, *_ = sums
     if scheduler_threads > 1:
-        kernel_s = groups.compute_s + groups.memory_s
+        kernel_s = groups.groups.compute_s + groups.groups.memory_s
         together_s = concurrent_time(table, kernel_s, scheduler_threads=scheduler_threads)
         share = named(together_s / (table.multiplicity @ kernel_s), "share left by concurrency")
         compute_s, memory_bound_s, update_s = (part * share for part in (compute_s, memory_bound_s, update_s))

@@ -396,8 +396,8 @@ def _both_added(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]
 
 def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
     """Device time for one micro-batch, with exchanges inside the worker. [s]"""
-    exposed_s = sum(sum(stage.group_s) for stage in stages)
-    total_s = sum(stage.exchanged_s for stage in stages)
+    exposed_s = sum([sum(stage.group_s) for stage in stages])
+    total_s = sum([stage.exchanged_s for stage in stages])
     if not (_is_something(exposed_s) or _is_something(total_s)):
         return computed
     return computed._replace(exposed_sync_s=exposed_s, sync_s=total_s)

@@ -16,7 +16,7 @@ from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
 from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
-from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
+from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
 from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, started_exchanges
 from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
@@ -128,7 +128,7 @@ class Prepared:
         """How the devices are divided among roles."""
         return self.placement.layout
 
-    @property
+    @derived_property
     def gradient_bytes(self) -> int:
         """Size of an element of a gradient that workers exchange. [B]"""
         return ELEMENT_BYTES[self.gradient_dtype]
@@ -171,7 +171,7 @@ class Prepared:
 
     def like(self, **changes: Any) -> Prepared:
         """Change fields of a job not timed yet, which lowering does not depend on, six times as fast as ``replace``."""
-        _ = self._how  # computed once for all of them
+        _ = self._how, self.gradient_bytes  # computed once for all of them
         other = object.__new__(Prepared)
         other.__dict__.update(self.__dict__, **changes)
         return other
@@ -318,11 +318,11 @@ class Prepared:
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
         with naming_of(table):
-            groups = group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes)
+            chosen = chosen_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes)
         return TimedStage(
             stage=stage,
             numbers=numbers,
-            groups=groups,
+            chosen=chosen,
             known=known,
             element_bytes=self.gradient_bytes,
             how={

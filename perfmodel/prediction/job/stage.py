@@ -9,10 +9,11 @@ from perfmodel.derived import derived_property, record
 from perfmodel.numeric import total
 from perfmodel.prediction.device.step_time import (
     NO_TIME,
+    Chosen,
     GroupTimes,
     ProcessorNumbers,
     StepTime,
-    group_times,
+    chosen_times,
     step_time,
 )
 from perfmodel.prediction.job.gradients import GradientSchedule, gradient_schedule
@@ -57,17 +58,22 @@ class TimedStage:
 
     stage: Stage
     numbers: ProcessorNumbers
-    groups: GroupTimes
+    chosen: Chosen
     element_bytes: int
     how: Mapping[str, Any]
     alike: TimedStage | None = None
     known: dict[Any, StepTime] | None = None
     """Times of passes over gradients that it shares with stages which are timed with it. [s]"""
 
+    @property
+    def groups(self) -> GroupTimes:
+        """Times and chosen alternatives of its operations. [s]"""
+        return self.chosen.groups
+
     def _of(self, phase: Phase | None) -> StepTime:
         table = self.stage.lowered.table
         with naming_of(table):
-            return step_time(table, self.numbers, groups=self.groups, phase=phase, **self.how)
+            return step_time(table, self.numbers, groups=self.chosen, phase=phase, **self.how)
 
     @derived_property
     def whole(self) -> StepTime:
@@ -114,8 +120,8 @@ class TimedStage:
         key = (table, id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
         if key not in known:
             with naming_of(table):
-                groups = group_times(table, numbers, **how)
-                known[key] = step_time(table, numbers, groups=groups, phase=Phase.BACKWARD, **how)
+                chosen = chosen_times(table, numbers, **how)
+                known[key] = step_time(table, numbers, groups=chosen, phase=Phase.BACKWARD, **how)
         return known[key]
 
     def operations_s(self, groups: Sequence[int]) -> Any:
