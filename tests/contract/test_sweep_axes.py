@@ -60,6 +60,8 @@ AXES = {
     "interleave": ([1, 2], {**PIPELINE, "schedule": "interleaved"}),
     "tensor_size": ([1, 2], {"parallelism": "tensor", "workers": 2}),
     "sequence_parallel": ([False, True], {"parallelism": "tensor", "tensor_size": 2, "workers": 2}),
+    "context_size": ([1, 2], {**BY_LIBRARY, "workers": 2}),
+    "context_method": (["ring", "all_to_all"], {**BY_LIBRARY, "workers": 2, "context_size": 2}),
     "shard_stage": ([0, 1, 2, 3], {}),
     "shard_group": ([None, 2, 4], {**BY_LIBRARY, "shard_stage": 1, "workers": 8}),
     "prefetch_limit": ([0, 1, 2], {"shard_stage": 3}),

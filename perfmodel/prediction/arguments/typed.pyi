@@ -46,6 +46,8 @@ class JobArguments(TypedDict, total=False):
     interleave: int
     tensor_size: int
     sequence_parallel: bool
+    context_size: int
+    context_method: str
     shard_stage: int
     shard_group: int | None
     prefetch_limit: int
@@ -97,6 +99,8 @@ class JobAttributes:
     interleave: int = 1
     tensor_size: int = 1
     sequence_parallel: bool = False
+    context_size: int = 1
+    context_method: str = "ring"
     shard_stage: int = 0
     shard_group: int | None = None
     prefetch_limit: int = 1
