@@ -20,6 +20,9 @@ Group = Literal["data", "tensor", "pipeline", "context"]
 CONTEXT_METHODS: Final = ("ring", "all_to_all")
 """Ways in which devices that share sequences attend to each other's positions."""
 
+STAGE_CUTS: Final = ("balanced", "even_blocks")
+"""Ways to cut a network into stages: as long as each other, or of as many blocks."""
+
 
 class Beside(NamedTuple):
     """Products of some layers, by what they make, that neither wait for an exchange nor make what it sends."""
@@ -105,6 +108,7 @@ class Layout:
     gradient_dtype: str | None = None
     context_size: int = 1
     context_method: str = "ring"
+    stage_cut: str = "balanced"
 
     def __post_init__(self) -> None:
         for name in (
@@ -196,6 +200,7 @@ class Request:
 SIZES: Final = (
     "stages", "tensor_size", "sequence_parallel", "micro_batches", "interleave", "shard_stage", "accumulation_steps",
     "shard_group", "prefetch_limit", "no_sync", "gradient_dtype", "context_size", "context_method",
+    "stage_cut",
 )  # fmt: skip
 """Fields of Layout that only some parallelisms use."""
 

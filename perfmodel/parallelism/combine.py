@@ -14,7 +14,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, ExchangeKind, Layout, Request, StageGraph, in_order
 from perfmodel.parallelism.context_split import context_split
-from perfmodel.parallelism.stages import Cut, chosen_cuts, known_cuts, stage_between
+from perfmodel.parallelism.stages import Cut, chosen_cuts, even_cuts, known_cuts, stage_between
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase
@@ -137,6 +137,8 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
     if request.cuts:
         at = {cut.place: cut for cut in known_cuts(shard.graph, shard.graph.fingerprint)}
         return shard, tuple([at[place] for place in request.cuts])
+    if layout.stage_cut == "even_blocks":
+        return shard, even_cuts(shard.graph, stage_count=count)
     return shard, chosen_cuts(
         shard.graph,
         stage_count=count,

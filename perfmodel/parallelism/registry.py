@@ -62,7 +62,7 @@ class ModelParallelism(Combined):
     """
 
     name: ClassVar[str] = "model"
-    uses: ClassVar[frozenset[str]] = frozenset({"stages", "accumulation_steps", "gradient_dtype"})
+    uses: ClassVar[frozenset[str]] = frozenset({"stages", "stage_cut", "accumulation_steps", "gradient_dtype"})
     grouped_by: ClassVar[str | None] = "stages"
 
     def resolved(self, layout: Layout) -> Layout:

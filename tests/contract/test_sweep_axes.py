@@ -13,6 +13,7 @@ from perfmodel.prediction.device.step_time import PARTS, TOTALS
 
 NETWORKS = {
     "gpt": pm.zoo.gpt(layers=4, width=64, heads=4, sequence_length=32, vocabulary=256),
+    "many words": pm.zoo.gpt(layers=4, width=64, heads=4, sequence_length=32, vocabulary=32_768),
     "alexnet": pm.zoo.alexnet(),
 }
 JOB = {"network": "gpt", "batch_size": 16, "system": "dgx_a100", "workers": 4, "framework": "pytorch_2"}
@@ -55,6 +56,7 @@ AXES = {
     "straggler": ([None, NORMAL, {**NORMAL, "cv": 0.1}], {}),
     "parallelism": (["data", "tensor", "pipeline", "model", "hybrid"], {}),
     "stages": ([1, 2, 4], {**PIPELINE}),
+    "stage_cut": (["balanced", "even_blocks"], {**PIPELINE, "network": "many words", "batch_size": 1024}),
     "micro_batches": ([1, 2, 4], {}),
     "schedule": (["1f1b", "gpipe", "interleaved"], {**PIPELINE}),
     "interleave": ([1, 2], {**PIPELINE, "schedule": "interleaved"}),

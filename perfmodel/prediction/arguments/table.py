@@ -20,7 +20,7 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
 from perfmodel.hardware.system import machine_count
 from perfmodel.layers.optimizers import OPTIMIZERS, WEIGHT_PENALTIES, load_optimizer
-from perfmodel.parallelism.base import CONTEXT_METHODS
+from perfmodel.parallelism.base import CONTEXT_METHODS, STAGE_CUTS
 from perfmodel.prediction.arguments import tries
 from perfmodel.prediction.arguments.checks import (
     DTYPES,
@@ -319,6 +319,12 @@ _ROWS: Final = (
     Argument(
         name="stages", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
         help="Devices of each worker; each device holds consecutive layers.",
+    ),
+    Argument(
+        name="stage_cut", type="str", unit="-", group="spread", default="balanced", metavar="HOW",
+        check=partial(one_of, known=STAGE_CUTS),
+        needs=(Need("stages", allowed="'balanced' with stages=1, with which nothing is cut"),),
+        help="Where stages end: all take about as long (balanced), or have as many blocks (even_blocks).",
     ),
     Argument(
         name="micro_batches", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),

@@ -41,6 +41,7 @@ class JobArguments(TypedDict, total=False):
     group_size: int | None
     staleness_bound: int | None
     stages: int
+    stage_cut: str
     micro_batches: int
     schedule: str
     interleave: int
@@ -94,6 +95,7 @@ class JobAttributes:
     group_size: int | None = None
     staleness_bound: int | None = None
     stages: int = 1
+    stage_cut: str = "balanced"
     micro_batches: int = 1
     schedule: str = "1f1b"
     interleave: int = 1

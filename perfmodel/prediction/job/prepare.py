@@ -309,7 +309,7 @@ class Lowering:
 
         # two stages of three chunks each are cut like six stages
         width = (layout.tensor_size, layout.sequence_parallel, layout.context_size, layout.context_method)
-        key = (self.parallelism, count, layout.stages > 1, width, self._way_out(), samples)
+        key = (self.parallelism, count, layout.stages > 1, width, layout.stage_cut, self._way_out(), samples)
         if key not in known:
             known[key] = PARALLELISMS[self.parallelism].cut(self._request(samples))
         return known[key]
