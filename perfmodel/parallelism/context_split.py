@@ -205,7 +205,7 @@ def _by_heads(split: _Split, node: Node) -> None:
     for name in dict.fromkeys(names):
         longer = split.view(f"{name}_all_positions", name, axis=positions, gathered=True, like=producer)
         exchanged.append(split.view(f"{name}_own_heads", longer, axis=heads, gathered=False, like=producer))
-    of_device = {} if layer.heads is None else {"heads": layer.heads // split.parts}
+    of_device: dict[str, Any] = {} if layer.heads is None else {"heads": layer.heads // split.parts}
     if layer.key_heads is not None:
         of_device["key_heads"] = layer.key_heads // split.parts
     inputs = tuple(f"{name}_own_heads" for name in names)

@@ -158,6 +158,21 @@ def test_what_cannot_be_shared_is_refused_with_the_way_out():
         pm.predict(GPT, **JOB, context_size=2, context_method="alltoall")
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_formulas_comparisons_and_scaling_follow(method):
+    job = JOB | {"system": "survey_fig6", "dtype": "fp32", "context_size": 2, "context_method": method}
+    closed = pm.formula("step_s", graph=GPT, **job, workers=2, free="batch_size")
+    assert closed(batch_size=8) == pytest.approx(pm.predict(GPT, **job | {"batch_size": 8}, workers=2).step_s, rel=1e-9)
+    with pytest.raises(ArgumentError, match="left out with context_size"):
+        pm.formula("step_s", graph=GPT, **job, free="workers")
+    alone, two = (pm.predict(GPT, **job, workers=workers) for workers in (1, 2))
+    assert "context_method" not in str(pm.compare(alone, two))
+    assert "context_size" in str(pm.compare(alone, pm.predict(GPT, **job | {"context_size": 4})))
+    (row,) = pm.scaling(GPT, **{name: value for name, value in job.items() if name != "sync"}, sync=["all_reduce"],
+                        workers=[2]).rows  # fmt: skip
+    assert row.speedup == pytest.approx(two.samples_per_s / alone.samples_per_s, rel=1e-9)
+
+
 def test_sweeps_and_the_command_line_take_both():
     axes = {"workers": [1, 2], "context_size": [1, 2], "context_method": ["ring", "all_to_all"]}
     answered = [row for row in pm.sweep(GPT, **JOB, **axes).rows if np.isfinite(row.step_s)]
