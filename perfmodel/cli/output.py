@@ -35,7 +35,7 @@ AXES_BESIDES = {
     "devices": (
         "N",
         "Devices of the system to fill with workers, instead of workers: as many as fit with stages x tensor_size "
-        "devices each.",
+        "x context_size devices each.",
     ),
 }
 """Axis of a sweep that is not an argument of predict -> what its option is called, and its help."""

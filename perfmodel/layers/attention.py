@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.base import Checks, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import is_open_size, one_of, refuse
+from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
 from perfmodel.layers.passes import MASK_BYTES, bias_gradient, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
     SEQUENCE,
@@ -145,9 +145,16 @@ class ScaledDotProductAttention(LayerByInput):
         Whether the mask holds numbers to add to the scores, which may be trained, instead of Booleans. [-]
     fused_softmax : bool
         Whether one kernel scales, masks and normalises materialised scores, as Megatron-LM's does. [-]
+    ring : int
+        Devices that share the sequence, each with equally many positions, and pass keys and values round [3]_; the
+        inputs are those of one of them. [1]
 
     Notes
     -----
+    In a ring there is a block of scores for the keys of each device: all of them, or, if causal, half of those of every
+    other device, so that all devices have the same number of scores. The results of blocks are scaled and added up, and
+    so are the gradients of the inputs.
+
     With s = heads x queries x keys: forward 2 s (d_k + d_v) FLOP of products and 6 s for scaling and softmax; backward
     twice the products and 5 s. Masked scores count too. Kept besides the inputs: if recomputed, the output and one
     statistic (4 B) per row; if materialised, the probabilities, and with dropout also the remaining probabilities and a
@@ -157,6 +164,7 @@ class ScaledDotProductAttention(LayerByInput):
     ----------
     .. [1] Vaswani et al., Attention is all you need, NeurIPS 2017, arXiv:1706.03762, equation 1.
     .. [2] Dao et al., FlashAttention, NeurIPS 2022, arXiv:2205.14135.
+    .. [3] Liu, Zaharia, Abbeel, Ring attention with blockwise transformers, arXiv:2310.01889.
     """
 
     kind: ClassVar[str] = "scaled_dot_product_attention"
@@ -167,7 +175,7 @@ class ScaledDotProductAttention(LayerByInput):
         "Attention": _from_onnx,
         "MultiHeadAttention": _from_onnx_heads,
     }
-    checks: ClassVar[Checks] = {"scores": one_of(SCORES)}
+    checks: ClassVar[Checks] = {"scores": one_of(SCORES), "ring": numbered()}
     causal: bool = False
     scores: Literal["materialised", "recomputed"] = "recomputed"
     dropout: float = 0.0
@@ -175,6 +183,7 @@ class ScaledDotProductAttention(LayerByInput):
     key_heads: int | None = None
     adds_bias: bool = False
     fused_softmax: bool = False
+    ring: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -244,7 +253,9 @@ class ScaledDotProductAttention(LayerByInput):
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the size of a statistic per row, or of the probabilities before and after dropout and its mask [B]."""
-        return _kept_bytes(self._attention(input_shapes, batch_size=batch_size), element_bytes=element_bytes)
+        op = self._attention(input_shapes, batch_size=batch_size)
+        blocks = self._blocks(op) if self.scores == "materialised" else (op,)
+        return sum(_kept_bytes(block, element_bytes=element_bytes) for block in blocks)
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
@@ -256,14 +267,34 @@ class ScaledDotProductAttention(LayerByInput):
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the attention of all heads, and the passes over its scores."""
-        op = self._attention(input_shapes, batch_size=batch_size)
-        return (op, *(() if self.fused_softmax else _score_passes(op)))
+        blocks = self._blocks(self._attention(input_shapes, batch_size=batch_size))
+        passes = () if self.fused_softmax else tuple(each for op in blocks for each in _score_passes(op))
+        result = blocks[0].output_elements
+        return (
+            *blocks,
+            *passes,
+            *[one_pass("add", read=2 * result, written=result, flop=3 * result)] * (self.ring - 1),
+        )
+
+    def _blocks(self, op: Attention) -> tuple[Attention, ...]:
+        """Return the attention to the keys of each device of the ring, a device's own first."""
+        if self.ring == 1:
+            return (op,)
+        other = replace(op, keys=share_of(op.keys, 2), causal=False) if op.causal else op
+        return (op, *[other] * (self.ring - 1))
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return the gradients of queries, keys and values together, and of a bias that needs one."""
         if not any(wanted):
             return ()
         gradient = self._attention(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        if self.ring > 1:
+            blocks = self._blocks(gradient)
+            passes = () if self.fused_softmax else tuple(each for op in blocks for each in _score_passes(op))
+            sums = elementwise(
+                "gradient_sum", gradient.operand_elements, reads=2, flop_per_element=1, role=gradient.role
+            )
+            return (*blocks, *passes, *[sums] * (self.ring - 1))
         scale = () if self.fused_softmax else _score_passes(gradient)
         if not (self.adds_bias and any(wanted[MASK:])):
             return (gradient, *scale)

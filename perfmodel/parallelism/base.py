@@ -14,8 +14,14 @@ from perfmodel.graph.execution import Recompute
 from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
 
-ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send"]
-Group = Literal["data", "tensor", "pipeline"]
+ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send", "all_to_all", "pass_on"]
+"""``pass_on``: each device hands what it got on to the next, until all have had everything."""
+Group = Literal["data", "tensor", "pipeline", "context"]
+CONTEXT_METHODS: Final = ("ring", "all_to_all")
+"""Ways in which devices that share sequences attend to each other's positions."""
+
+STAGE_CUTS: Final = ("balanced", "even_blocks")
+"""Ways to cut a network into stages: as long as each other, or of as many blocks."""
 
 
 class Beside(NamedTuple):
@@ -100,9 +106,20 @@ class Layout:
     prefetch_limit: int = 1
     no_sync: bool = False
     gradient_dtype: str | None = None
+    context_size: int = 1
+    context_method: str = "ring"
+    stage_cut: str = "balanced"
 
     def __post_init__(self) -> None:
-        for name in ("workers", "stages", "tensor_size", "micro_batches", "interleave", "accumulation_steps"):
+        for name in (
+            "workers",
+            "stages",
+            "tensor_size",
+            "micro_batches",
+            "interleave",
+            "accumulation_steps",
+            "context_size",
+        ):
             size = getattr(self, name)
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise ArgumentError(name, size, "a whole number >= 1")
@@ -114,14 +131,21 @@ class Layout:
         if self.workers % group:
             allowed = f"a multiple of stages x tensor_size = {self.stages} x {self.tensor_size} = {group}"
             raise ArgumentError("workers", self.workers, allowed)
+        if self.data_size % self.context_size:
+            raise ArgumentError("context_size", self.context_size, f"a divisor of the {self.data_size} copies")
         if self.shard_group is not None and self.data_size % self.shard_group:
             allowed = f"a divisor of the {self.data_size} workers that share"
             raise ArgumentError("shard_group", self.shard_group, allowed)
 
     @property
     def data_size(self) -> int:
-        """Copies of the network, each with its own mini-batch. [1]"""
+        """Copies of the network, whose gradients are added up; of a context group, each device has one. [1]"""
         return self.workers // (self.stages * self.tensor_size)
+
+    @property
+    def batch_count(self) -> int:
+        """Mini-batches at a time: copies of the network, by groups that share sequences. [1]"""
+        return self.data_size // self.context_size
 
     @property
     def sharing_size(self) -> int:
@@ -175,7 +199,8 @@ class Request:
 
 SIZES: Final = (
     "stages", "tensor_size", "sequence_parallel", "micro_batches", "interleave", "shard_stage", "accumulation_steps",
-    "shard_group", "prefetch_limit", "no_sync", "gradient_dtype",
+    "shard_group", "prefetch_limit", "no_sync", "gradient_dtype", "context_size", "context_method",
+    "stage_cut",
 )  # fmt: skip
 """Fields of Layout that only some parallelisms use."""
 
@@ -251,7 +276,7 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: Recompute, alike: L
     Like operations, exchanges are repeated only if back-propagation reads their result: the sum that gives the next
     checkpoint is not.
     """
-    inside = [sent for sent in stage.exchanges if sent.group == "tensor" and sent.phase is Phase.FORWARD]
+    inside = [sent for sent in stage.exchanges if sent.group in ("tensor", "context") and sent.phase is Phase.FORWARD]
     if not inside:
         return replace(stage)
     alike = stage.graph if alike is None else alike

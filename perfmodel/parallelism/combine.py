@@ -1,4 +1,4 @@
-"""Combine tensor groups, pipeline stages and data-parallel copies (with ZeRO), in this order."""
+"""Combine tensor groups, context groups, pipeline stages and data-parallel copies (with ZeRO), in this order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from perfmodel.derived import derived, kept
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, ExchangeKind, Layout, Request, StageGraph, in_order
-from perfmodel.parallelism.stages import Cut, chosen_cuts, known_cuts, stage_between
+from perfmodel.parallelism.context_split import context_split
+from perfmodel.parallelism.stages import Cut, chosen_cuts, even_cuts, known_cuts, stage_between
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase
@@ -99,7 +100,8 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
         "element_bytes": request.element_bytes,
         "gradient_bytes": request.gradient_bytes,
     }
-    key = (layout.tensor_size, layout.sequence_parallel, layout.stages, layout.shard_stage, cuts, *sizes.values())
+    of_group = (layout.tensor_size, layout.sequence_parallel, layout.context_size, layout.context_method)
+    key = (*of_group, layout.stages, layout.shard_stage, cuts, *sizes.values())
     make = partial(_placed, shard, cuts, layout=layout, sizes=sizes)
     stages: tuple[StageGraph, ...] = kept(request.graph.kept("stages"), key, make, most=MOST_PLACED)
     return stages
@@ -122,12 +124,21 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
             element_bytes=request.element_bytes,
             sequence_parallel=layout.sequence_parallel,
         )
+    if layout.context_size > 1:
+        method, size = layout.context_method, request.element_bytes
+        key = (layout.tensor_size, layout.sequence_parallel, layout.context_size, method, size, whole.fingerprint)
+        make = partial(
+            context_split, shard, context_size=layout.context_size, context_method=method, element_bytes=size
+        )
+        shard = kept(whole.kept("context"), key, make, most=MOST_PLACED)
     count = layout.stages * layout.interleave
     if count == 1:
         return shard, ()
     if request.cuts:
         at = {cut.place: cut for cut in known_cuts(shard.graph, shard.graph.fingerprint)}
         return shard, tuple([at[place] for place in request.cuts])
+    if layout.stage_cut == "even_blocks":
+        return shard, even_cuts(shard.graph, stage_count=count)
     return shard, chosen_cuts(
         shard.graph,
         stage_count=count,

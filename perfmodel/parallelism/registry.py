@@ -42,6 +42,8 @@ class Combined(Parallelism):
 
 SHARING: Final = frozenset({"shard_stage", "shard_group", "prefetch_limit", "no_sync", "gradient_dtype"})
 """Fields of Layout that say what data-parallel workers share, and how."""
+CONTEXT: Final = frozenset({"context_size", "context_method"})
+"""Fields of Layout that say which devices share sequences, and how."""
 
 
 @final
@@ -49,7 +51,7 @@ class DataParallelism(Combined):
     """Copies of the network sum their gradients; they may share optimizer state, gradients and parameters."""
 
     name: ClassVar[str] = "data"
-    uses: ClassVar[frozenset[str]] = SHARING | {"micro_batches", "accumulation_steps"}
+    uses: ClassVar[frozenset[str]] = SHARING | CONTEXT | {"micro_batches", "accumulation_steps"}
 
 
 @final
@@ -60,7 +62,7 @@ class ModelParallelism(Combined):
     """
 
     name: ClassVar[str] = "model"
-    uses: ClassVar[frozenset[str]] = frozenset({"stages", "accumulation_steps", "gradient_dtype"})
+    uses: ClassVar[frozenset[str]] = frozenset({"stages", "stage_cut", "accumulation_steps", "gradient_dtype"})
     grouped_by: ClassVar[str | None] = "stages"
 
     def resolved(self, layout: Layout) -> Layout:
@@ -100,7 +102,7 @@ class TensorParallelism(Combined):
     """Heads, pairs of products, word tables and scores split over a group; the group may be copied."""
 
     name: ClassVar[str] = "tensor"
-    uses: ClassVar[frozenset[str]] = SHARING | {
+    uses: ClassVar[frozenset[str]] = SHARING | CONTEXT | {
         "tensor_size", "sequence_parallel", "micro_batches", "accumulation_steps"
     }  # fmt: skip
     grouped_by: ClassVar[str | None] = "tensor_size"
@@ -123,7 +125,7 @@ class HybridParallelism(Parallelism):
 
     def used_by(self, workers: int) -> frozenset[str]:
         """Fields of data parallelism for one worker; none for several."""
-        return DataParallelism.uses if workers == 1 else self.uses
+        return DataParallelism.uses - CONTEXT if workers == 1 else self.uses
 
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Both parts, which every worker runs one after the other."""

@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.derived import derived, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
-from perfmodel.graph.execution import block_of, wants_gradient
+from perfmodel.graph.execution import block_of, blocks_of, wants_gradient
 from perfmodel.graph.node import Node
 from perfmodel.layers import SharedShape
 from perfmodel.parallelism.base import Exchange, LayerSeconds, StageGraph
@@ -277,6 +277,31 @@ def chosen_cuts(
         allowed = f"at most {len(cuts) + 1}: {graph.name} has {len(cuts)} places that only one tensor crosses"
         raise ArgumentError(argument, stage_count, allowed)
     return tuple(cuts[index] for index in chosen)
+
+
+def even_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
+    """Choose the cuts that give each stage as many blocks; what stands before or behind all blocks goes to the ends.
+
+    Examples
+    --------
+    >>> from perfmodel import zoo
+    >>> cuts = even_cuts(zoo.gpt(layers=6, width=64, heads=2, sequence_length=8, vocabulary=32), stage_count=3)
+    >>> [cut.tensor for cut in cuts]
+    ['block2_mlp_add', 'block4_mlp_add']
+    """
+    blocks = blocks_of(graph.layers)
+    if not blocks or len(blocks) % stage_count:
+        allowed = f"'balanced' unless stages x interleave = {stage_count} divides the {len(blocks)} numbered blocks"
+        raise ArgumentError("stage_cut", "even_blocks", allowed)
+    first: dict[str | None, int] = {}
+    for place, node in enumerate(graph.layers):
+        first.setdefault(block_of(node.name), place)
+    at = {cut.place: cut for cut in known_cuts(graph, graph.fingerprint)}
+    places = [first[block] for block in blocks[:: len(blocks) // stage_count][1:]]
+    if not all(place in at for place in places):
+        allowed = f"'balanced' for {graph.name}, whose blocks are joined by more than one tensor"
+        raise ArgumentError("stage_cut", "even_blocks", allowed)
+    return tuple(at[place] for place in places)
 
 
 def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:

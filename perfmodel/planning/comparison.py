@@ -409,7 +409,7 @@ def _storage_of_weights(graph: LayerGraph) -> dict[str, str]:
 
 def _argument_changes(first: Job, second: Job) -> list[InputChange]:
     both_agree = all(
-        Phase.BACKWARD in job.subject.phase.parts and (job.workers > 1 or job.sync in WITH_SERVER)
+        Phase.BACKWARD in job.subject.phase.parts and (job.workers * job.context_size > 1 or job.sync in WITH_SERVER)
         for job in (first, second)
     )
     rows = []

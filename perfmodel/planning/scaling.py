@@ -120,7 +120,9 @@ class _Question:
         if options.get("straggler") is not None:
             options = taken(options, NO_SYNC)  # a single worker has no backups
             options["straggler"] = straggler_of(options["straggler"]).as_predicted
-        return predict(self.graph, workers=1, sync=NO_SYNC, **self.arguments, **options)
+        how = {**self.arguments, **options}
+        sync = NO_SYNC if how.get("context_size", 1) == 1 else self.syncs[0]  # its devices add up gradients
+        return predict(self.graph, workers=1, sync=sync, **how)
 
     def row(self, sync: str, workers: int) -> ScalingRow:
         """Return one row; an impossible one carries the reason."""

@@ -45,6 +45,7 @@ LAYOUTS = (
     {"parallelism": "tensor", "tensor_size": 1},
     {"parallelism": "model", "stages": 1},
     {"shard_stage": 0, "accumulation_steps": 1},
+    {"context_size": 1},
 )
 """Layouts that are data parallelism, degenerate in another way each."""
 PARTS = (
@@ -103,7 +104,13 @@ def walk():
     if os.environ.get("PERFMODEL_FULL_WALK"):
         return list(product(SYNCS, OPTIONS, LAYOUTS, SYSTEMS, NETWORKS))
     return [
-        (sync, option, LAYOUTS[(i + k) % 6], list(SYSTEMS)[(i + k + (i // 3)) % 3], NETWORKS[(i + k + k // 4) % 4])
+        (
+            sync,
+            option,
+            LAYOUTS[(i + k) % 7],
+            list(SYSTEMS)[(i + k + (i // 3)) % 3],
+            NETWORKS[(i + k + i // 2 + k // 4) % 4],
+        )
         for (i, sync), (k, option) in product(enumerate(SYNCS), enumerate(OPTIONS))
     ]
 

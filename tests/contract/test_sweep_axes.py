@@ -13,6 +13,7 @@ from perfmodel.prediction.device.step_time import PARTS, TOTALS
 
 NETWORKS = {
     "gpt": pm.zoo.gpt(layers=4, width=64, heads=4, sequence_length=32, vocabulary=256),
+    "many words": pm.zoo.gpt(layers=4, width=64, heads=4, sequence_length=32, vocabulary=32_768),
     "alexnet": pm.zoo.alexnet(),
 }
 JOB = {"network": "gpt", "batch_size": 16, "system": "dgx_a100", "workers": 4, "framework": "pytorch_2"}
@@ -56,11 +57,14 @@ AXES = {
     "straggler": ([None, NORMAL, {**NORMAL, "cv": 0.1}], {}),
     "parallelism": (["data", "tensor", "pipeline", "model", "hybrid"], {}),
     "stages": ([1, 2, 4], {**PIPELINE}),
+    "stage_cut": (["balanced", "even_blocks"], {**PIPELINE, "network": "many words", "batch_size": 1024}),
     "micro_batches": ([1, 2, 4], {}),
     "schedule": (["1f1b", "gpipe", "interleaved"], {**PIPELINE}),
     "interleave": ([1, 2], {**PIPELINE, "schedule": "interleaved"}),
     "tensor_size": ([1, 2], {"parallelism": "tensor", "workers": 2}),
     "sequence_parallel": ([False, True], {"parallelism": "tensor", "tensor_size": 2, "workers": 2}),
+    "context_size": ([1, 2], {**BY_LIBRARY, "workers": 2}),
+    "context_method": (["ring", "all_to_all"], {**BY_LIBRARY, "workers": 2, "context_size": 2}),
     "shard_stage": ([0, 1, 2, 3], {}),
     "shard_group": ([None, 2, 4], {**BY_LIBRARY, "shard_stage": 1, "workers": 8}),
     "prefetch_limit": ([0, 1, 2], {"shard_stage": 3}),

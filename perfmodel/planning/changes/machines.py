@@ -62,7 +62,7 @@ def device(now: Situation) -> Iterator[Change]:
 def workers(now: Situation) -> Iterator[Change]:
     """Yield one more worker, and twice as many; on a full system, one more GPU in each machine."""
     system, count = now.system, now["workers"]
-    spread_over = now["stages"] * now["tensor_size"]
+    spread_over = now["stages"] * now["tensor_size"] * now["context_size"]
     devices = len(system.devices)
     if (count + 1) * spread_over > devices and spread_over == 1:
         now.needs(not _is_peer_wired(system), f"the system has {devices} GPUs, and its peer links cannot join more")

@@ -305,6 +305,8 @@ def most_workers(arguments: Mapping[str, Any]) -> int:
     if not loaded.devices and loaded.node_count == 1:
         raise ArgumentError("free", "workers", f"left out on {loaded.name}, which has no GPUs")
     fitted = system_with(loaded, device=arguments.get("device")) if loaded.devices else computing_on_hosts(loaded)
+    if arguments.get("context_size", 1) > 1:
+        raise ArgumentError("free", "workers", "left out with context_size, whose devices also add up gradients")
     worker_size = arguments.get("stages", 1) * arguments.get("tensor_size", 1)
     return int(SystemPart(system=fitted, worker_count=1).alike_count // worker_size)
 

@@ -184,11 +184,13 @@ def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) ->
 
 def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> list[Entry]:
     """Return a row for each candidate, number of workers, ``sync`` (with several workers) and purchase."""
+    # a worker whose devices share sequences adds up their gradients
+    alone = [NO_SYNC] if {**question.sizes, **question.options}.get("context_size", 1) == 1 else syncs
     entries = [
         question.entry(candidate, sync, workers, purchase)
         for candidate in question.candidates
         for workers in candidate.workers
-        for sync in (syncs if workers > 1 else [NO_SYNC])
+        for sync in (syncs if workers > 1 else alone)
         for purchase in (purchases if isinstance(candidate.price, InstancePrice) else _of_own(purchases))
     ]
     errors = [p for p in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]

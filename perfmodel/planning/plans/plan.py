@@ -256,7 +256,7 @@ def plan(
 
 def _devices_per_worker(options: Mapping[str, Any]) -> int:
     """Return how many devices hold one worker's network. [1]"""
-    return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size"))
+    return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size", "context_size"))
 
 
 def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:

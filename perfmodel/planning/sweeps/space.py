@@ -235,11 +235,14 @@ class Space:
 
 def _workers_on(devices: int, arguments: Mapping[str, Any]) -> int:
     """Return how many workers some devices have room for; devices left over stay idle."""
-    stages, width = (arguments.get(name, 1) for name in ("stages", "tensor_size"))
-    if stages * width > devices:
-        allowed = f"at least the {stages * width} devices of one worker, stages x tensor_size = {stages} x {width}"
-        raise ArgumentError(DEVICES, devices, allowed)
-    return int(devices // (stages * width))
+    sizes = {name: arguments.get(name, 1) for name in ("stages", "tensor_size", "context_size")}
+    if sizes["context_size"] == 1:
+        del sizes["context_size"]
+    of_worker = math.prod(sizes.values())
+    if of_worker > devices:
+        named = f"{' x '.join(sizes)} = {' x '.join(map(str, sizes.values()))}"
+        raise ArgumentError(DEVICES, devices, f"at least the {of_worker} devices of one worker, {named}")
+    return int(devices // of_worker)
 
 
 def _placed(*, system: Any = None, device: Any = None, machines: Any = None, link: Any = None) -> Any:

@@ -296,7 +296,7 @@ class _ResultRows:
             parts=p.parts,
             batch_size=p.batch_size,
             counted_workers=p.counted_workers,
-            device_count=p.worker_count * arguments.get("stages", 1) * arguments.get("tensor_size", 1),
+            device_count=p.basis.prepared.layout.workers,
             memory_bytes=p.memory.total_bytes,
             capacity_bytes=p.memory.capacity_bytes,
             usd_per_hour=self.evaluation.prices.of(device),

@@ -20,6 +20,7 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
 from perfmodel.hardware.system import machine_count
 from perfmodel.layers.optimizers import OPTIMIZERS, WEIGHT_PENALTIES, load_optimizer
+from perfmodel.parallelism.base import CONTEXT_METHODS, STAGE_CUTS
 from perfmodel.prediction.arguments import tries
 from perfmodel.prediction.arguments.checks import (
     DTYPES,
@@ -268,7 +269,8 @@ _ROWS: Final = (
     ),
     Argument(
         name="workers", type="int", unit="1", group="workers", default=1, metavar="N", check=_from(1),
-        help="Data-parallel workers, each with its own mini-batch; uses workers x stages x tensor_size devices.",
+        help="Data-parallel workers, each with its own mini-batch; uses workers x stages x tensor_size x context_size "
+        "devices.",
     ),
     Argument(
         name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND",
@@ -325,6 +327,12 @@ _ROWS: Final = (
         help="Devices of each worker; each device holds consecutive layers.",
     ),
     Argument(
+        name="stage_cut", type="str", unit="-", group="spread", default="balanced", metavar="HOW",
+        check=partial(one_of, known=STAGE_CUTS),
+        needs=(Need("stages", allowed="'balanced' with stages=1, with which nothing is cut"),),
+        help="Where stages end: all take about as long (balanced), or have as many blocks (even_blocks).",
+    ),
+    Argument(
         name="micro_batches", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
         help="Parts of a worker's mini-batch that follow one another through the stages.",
     ),
@@ -345,6 +353,16 @@ _ROWS: Final = (
     Argument(
         name="sequence_parallel", type="bool", unit="-", group="spread", default=False, check=flag,
         help="Whether devices also share the layers between the shared ones, by sequence positions.",
+    ),
+    Argument(
+        name="context_size", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
+        help="Devices of each worker that share every sequence, each with a copy of the layers and some positions.",
+    ),
+    Argument(
+        name="context_method", type="str", unit="-", group="spread", default="ring", metavar="HOW",
+        check=partial(one_of, known=CONTEXT_METHODS),
+        needs=(Need("context_size", allowed="'ring' with context_size=1, with which no sequence is shared"),),
+        help="How they attend to all positions: keys and values go round (ring), or heads are exchanged (all_to_all).",
     ),
     Argument(
         name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="0..3", check=_from(0, 3),

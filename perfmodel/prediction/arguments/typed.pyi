@@ -42,11 +42,14 @@ class JobArguments(TypedDict, total=False):
     group_size: int | None
     staleness_bound: int | None
     stages: int
+    stage_cut: str
     micro_batches: int
     schedule: str
     interleave: int
     tensor_size: int
     sequence_parallel: bool
+    context_size: int
+    context_method: str
     shard_stage: int
     shard_group: int | None
     prefetch_limit: int
@@ -94,11 +97,14 @@ class JobAttributes:
     group_size: int | None = None
     staleness_bound: int | None = None
     stages: int = 1
+    stage_cut: str = "balanced"
     micro_batches: int = 1
     schedule: str = "1f1b"
     interleave: int = 1
     tensor_size: int = 1
     sequence_parallel: bool = False
+    context_size: int = 1
+    context_method: str = "ring"
     shard_stage: int = 0
     shard_group: int | None = None
     prefetch_limit: int = 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from perfmodel.cost.overlap import slowed_exchange
 from perfmodel.derived import derived
+from perfmodel.numeric import maximum
 from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def started_exchanges(stage: Stage, roles: tuple[str, ...]) -> tuple[Started, ..
     products = _products(stage.lowered.table)
     counted: dict[tuple[object, ...], Started] = {}
     for each in stage.placed.exchanges:
-        if each.beside is None or each.beside.role not in roles:
+        if each.group == "context" or each.beside is None or each.beside.role not in roles:
             continue
         here = [lowered_name[name] for name in each.beside.layers if name in lowered_name]
         groups = tuple(group for name in here for group in products.get((name, each.beside.role), ()))
@@ -41,6 +43,50 @@ def started_exchanges(stage: Stage, roles: tuple[str, ...]) -> tuple[Started, ..
         first = counted.get(key, Started(each, groups, 0))
         counted[key] = first._replace(repeat=first.repeat + 1)
     return tuple(counted.values())
+
+
+@derived
+def rings_of(stage: Stage, phase: Phase) -> tuple[Started, ...]:
+    """Exchanges that pass keys and values on while the attention that reads them computes, each kind once."""
+    names = (node.name for node in stage.subject.graph.layers)
+    lowered_name = dict(zip((node.name for node in stage.placed.graph.layers), names, strict=True))
+    blocks: dict[tuple[str, Role], list[int]] = {}
+    for layer, of_phase, role, group in stage.lowered.table.occurrences:
+        if of_phase is phase and stage.lowered.table.operation_kinds[group] == Attention.kind:
+            blocks.setdefault((layer, role), []).append(group)
+    counted: dict[tuple[object, ...], Started] = {}
+    for each in stage.placed.exchanges:
+        if each.kind != "pass_on" or each.phase is not phase or each.beside is None:
+            continue
+        here = [lowered_name[name] for name in each.beside.layers]
+        groups = tuple(group for name in here for group in blocks.get((name, each.beside.role), ()))
+        key = (each.bytes_per_sample, groups)
+        first = counted.get(key, Started(each, groups, 0))
+        counted[key] = first._replace(repeat=first.repeat + 1)
+    return tuple(counted.values())
+
+
+def started_s(stage: Stage, times: Any, roles: tuple[str, ...], exchanges: Any, *, samples: Any) -> Any:
+    """Time of the exchanges that software runs beside products, as far as it lengthens the backward turn. [s]"""
+    exposed_s: Any = 0
+    for exchange, groups, repeat in started_exchanges(stage, roles):
+        exposed_s = exposed_s + repeat * slowed_exchange(
+            ready_s=[0.0],
+            message_s=[exchanges(exchange, exchange.size_bytes(samples), stage.placed)],
+            computed_s=times.operations_s(groups) if groups else 0.0,
+            slowdown=0.0 if exchanges.library is None else exchanges.taken_share(exchange, stage.placed),
+        )
+    return exposed_s
+
+
+def rings_s(stage: Stage, times: Any, phase: Phase, exchanges: Any, *, samples: Any, size: int) -> Any:
+    """Time of messages of rings of attention, as far as they take longer than the blocks beside them. [s]"""
+    exposed_s: Any = 0
+    for exchange, groups, repeat in rings_of(stage, phase):
+        message_s = exchanges(exchange, exchange.size_bytes(samples), stage.placed)
+        beside_s = times.operations_s(groups) * (1 - 1 / size)  # the last block has all it needs
+        exposed_s = exposed_s + repeat * maximum(message_s - beside_s, 0.0)
+    return exposed_s
 
 
 @derived

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 RING: Final = "ring_all_reduce"
 """Algorithm that sums within groups that share layers; data-parallel workers may use another."""
 
-ALGORITHM_OF: Final = {"all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "send": "send_receive"}
+ALGORITHM_OF: Final = {
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "send": "send_receive",
+    "all_to_all": "all_to_all",
+    "pass_on": "all_gather",
+}
 """Kind of exchange -> its collective; kinds not listed use an all-reduce."""
 
 Groups = tuple[tuple[str, ...], ...]
@@ -42,6 +48,7 @@ def group_size(placement: Placement, exchange: Exchange, stage: StageGraph) -> i
     sizes = {
         "data": layout.data_size,
         "tensor": layout.tensor_size * stage.batch_factor,
+        "context": layout.context_size,
         "pipeline": 2 if exchange.kind == "send" else len(_sharing(placement, exchange, stage)),
     }
     return sizes[exchange.group]
@@ -93,8 +100,9 @@ class LinkExchanges:
 class PlacedExchanges:
     """Exchanges on a system, where simultaneous groups share channels; calling it gives seconds.
 
-    Devices follow the order of the system's file: first the devices of a tensor group, then the stages of a pipeline,
-    then the data-parallel workers. Sums among workers belong to their agreement.
+    Devices follow the order of the system's file: first the devices of a tensor group, then those of a context group,
+    then the stages of a pipeline, then the data-parallel workers; ``names`` lists the stages of a copy one after
+    another. Sums among workers belong to their agreement.
     """
 
     placement: Placement
@@ -133,6 +141,8 @@ class PlacedExchanges:
     def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | LibraryCollective | None:
         """Place an exchange of all its simultaneous groups on the topology."""
         among: object = stage.batch_factor if exchange.group == "tensor" else stage.device
+        if exchange.group == "context":
+            among = None
         if exchange.group == "pipeline":
             among = self._ends(exchange, stage)
         key = (exchange.kind, exchange.group, among)
@@ -158,6 +168,13 @@ class PlacedExchanges:
         if exchange.group == "tensor":
             size = width * stage.batch_factor
             return tuple(names[start : start + size] for start in range(0, len(names), size))
+        if exchange.group == "context":
+            copy, size = width * depth, layout.context_size
+            return tuple(
+                names[worker * size * copy + place : (worker + 1) * size * copy : copy]
+                for worker in range(layout.batch_count)
+                for place in range(copy)
+            )
         if exchange.group == "data":
             size = layout.sharing_size if layout.shard_stage else layout.data_size
             return worker_groups(layout, names, stage.device, size=size)

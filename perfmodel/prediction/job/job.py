@@ -8,6 +8,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
+import numpy as np
+
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.graph import LayerGraph
@@ -173,7 +175,7 @@ class Job(JobAttributes):
     @property
     def device_count(self) -> int:
         """Devices in use. [1]"""
-        return self.workers * self.stages * self.tensor_size
+        return self.workers * self.stages * self.tensor_size * self.context_size
 
     @property
     def is_of_several(self) -> bool:
@@ -191,6 +193,7 @@ class Job(JobAttributes):
         layout = Layout(workers=self.device_count, schedule=self.schedule, **sizes)
         layout = PARALLELISMS[self.parallelism].resolved(layout)
         self._refuse_sharing()
+        self._refuse_context()
         return layout
 
     @derived_property
@@ -205,24 +208,53 @@ class Job(JobAttributes):
             if system is not None and not isinstance(system, Wired):
                 system = load_system(system)
             self._refuse_missing_devices(system)
-        return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
+        target = resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
+        return target if self.context_size == 1 or self.stages == 1 else self._in_order(target)
+
+    def _in_order(self, target: Target) -> Target:
+        """Return the target with the stages of a copy of the network one after another.
+
+        Devices of a context group are neighbours on the system, but each has a copy of all stages.
+        """
+        part = target.system_part
+        assert part is not None
+        by_role = np.array(part.names, dtype=object).reshape(-1, self.stages, self.context_size, self.tensor_size)
+        return target.on(part.only(tuple(by_role.swapaxes(1, 2).ravel().tolist())))
 
     def _refuse_missing_devices(self, system: Wired | None) -> None:
         """Raise if the system has fewer devices than the job needs; without a system there is one device."""
         known = 1 if system is None else len(system.devices) or system.node_count
         if self.device_count > known:
-            argument, asked = "workers x stages x tensor_size", self.device_count
+            sizes = {name: getattr(self, name) for name in ("workers", "stages", "tensor_size")}
+            if self.context_size > 1:
+                sizes["context_size"] = self.context_size
+            argument, asked = " x ".join(sizes), self.device_count
             allowed = "1 with device=; pass system= to use several devices"
             if system is not None:
                 allowed = f"at most {known}, the devices of {system.name}"
-            raise ArgumentError(argument, f"{self.workers} x {self.stages} x {self.tensor_size} = {asked}", allowed)
+            raise ArgumentError(argument, f"{' x '.join(map(str, sizes.values()))} = {asked}", allowed)
+
+    def _refuse_context(self) -> None:
+        """Raise if devices that share sequences could not add up their gradients, or would read samples twice."""
+        from perfmodel.prediction.job.agreement_options import WITH_SERVER
+        from perfmodel.sync.asynchronous import SCHEMES
+
+        if self.context_size == 1:
+            return
+        trains, allowed = self.subject.phase is not Phase.FORWARD, None
+        if trains and (self.sync == NO_SYNC or self.sync in (*WITH_SERVER, *SCHEMES)):
+            allowed = f"1 with sync={self.sync!r}; devices that share a sequence have to add up all their gradients"
+        elif self.backup_workers or self.dataset is not None:
+            allowed = "1 with backup_workers or dataset, which are not predicted for shared sequences"
+        if allowed is not None:
+            raise ArgumentError("context_size", self.context_size, allowed)
 
     def _refuse_sharing(self) -> None:
         """Raise if workers that share state cannot agree this way, or do not train."""
         from perfmodel.prediction.job.agreement_options import WITH_SERVER
         from perfmodel.sync.asynchronous import SCHEMES
 
-        if self.workers == 1:
+        if self.workers * self.context_size == 1:
             return
         sync, shared, allowed = self.sync, self.shard_stage, None
         if shared and sync == NO_SYNC:

@@ -308,8 +308,8 @@ class Lowering:
         from perfmodel.parallelism.registry import PARALLELISMS
 
         # two stages of three chunks each are cut like six stages
-        width = (layout.tensor_size, layout.sequence_parallel)
-        key = (self.parallelism, count, layout.stages > 1, width, self._way_out(), samples)
+        width = (layout.tensor_size, layout.sequence_parallel, layout.context_size, layout.context_method)
+        key = (self.parallelism, count, layout.stages > 1, width, layout.stage_cut, self._way_out(), samples)
         if key not in known:
             known[key] = PARALLELISMS[self.parallelism].cut(self._request(samples))
         return known[key]
@@ -331,7 +331,7 @@ class Lowering:
             return Request(graph=graph, layout=layout, cuts=cuts, **self._element_sizes)
         layer_s, send_s, way = None, None, self._way_out()
         if layout.stages > 1:
-            layer_s = self._layer_seconds(samples, layout.tensor_size)
+            layer_s = self._layer_seconds(samples, layout.tensor_size * layout.context_size)
         if way is not None:
             latency_s, capacity_bytes_per_s = way
             directions = 1 + (Phase.BACKWARD in self.subject.phase.parts)
@@ -340,7 +340,8 @@ class Lowering:
                 """Time to send a tensor and, in training, to return its gradient. [s]"""
                 return directions * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
 
-        known = self.known.balances.setdefault((layout.stages > 1, layout.tensor_size, way, samples), {})
+        width = (layout.tensor_size, layout.context_size)
+        known = self.known.balances.setdefault((layout.stages > 1, width, way, samples), {})
         return Request(graph=graph, layout=layout, layer_s=layer_s, send_s=send_s, known=known, **self._element_sizes)
 
     def _placed(self, samples: int, cuts: tuple[int, ...]) -> Placement:
@@ -361,14 +362,14 @@ class Lowering:
         )
         return replace(placement, stages=stages)
 
-    def _layer_seconds(self, samples: int, tensor_size: int) -> dict[str, float]:
+    def _layer_seconds(self, samples: int, device_count: int) -> dict[str, float]:
         """Time of each layer's forward and backward phase, with launches and dispatch, shared by some devices. [s]"""
         known = self.known.layer_seconds
         if (samples, 1) not in known:
             known[samples, 1] = self._layer_seconds_alone(samples)
-        if (samples, tensor_size) not in known:
-            known[samples, tensor_size] = {name: seconds / tensor_size for name, seconds in known[samples, 1].items()}
-        return known[samples, tensor_size]
+        if (samples, device_count) not in known:
+            known[samples, device_count] = {name: seconds / device_count for name, seconds in known[samples, 1].items()}
+        return known[samples, device_count]
 
     def _layer_seconds_alone(self, samples: int) -> dict[str, float]:
         whole = replace(self, layout=WHOLE, parallelism="data", shared_results=self.known)

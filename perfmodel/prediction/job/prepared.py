@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from perfmodel.cost.overlap import slowed_exchange
 from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived_property
 from perfmodel.framework.capabilities import shortfalls
@@ -18,7 +17,7 @@ from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
-from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, started_exchanges
+from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, rings_s, started_s
 from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
@@ -179,17 +178,21 @@ class Prepared:
     @property
     def worker_count(self) -> int:
         """Workers of the job, each with its own mini-batch. [1]"""
-        return self.layout.data_size
+        return self.layout.batch_count
 
     @property
     def counted_workers(self) -> int:
         """Workers whose gradients are used: all but the backups. [1]"""
-        return self.worker_count if self.agreement is None else self.agreement.counted_workers
+        return self.worker_count if self.agreement is None else self._of_batches(self.agreement.counted_workers)
+
+    def _of_batches(self, copies: Any) -> Any:
+        """Return the mini-batches of so many copies of the network [1], by groups that share sequences."""
+        return copies if self.layout.context_size == 1 else copies // self.layout.context_size
 
     @property
     def batches_per_update(self) -> int:
         """Mini-batches behind each update of a network. [1]"""
-        return 1 if self.agreement is None else self.agreement.batches_per_update
+        return 1 if self.agreement is None else self._of_batches(self.agreement.batches_per_update)
 
     @property
     def network_count(self) -> int:
@@ -389,7 +392,8 @@ class Prepared:
         if self.exchanges is None or not alike_exchanges(placed):
             return work
         seconds_of = self._exchange_times(stage)
-        beside = self.profile.exchange.tensor_beside
+        beside, samples, size = self.profile.exchange.tensor_beside, self.samples(stage), self.layout.context_size
+        started = started_s(stage, times, beside, self.exchanges, samples=samples) if beside else 0
 
         def seconds(phase: Phase, group: str, *, kind: str | None = None, waited_for: bool = False) -> Any:
             listed = seconds_of.get((phase, group))
@@ -403,30 +407,20 @@ class Prepared:
             )
 
         phases = (Phase.FORWARD, Phase.BACKWARD)
-        forward_s, backward_s = (seconds(phase, "tensor", waited_for=True) for phase in phases)
+        forward_s, backward_s = (
+            seconds(phase, "tensor", waited_for=True)
+            + seconds(phase, "context", kind="all_to_all")
+            + (0 if size == 1 else rings_s(stage, times, phase, self.exchanges, samples=samples, size=size))
+            for phase in phases
+        )
         return replace(
             work,
-            group_s=(forward_s, backward_s + self._started_s(stage, times, beside)),
-            exchanged_s=sum(seconds(phase, group) for phase in phases for group in ("tensor", "pipeline")),
+            group_s=(forward_s, backward_s + started),
+            exchanged_s=sum(seconds(phase, group) for phase in phases for group in ("tensor", "context", "pipeline")),
             send_s=tuple(seconds(phase, "pipeline", kind="send") for phase in phases),
             tied_s=sum(seconds(Phase.UPDATE, group) for group in ("tensor", "pipeline")),
             **self._gathering(stage, times, seconds_of),
         )
-
-    def _started_s(self, stage: Stage, times: _StageTimes, beside: tuple[str, ...]) -> Any:
-        """Time of the exchanges that software runs beside products, as far as it lengthens the backward turn. [s]"""
-        exchanges, samples = self.exchanges, self.samples(stage)
-        if exchanges is None or not beside:
-            return 0
-        exposed_s: Any = 0
-        for exchange, groups, repeat in started_exchanges(stage, beside):
-            exposed_s = exposed_s + repeat * slowed_exchange(
-                ready_s=[0.0],
-                message_s=[exchanges(exchange, exchange.size_bytes(samples), stage.placed)],
-                computed_s=times.operations_s(groups) if groups else 0.0,
-                slowdown=0.0 if exchanges.library is None else exchanges.taken_share(exchange, stage.placed),
-            )
-        return exposed_s
 
     def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
         if self.agreement is None or not self.trains or not stage.exchanges_gradients:

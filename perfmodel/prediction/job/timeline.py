@@ -72,7 +72,7 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
         tasks, held, shared = agreement.played(tasks, timed.composed, step=played, step_count=step_count, seed=draws)
         resources |= held
         channels |= shared
-    elif len(prepared.names) > prepared.worker_count:
+    elif len(prepared.names) > prepared.layout.data_size:
         tasks = synchronous_tasks(tasks, played, relative=np.ones((step_count, len(names))), together=False)
         resources |= played.resources
     timeline = simulate(tasks, channels=channels, resources=resources)
@@ -199,7 +199,9 @@ def _stages(
             continue
         how: dict[str, Any] = {"resource": f"{name} copies", "ahead": ahead}
         way = () if path.system_part is None else path.system_part.input_routes[worker].channel_names
-        if way and len(prepared.names) > prepared.worker_count:  # other devices copy at once, which is not simulated
+        if (
+            way and len(prepared.names) > prepared.layout.data_size
+        ):  # other devices copy at once, which is not simulated
             shared = prepared.target_of(prepared.stages[0]).shared_bytes_per_s
             stages.append(Stage(kind, duration_s=float(copy.time(shared_bytes_per_s=shared)), **how))
             continue

@@ -480,7 +480,12 @@ def _devices(placement: Placement) -> str:
     layout, kind = placement.layout, f"{placement.parallelism} parallelism"
     if layout.workers == 1:
         return "1 device works"
-    sizes = ((layout.data_size, "workers"), (layout.stages, "stages"), (layout.tensor_size, "that share each layer"))
+    sizes = (
+        (layout.batch_count, "workers"),
+        (layout.stages, "stages"),
+        (layout.context_size, "that share each sequence"),
+        (layout.tensor_size, "that share each layer"),
+    )
     shape = " x ".join(f"{count} {name}" for count, name in sizes if count > 1)
     if any(stage.batch_factor > 1 for stage in placement.stages):
         shape += ", which have all convolutions each and share the dense layers"

@@ -1,0 +1,186 @@
+"""Sequences shared by several devices: work, memory, messages and step of ring attention and of exchanged heads."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import perfmodel as pm
+from perfmodel.cli.app import app
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.parallelism.registry import place
+from perfmodel.records import Attention, Phase
+
+S, H, LAYERS, HEADS = 1024, 512, 4, 8
+GPT = pm.zoo.gpt(layers=LAYERS, width=H, heads=HEADS, sequence_length=S, vocabulary=1024)
+JOB = {"batch_size": 4, "system": "dgx_a100", "dtype": "bf16", "framework": "pytorch_2", "optimizer": "adam",
+       "sync": "all_reduce"}  # fmt: skip
+METHODS = ("ring", "all_to_all")
+LAYOUTS = (
+    {"context_size": 2},
+    {"context_size": 2, "workers": 2},
+    {"context_size": 2, "parallelism": "tensor", "tensor_size": 2},
+    {"context_size": 2, "parallelism": "tensor", "tensor_size": 2, "sequence_parallel": True},
+    {
+        "context_size": 2,
+        "parallelism": "pipeline",
+        "stages": 2,
+        "micro_batches": 2,
+        "tensor_size": 2,
+        "phase": "forward",
+    },
+    {"context_size": 4, "recompute": 2, "shard_stage": 1},
+)
+
+
+def part_of(graph=GPT, method="ring", size=4, **sizes):
+    (stage,) = place(graph, workers=size, context_size=size, context_method=method, element_bytes=2, **sizes).stages
+    return stage
+
+
+def product_flop(graph, *, attention):
+    """FLOP of products by a mask that leaves half of the scores."""
+    total = 0
+    for _, each in graph.operations(batch_size=1, phase="forward_backward"):
+        if isinstance(each, Attention) == attention:
+            # of the scores of q queries and as many keys, a causal mask leaves (q + 1) / (2 q)
+            share = (each.keys + 1) / (2 * each.keys) if attention and each.causal else 1
+            total += share * each.product_flop_count
+    return total
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [2, 4])
+def test_devices_of_a_group_divide_the_work_and_the_kept_activations(method, size):
+    part = part_of(method=method, size=size).graph
+    assert part.parameter_count == GPT.parameter_count
+    assert size * product_flop(part, attention=False) == product_flop(GPT, attention=False)
+    # blocks off the diagonal are whole: half a score of each query and block less
+    assert size * product_flop(part, attention=True) == pytest.approx(product_flop(GPT, attention=True), rel=size / S)
+    kept, whole = (graph.kept_bytes(dtype="bf16") for graph in (part, GPT))
+    own_copies = 0
+    if method == "all_to_all":  # attention's result is kept twice: by heads, and by positions for the next product
+        own_copies = LAYERS * 2 * S * H / size
+    assert kept == pytest.approx(whole / size + own_copies, rel=1e-3)
+
+
+def test_messages_are_those_of_the_papers():
+    ulysses, ring = (
+        [each for each in part_of(method=method).exchanges if each.group == "context"] for method in METHODS[::-1]
+    )
+    # Jacobs et al., arXiv:2309.14509, section 3.2: 4 N h / P a layer forward, three quarters of it before attention
+    forward = [each.bytes_per_sample for each in ulysses if each.phase is Phase.FORWARD]
+    assert forward == [3 * 2 * S * H // 4, 2 * S * H // 4] * LAYERS
+    assert sum(each.bytes_per_sample for each in ulysses) == 2 * sum(forward)
+    # keys and values of all devices pass each one; going back, their gradients pass with them
+    assert [each.bytes_per_sample for each in ring] == [2 * 2 * S * H] * LAYERS + [4 * 2 * S * H] * LAYERS
+    shared = pm.zoo.llama(size="llama3_8b", layers=1, sequence_length=64)
+    (there, back) = (each for each in part_of(shared, size=8).exchanges if each.group == "context")
+    assert there.bytes_per_sample == 2 * 2 * 64 * 8 * 128 == back.bytes_per_sample // 2  # eight heads of keys of 32
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rings_hide_behind_attention_and_exchanged_heads_do_not(method):
+    job = JOB | {"system": "survey_fig6", "dtype": "fp32", "context_size": 4, "context_method": method}
+    prepared = pm.Job(GPT, **job).prepared
+    ((stage,), timed) = (prepared.stages, prepared.step())
+    work = timed.composed.stages[0]
+    for phase, exposed_s in zip((Phase.FORWARD, Phase.BACKWARD), work.group_s, strict=True):
+        sent = [each for each in stage.placed.exchanges if (each.group, each.phase) == ("context", phase)]
+        message_s = sum(prepared.exchanges(each, each.size_bytes(4), stage.placed) for each in sent)
+        hidden_s = 0.0
+        if method == "ring":
+            table, seconds = stage.lowered.table, timed.stages[0].operations_s
+            blocks = [
+                seconds([each.group])
+                for each in table.occurrences
+                if each.phase is phase and table.operation_kinds[each.group] == Attention.kind
+            ]
+            assert len(blocks) == 4 * LAYERS
+            hidden_s = 3 / 4 * sum(blocks)
+        assert message_s > 0
+        assert exposed_s == pytest.approx(max(message_s - hidden_s, 0), rel=1e-9)
+    assert work.group_s[0] > 0
+
+
+def test_gradients_are_added_up_over_data_and_context():
+    data, both, context = (
+        pm.predict(GPT, **JOB, workers=workers, context_size=size) for workers, size in ((4, 1), (2, 2), (1, 4))
+    )
+    assert both.sync_s - both.basis.timed.composed.stages[0].exchanged_s == pytest.approx(data.sync_s, rel=1e-9)
+    assert both.memory.weights_bytes == context.memory.weights_bytes == data.memory.weights_bytes
+    assert [each.samples_per_s * each.step_s for each in (data, both, context)] == pytest.approx([16, 8, 4])
+    sharded, alike = (pm.predict(GPT, **JOB, workers=w, context_size=c, shard_stage=1) for w, c in ((4, 1), (1, 4)))
+    assert alike.memory.optimizer_bytes == sharded.memory.optimizer_bytes < data.memory.optimizer_bytes / 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_the_played_step_is_the_composed_one(layout, method):
+    p = pm.predict(GPT, **JOB, **layout, context_method=method)
+    # gradients of two stages meet on links, which the closed form leaves out, with workers as with shared sequences
+    assert p.play(2).makespan_s - p.play(1).makespan_s == pytest.approx(p.step_s, rel=1e-9)
+
+
+def test_groups_are_neighbours_inside_a_stage():
+    prepared = pm.Job(
+        GPT, **JOB, parallelism="pipeline", stages=2, micro_batches=2, tensor_size=2, context_size=2
+    ).prepared
+    names = [name for name, _ in prepared.target.system_part.system.devices]
+    found = {}
+    for stage in prepared.stages:
+        for each in stage.placed.exchanges:
+            found[each.group, stage.placed.device, each.phase] = prepared.exchanges._groups(each, stage.placed)
+    assert found["tensor", 0, Phase.FORWARD] == tuple((names[i], names[i + 1]) for i in (0, 4, 2, 6))
+    assert set(found["context", 0, Phase.FORWARD]) == {(names[i], names[i + 2]) for i in (0, 1, 4, 5)}
+    assert set(found["pipeline", 0, Phase.FORWARD]) == {(names[i], names[i + 4]) for i in range(4)}
+    assert set(found["data", 1, Phase.BACKWARD]) == {(names[4], names[6]), (names[5], names[7])}
+
+
+def test_what_cannot_be_shared_is_refused_with_the_way_out():
+    for options, field, words in (
+        ({"context_size": 3}, "context_size", "divisor of the positions"),
+        ({"context_size": 2, "sync": "none"}, "context_size", "sync='none'"),
+        ({"context_size": 2, "sync": "parameter_server"}, "context_size", "add up all their gradients"),
+        ({"context_size": 16}, "workers x stages x tensor_size x context_size", "at most 8"),
+        ({"context_method": "all_to_all"}, "context_method", "'ring' with context_size=1"),
+    ):
+        with pytest.raises(ArgumentError, match=words) as caught:
+            pm.predict(GPT, **JOB | options)
+        assert str(caught.value).startswith(field)
+    three_heads = pm.zoo.gpt(layers=1, width=48, heads=3, sequence_length=16, vocabulary=32)
+    with pytest.raises(ArgumentError, match="'ring', or context_size a divisor of the 3 heads"):
+        pm.predict(three_heads, **JOB, context_size=2, context_method="all_to_all")
+    with pytest.raises(ArgumentError, match="divisor of the positions"):
+        pm.predict(pm.zoo.resnet18(), **JOB, context_size=2)
+    with pytest.raises(UnknownNameError, match="all_to_all"):
+        pm.predict(GPT, **JOB, context_size=2, context_method="alltoall")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_formulas_comparisons_and_scaling_follow(method):
+    job = JOB | {"system": "survey_fig6", "dtype": "fp32", "context_size": 2, "context_method": method}
+    closed = pm.formula("step_s", graph=GPT, **job, workers=2, free="batch_size")
+    assert closed(batch_size=8) == pytest.approx(pm.predict(GPT, **job | {"batch_size": 8}, workers=2).step_s, rel=1e-9)
+    with pytest.raises(ArgumentError, match="left out with context_size"):
+        pm.formula("step_s", graph=GPT, **job, free="workers")
+    alone, two = (pm.predict(GPT, **job, workers=workers) for workers in (1, 2))
+    assert "context_method" not in str(pm.compare(alone, two))
+    assert "context_size" in str(pm.compare(alone, pm.predict(GPT, **job | {"context_size": 4})))
+    (row,) = pm.scaling(GPT, **{name: value for name, value in job.items() if name != "sync"}, sync=["all_reduce"],
+                        workers=[2]).rows  # fmt: skip
+    assert row.speedup == pytest.approx(two.samples_per_s / alone.samples_per_s, rel=1e-9)
+
+
+def test_sweeps_and_the_command_line_take_both():
+    axes = {"workers": [1, 2], "context_size": [1, 2], "context_method": ["ring", "all_to_all"]}
+    answered = [row for row in pm.sweep(GPT, **JOB, **axes).rows if np.isfinite(row.step_s)]
+    assert len(answered) == 6
+    for row in answered:
+        how = {name: getattr(row, name) for name in axes}
+        assert row.step_s == pytest.approx(pm.predict(GPT, **JOB, **how).step_s, rel=1e-12)
+    typed = "predict gpt --system dgx_a100 --batch-size 1 --sync all_reduce --context-size 2 --json"
+    printed = json.loads(CliRunner().invoke(app, typed.split(), catch_exceptions=False).output)
+    own = pm.predict(pm.zoo.gpt(), system="dgx_a100", batch_size=1, sync="all_reduce", context_size=2)
+    assert printed["step_s"] == pytest.approx(own.step_s, rel=1e-12)
