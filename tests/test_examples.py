@@ -103,6 +103,7 @@ FIGURES = {
     "05_plan_under_deadline_and_budget": 3,
     "06_validate_against_the_measured_table": 3,
     "07_calibrate_this_machine": 3,
+    "09_a_trillion_tokens": 2,
 }
 """Figures of each notebook."""
 

@@ -104,7 +104,10 @@ def _schedules(columns: Columns) -> NDArray[np.bool_]:
 def _interleaving(columns: Columns) -> NDArray[np.bool_]:
     count, stages = columns["interleave"], columns["stages"]
     is_interleaved = (columns["schedule"] == "interleaved") & (stages > 1)
-    return np.where(is_interleaved, (count > 1) & (count * stages <= columns["block_count"]), count == 1)
+    can_be: NDArray[np.bool_] = np.where(
+        is_interleaved, (count > 1) & (count * stages <= columns["block_count"]), count == 1
+    )
+    return can_be
 
 
 def _micro_batches(columns: Columns) -> NDArray[np.bool_]:
@@ -118,7 +121,7 @@ def _passes(columns: Columns) -> NDArray[np.bool_]:
     # one stage adds up over passes alone, however many there are
     is_one = columns["stages"] == 1
     can_be: NDArray[np.bool_] = (parts % passes == 0) & in_groups
-    return can_be & (~is_one | _only_first_unless(columns, "accumulation_steps", ~is_one))
+    return can_be & _only_first_unless(columns, "accumulation_steps", ~is_one)
 
 
 AXES: Final = (
