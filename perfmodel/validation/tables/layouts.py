@@ -14,7 +14,7 @@ from perfmodel.errors import TableError
 from perfmodel.prediction.certainty.ranking import ranking_of
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
-from perfmodel.validation.scores.table_report import PERFMODEL, RowReport, compared, read_records
+from perfmodel.validation.scores.table_report import PERFMODEL, PartScore, RowReport, compared, read_records
 from perfmodel.zoo.transformer import llama
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def layout_report(file: Path) -> RowReport:
         PERFMODEL: np.array([row["predicted_s"] for row in rows])[is_timed],
         ONE_MFU: _by_one_mfu(records, sweeps)[is_timed],
     }
-    parts = []
+    parts: list[PartScore] = []
     for name in sorted(set(sweeps.tolist())):
         places = np.flatnonzero(sweeps == name)
         if not is_timed[places].any():
@@ -146,9 +146,9 @@ def layout_report(file: Path) -> RowReport:
         parts=(*whole, *parts),
         not_scored=f"{len(read_records(file)) - len(rows)} layouts whose kernels did not exist",
         caveats=(
-            "no constant was fitted to these rows; those of the RMS kernel are predicted as megatron_core, the others as "
-            "megatron_composed, whose norms are composed of operators: that was told apart after a first look at the "
-            "errors, by the names of the kernels; scores of the torch and fused kernels go through memory",
+            "no constant was fitted to these rows; those of the RMS kernel are predicted as megatron_core, the others "
+            "as megatron_composed, whose norms are composed of operators: that was told apart after a first look at "
+            "the errors, by the names of the kernels; scores of the torch and fused kernels go through memory",
         ),
     )
 
@@ -175,7 +175,8 @@ def _by_one_mfu(records: Sequence[Mapping[str, str]], sweeps: NDArray[Any]) -> N
     times = np.full(len(records), np.nan)
     for name in set(sweeps.tolist()):
         of_sweep = (sweeps == name) & np.isfinite(step_s)
-        times[of_sweep] = step_s[of_sweep] * mfu[of_sweep] / np.exp(np.mean(np.log(mfu[of_sweep])))
+        if of_sweep.any():
+            times[of_sweep] = step_s[of_sweep] * mfu[of_sweep] / np.exp(np.mean(np.log(mfu[of_sweep])))
     return times
 
 
@@ -187,8 +188,8 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
     0.5
     """
-    ranks = [np.argsort(np.argsort(values)) for values in (first, second)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    ranks = np.array([np.argsort(np.argsort(values)) for values in (first, second)], dtype=float)
+    return float(np.corrcoef(ranks)[0, 1])
 
 
 def balanced_accuracy(predicted: Sequence[bool], actual: Sequence[bool]) -> float:
