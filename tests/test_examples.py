@@ -104,6 +104,7 @@ FIGURES = {
     "06_validate_against_the_measured_table": 3,
     "07_calibrate_this_machine": 3,
     "08_cheap_cpus": 2,
+    "09_a_trillion_tokens": 2,
 }
 """Figures of each notebook."""
 

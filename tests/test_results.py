@@ -39,6 +39,9 @@ def live_report():
 ANSWERS = {
     "predict": lenet5,
     "sweep": lambda: pm.sweep(pm.zoo.lenet5(), batch_size=[16, 32], device="gtx_1080"),
+    "search": lambda: pm.search(
+        pm.zoo.lenet5(), system="dgx_1_p100", devices=2, global_batch_size=8, dtype="fp32", optimizer="adam"
+    ),
     "plan": lambda: pm.plan(pm.zoo.lenet5(), epochs=1, batch_size=16, dataset_size=10**6, candidates=["p3.2xlarge"]),
     "advise": lambda: pm.advise(pm.zoo.lenet5(), kinds=["batch_size"], **JOB),
     "compare": lambda: pm.compare(lenet5(), lenet5(batch_size=32)),

@@ -27,6 +27,7 @@ from perfmodel.cli.planning import (
     compare_command,
     plan_command,
     scaling_command,
+    search_command,
     stragglers_command,
     sweep_command,
 )
@@ -74,6 +75,7 @@ app.command("scaling")(scaling_command)
 app.command("plan")(plan_command)
 app.command("stragglers")(stragglers_command)
 app.command("sweep")(sweep_command)
+app.command("search")(search_command)
 app.command("validate", cls=ValidateCommand)(validate_command)
 app.command(VALIDATE_LIVE)(validate_live_command)
 app.command("fit")(fit_command)

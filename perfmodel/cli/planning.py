@@ -1,4 +1,4 @@
-"""``compare``, ``advise``, ``scaling``, ``stragglers``, ``plan`` and ``sweep``: changes to a job, hardware to hire."""
+"""Commands about changes to a job, hardware to hire, and layouts: ``compare``, ``advise``, ``plan``, ``search`` ..."""
 
 from __future__ import annotations
 
@@ -271,6 +271,61 @@ def sweep_command(
     shown = _chosen(s, best, pareto)
     text = partial(str, shown) if shown is s else lambda: f"{shown}\nof {s.title}"
     return Answer(text=text, content=lambda: _content(s, shown))
+
+
+@takes_arguments(
+    verb="perfmodel.planning.search.search:search",
+    not_options=("batch_size", "parallelism", "phase", "calibration"),
+    several=True,
+    plot="Draw time over memory of all layouts (png, pdf, svg).",
+)
+def search_command(
+    graph: NetworkArgument,
+    arguments: dict[str, Any],
+    micro_batch_size: Annotated[Values, typer.Option(metavar="N,N...", help="Samples of a micro-batch.")] = None,
+    limit: Annotated[
+        Values,
+        typer.Option("--limit", metavar="KEY=N", help="The most that an argument may be, e.g. stages=2; repeatable."),
+    ] = None,
+    usd_per_hour: Annotated[
+        Values, typer.Option(metavar="USD|DEVICE=USD", help="Price of a device for an hour; repeatable.")
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(metavar="PROGRAM", help="Print only the command of the best layout: megatron or torchtitan."),
+    ] = None,
+    option: OptionOption = None,
+    prune: PruneOption = None,
+    progress: Annotated[bool | None, typer.Option(help="Show a progress bar; by default only on a terminal.")] = None,
+) -> Any:
+    """Find the best layout of a job over many devices: time, price and MFU of each, the front, how sure it is."""
+    from perfmodel.planning.search.launch import PROGRAMS
+    from perfmodel.planning.search.search import search
+    from perfmodel.prediction.arguments.checks import one_of
+    from perfmodel.prediction.arguments.table import ARGUMENTS
+
+    if command is not None:
+        one_of("--command", command, tuple(PROGRAMS))
+    options: dict[str, Any] = {}
+    for name, typed in arguments.items():
+        values: Any = _values(name, typed) if name in ARGUMENTS else typed
+        options[name] = values[0] if isinstance(values, list) and len(values) == 1 else values
+    if micro_batch_size is not None:
+        options["micro_batch_size"] = _values("micro_batches", micro_batch_size)
+    for name, flag in (("system", "--system"), ("global_batch_size", "--global-batch-size")):
+        if options.get(name) is None:
+            raise ArgumentError(flag, None, "given: a search is of a system and a batch")
+    found = search(
+        load_graph(graph, options=option or [], prune=prune),
+        limits=None if limit is None else key_values(limit, argument="--limit"),
+        usd_per_hour=_prices(usd_per_hour),
+        progress=sys.stderr.isatty() if progress is None else progress,
+        **options,
+    )
+    if command is None:
+        return found
+    best = found.best
+    return Answer(text=lambda: best.command(command), content=lambda: {"command": best.command(command)})
 
 
 def _words(typed: list[str]) -> list[str]:

@@ -74,7 +74,7 @@ def run_time(
 
     Examples
     --------
-    A million steps of a second on 1,000 devices, one of which fails every 500 days; checkpoints and restarts of minutes.
+    A million steps of a second on 1,000 devices, each of which fails every 500 days; checkpoints of a minute.
 
     >>> t = run_time(step_s=1.0, step_count=10**6, device_count=1000, checkpoint_s=60.0,
     ...              failures_per_device_day=0.002, restart_s=600.0)

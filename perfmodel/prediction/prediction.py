@@ -16,6 +16,7 @@ from perfmodel.prediction.device.step_time import PARTS, StepTimes
 from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.rows import LayerRow, pieces_of
 from perfmodel.prediction.sequence import Sequence, bounding_sequence
+from perfmodel.prediction.totals import Trained
 from perfmodel.prediction.utilisation import Utilised
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
@@ -93,7 +94,7 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Prediction(StepTimes, Facts, Billed, Utilised, Drawn):
+class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
     """How long one step takes on one target, and why. Made by :func:`perfmodel.predict`.
 
     Parameters

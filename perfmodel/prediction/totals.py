@@ -12,6 +12,8 @@ from perfmodel.cost.money import hire_cost
 from perfmodel.cost.run_totals import RunTime, run_time
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import from_zero_to, positive, whole_number
+from perfmodel.prediction.bill import processors_of
+from perfmodel.prediction.utilisation import tokens_per_sample
 from perfmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -76,6 +78,76 @@ class TrainingRun:
         )
 
 
+class Trained:
+    """Totals of a run of a prediction: a method of :class:`Prediction`."""
+
+    def training_totals(
+        self: Any,
+        *,
+        tokens: float | None = None,
+        samples: float | None = None,
+        usd_per_hour: float | None = None,
+        checkpoint_s: float = 0.0,
+        checkpoint_every_s: float | None = None,
+        failures_per_device_day: float = 0.0,
+        restart_s: float = 0.0,
+        evaluation_s: float = 0.0,
+        evaluate_every: int | None = None,
+    ) -> TrainingTotals:
+        """Days, device-hours and USD of a training run.
+
+        Parameters
+        ----------
+        tokens, samples : float or None
+            Length of the run, either of them. [1]
+        usd_per_hour : float or None
+            Price of a device; None for its share of the newest known on-demand price of an instance. [USD/h]
+        checkpoint_s : float
+            Time that a checkpoint stops the run. [s]
+        checkpoint_every_s : float or None
+            Work between two checkpoints; None for what loses least, or none without failures. [s]
+        failures_per_device_day : float
+            Failures of a device in a day, each of which stops the run. [1/day]
+        restart_s : float
+            Time from a failure until work resumes. [s]
+        evaluation_s : float
+            Time of an evaluation. [s]
+        evaluate_every : int or None
+            Steps between two evaluations; None for none. [1]
+
+        Returns
+        -------
+        TrainingTotals
+            ``days``, ``device_hours``, ``usd`` and what they consist of. [as named]
+
+        Raises
+        ------
+        ArgumentError
+            If neither or both lengths are given, or a number is not allowed.
+        """
+        from perfmodel.prediction.device_prices import prices_of
+
+        pauses = {
+            "checkpoint_s": checkpoint_s,
+            "checkpoint_every_s": checkpoint_every_s,
+            "failures_per_device_day": failures_per_device_day,
+            "restart_s": restart_s,
+            "evaluation_s": evaluation_s,
+            "evaluate_every": evaluate_every,
+        }
+        run = checked_run(
+            tokens=tokens,
+            samples=samples,
+            tokens_per_sample=tokens_per_sample(self.basis.prepared.subject.graph),
+            global_batch_size=self.samples_per_update,
+            pauses=pauses,
+        )
+        if run is None:
+            raise ArgumentError("tokens", None, "a number of tokens, or samples= a number of samples")
+        price = prices_of(usd_per_hour).of(str(self.basis.prepared.target.processor_spec.stem))
+        return run.totals(float(self.step_s), device_count=processors_of(self), usd_per_hour=price)
+
+
 def checked_run(
     *,
     tokens: Any,
@@ -101,7 +173,7 @@ def checked_run(
 
 
 def _checked_pauses(pauses: Mapping[str, Any]) -> dict[str, Any]:
-    checked = {
+    checked: dict[str, Any] = {
         name: from_zero_to(LONGEST_PAUSE_S, name, pauses[name])
         for name in ("checkpoint_s", "restart_s", "evaluation_s")
     }

@@ -21,6 +21,8 @@ from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table, row_class
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
@@ -438,12 +440,12 @@ class Search(Drawn):
 
 
 def micro_batch_size(row: Any) -> int:
-    """Samples of a micro-batch of a row. [samples]"""
+    """Return the samples of a micro-batch of a row. [samples]"""
     return int(row["global_batch_size"] // (row["workers"] * row["micro_batches"] * row["accumulation_steps"]))
 
 
 def bottlenecks(sweep: Sweep) -> NDArray[Any]:
-    """What bounds each layout: the cause of its largest part."""
+    """Return what bounds each layout: the cause of its largest part."""
     parts = np.stack([sweep.results[name] for name in PARTS])
     names = np.array([BOTTLENECK_OF_PART.get(name, name) for name in PARTS], dtype=object)
     largest = names[np.argmax(parts, axis=0)]
@@ -456,7 +458,8 @@ def bottlenecks(sweep: Sweep) -> NDArray[Any]:
 
 def layout_text(row: Any) -> str:
     """Write a layout in words."""
-    get = row.get if isinstance(row, dict) else lambda name: getattr(row, name, None)
+    of_row: dict[str, Any] = row if isinstance(row, dict) else vars(row)
+    get: Callable[[str], Any] = of_row.get
     said = [f"{get('workers')} workers"]
     if get("tensor_size") > 1:
         said.append(f"tensor {get('tensor_size')}")

@@ -82,7 +82,8 @@ def _powers_of_two(most: int) -> tuple[int, ...]:
 def _only_first_unless(columns: Columns, name: str, applies: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Keep one value of an axis where it makes no difference."""
     values = columns[name]
-    return applies | (values == values[0])
+    kept: NDArray[np.bool_] = applies | (values == values[0])
+    return kept
 
 
 def _sequence_of_groups(columns: Columns) -> NDArray[np.bool_]:
@@ -103,7 +104,10 @@ def _schedules(columns: Columns) -> NDArray[np.bool_]:
 def _interleaving(columns: Columns) -> NDArray[np.bool_]:
     count, stages = columns["interleave"], columns["stages"]
     is_interleaved = (columns["schedule"] == "interleaved") & (stages > 1)
-    return np.where(is_interleaved, (count > 1) & (count * stages <= columns["block_count"]), count == 1)
+    can_be: NDArray[np.bool_] = np.where(
+        is_interleaved, (count > 1) & (count * stages <= columns["block_count"]), count == 1
+    )
+    return can_be
 
 
 def _micro_batches(columns: Columns) -> NDArray[np.bool_]:
@@ -116,7 +120,8 @@ def _passes(columns: Columns) -> NDArray[np.bool_]:
     in_groups = (columns["interleave"] == 1) | (parts // passes % columns["stages"] == 0)
     # one stage adds up over passes alone, however many there are
     is_one = columns["stages"] == 1
-    return (parts % passes == 0) & in_groups & (~is_one | _only_first_unless(columns, "accumulation_steps", ~is_one))
+    can_be: NDArray[np.bool_] = (parts % passes == 0) & in_groups
+    return can_be & _only_first_unless(columns, "accumulation_steps", ~is_one)
 
 
 AXES: Final = (
@@ -128,7 +133,7 @@ AXES: Final = (
     ),
     SearchAxis(name="sequence_parallel", usual=lambda _: (True,), allows=_sequence_of_groups),
     SearchAxis(
-        name="stages", divides_devices=True, usual=lambda at: divisors(at.devices, most=at.block_count),
+        name="stages", divides_devices=True, usual=lambda at: divisors(at.devices, most=max(1, at.block_count // 2)),
     ),
     SearchAxis(name="shard_stage", usual=lambda at: (0, 1, 2, 3) if at.trains else (0, 3), allows=_sharing),
     SearchAxis(name="recompute", usual=lambda at: (None, "full") if at.trains else (None,)),
@@ -138,7 +143,7 @@ AXES: Final = (
         name="micro_batch_size", allows=_micro_batches,
         usual=lambda at: divisors(at.global_batch_size, most=at.global_batch_size),
     ),
-    SearchAxis(name="accumulation_steps", usual=lambda _: (1,), allows=_passes),
+    SearchAxis(name="accumulation_steps", usual=lambda _: (1, 2, 4, 8), allows=_passes),
 )  # fmt: skip
 """Axes of a search, in the order in which layouts are made."""
 

@@ -16,19 +16,17 @@ from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.prediction.arguments.table import Check
+
     Values = Mapping[str, Sequence[Any]]
     Columns = dict[str, NDArray[Any]]
-
-OF_PREDICT: Final = (*(name for name in NAMES if name in DEFAULTS), *FOLLOWING)
-"""Columns of a layout that are arguments of ``predict``."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grid:
-    """Layouts as columns, and how many combinations do not divide devices or batch."""
+    """Layouts as columns."""
 
     columns: Mapping[str, NDArray[Any]]
-    fixed: Mapping[str, Any]
 
     def __len__(self) -> int:
         return len(self.columns["workers"])
@@ -75,16 +73,14 @@ def _listed(name: str, stated: Any) -> tuple[Any, ...]:
     values = tuple(stated) if isinstance(stated, list | tuple | range) else (stated,)
     if not values:
         raise ArgumentError(name, stated, "one value, or a list of at least one")
-    check = CHECKS.get(name, whole_number)
+    check: Check | None = CHECKS.get(name, whole_number)
     default = DEFAULTS.get(name)
     checked = [value if check is None or (value is None and default is None) else check(name, value)
                for value in values]  # fmt: skip
     return tuple(dict.fromkeys(checked))
 
 
-def grid_of(
-    setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, int], *, fixed: Mapping[str, Any]
-) -> Grid:
+def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Grid:
     """Return all layouts that divide devices and batch; raise ArgumentError, with what would, if none does."""
     values = values_of(setting, stated, limits)
     columns: Columns = {"block_count": np.array([setting.block_count]), "group": np.ones(1, dtype=np.int64)}
@@ -107,7 +103,7 @@ def grid_of(
     columns = _following(columns, stated, limits)
     _refuse_empty(columns, values)
     own = {name: column for name, column in columns.items() if name not in ("block_count", "group", "batch_size")}
-    return Grid(columns=own, fixed=fixed)
+    return Grid(columns=own)
 
 
 _LAST_DIVIDING: Final = [axis.name for axis in AXES if axis.divides_devices][-1]

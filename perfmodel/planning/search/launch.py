@@ -34,7 +34,7 @@ def _micro_batch_size(job: Job) -> int:
 
 
 def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
-    """Flags of Megatron-LM (megatron/training/arguments.py): ZeRO-1 by its optimizer, more by its own FSDP."""
+    """Yield the flags of Megatron-LM (megatron/training/arguments.py): its optimizer is ZeRO-1, its FSDP is more."""
     if job.schedule == "gpipe" and job.stages > 1:
         raise ArgumentError("schedule", job.schedule, "'1f1b' or 'interleaved' for megatron, which has no other")
     if job.recompute not in (None, "full"):
@@ -85,7 +85,7 @@ SCHEDULES_OF_TORCH: Final[Mapping[str, str]] = {"1f1b": "1F1B", "gpipe": "GPipe"
 
 
 def _torchtitan(job: Job, block_count: int) -> Iterator[Flag]:
-    """Flags of torchtitan (torchtitan/config/job_config.py): copies of parameters, or parameters sharded by FSDP."""
+    """Yield the flags of torchtitan (torchtitan/config/job_config.py): parameters are copied, or sharded by FSDP."""
     if job.shard_stage == 1:
         allowed = "0, 2 or 3 for torchtitan, which shards gradients with the optimizer's state"
         raise ArgumentError("shard_stage", job.shard_stage, allowed)

@@ -19,12 +19,12 @@ from perfmodel.hardware.wiring import Wired
 from perfmodel.planning.search.answer import OBJECTIVES, Search
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
-from perfmodel.planning.sweeps.prices import Prices, check_names, prices_of
 from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons
 from perfmodel.planning.sweeps.sweep import sweep
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.device.step_time import PARTS
+from perfmodel.prediction.device_prices import Prices, check_names, prices_of
 from perfmodel.prediction.totals import TrainingRun, checked_run
 from perfmodel.prediction.utilisation import model_flop, tokens_per_sample
 from perfmodel.presentation.quantities import percent_text
@@ -157,7 +157,7 @@ def search(
     at_most = checked_limits(limits)
     stated = {name: arguments.pop(name) for name in list(arguments) if name in _VARIED}
     setting = _setting(graph, place, batch)
-    grid = grid_of(setting, {"devices": list(place.counts)} | stated, at_most, fixed=arguments)
+    grid = grid_of(setting, {"devices": list(place.counts)} | stated, at_most)
     swept = sweep(
         graph,
         configurations=_with_lists(grid, arguments),

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.cost.pipeline_order import Orders
-    from perfmodel.planning.sweeps.prices import Prices
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.device.step_time import StepTime
+    from perfmodel.prediction.device_prices import Prices
     from perfmodel.prediction.job.compose import DeviceWork, Turned
     from perfmodel.prediction.job.job import Job
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.measurements.table import Run
-from perfmodel.planning.sweeps.prices import Prices, check_names, prices_of
 from perfmodel.planning.sweeps.results import REASON, Reasons, checked_columns
 from perfmodel.planning.sweeps.space import space_of
 from perfmodel.planning.sweeps.table import Sweep
 from perfmodel.planning.sweeps.tasks import Evaluation, check_executor, empty_columns, outcomes, tasks_of
 from perfmodel.prediction.arguments.checks import flag, resolved_batch_size, whole_number
+from perfmodel.prediction.device_prices import Prices, check_names, prices_of
 from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.presentation.progress import progress_bar
 

@@ -17,11 +17,11 @@ import numpy as np
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.table import Run
 from perfmodel.planning.sweeps.layouts import Layouts
-from perfmodel.planning.sweeps.prices import Prices
 from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
 from perfmodel.planning.sweeps.worker_steps import Block, JobValues, JointSteps, Refusal, Section, Workers
 from perfmodel.prediction.arguments.table import names_of
+from perfmodel.prediction.device_prices import Prices
 from perfmodel.prediction.predict import predict
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import numpy as np
 from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
-from perfmodel.planning.sweeps.prices import Prices
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import FED_BY, OF_WORKER
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.device_prices import Prices
 from perfmodel.prediction.job.agreement import Asynchronous
 from perfmodel.prediction.job.agreement_options import LIBRARY
 from perfmodel.prediction.job.agreements import agreement_of

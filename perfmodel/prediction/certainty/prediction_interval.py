@@ -53,7 +53,7 @@ def known_constants(prepared: Prepared, calibration: FitFile | None) -> KnownCon
     return known_constants_of(prepared.constant_names, prepared.target.processor, calibration)
 
 
-def known_constants_of(names: Sequence[str], processor: str, calibration: FitFile | None) -> KnownConstants:
+def known_constants_of(names: Collection[str], processor: str, calibration: FitFile | None) -> KnownConstants:
     """Uncertainty of some constants of a kind of processor, from the fit plan and any calibration."""
     planned = load_fit_plan(processor).unknowns(names)
     if calibration is None:

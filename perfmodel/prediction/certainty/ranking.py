@@ -19,6 +19,7 @@ from perfmodel.prediction.certainty.prediction_interval import (
 
 if TYPE_CHECKING:
     from perfmodel.hardware.interval_scale import ExchangeSpreads
+    from perfmodel.prediction.device.factors import StatedConstant
     from perfmodel.prediction.prediction import Prediction
 
 CAUSES: Final = ("constants", "physics", "exchange")
@@ -81,7 +82,7 @@ def ranking_of(first: Prediction, second: Prediction) -> Ranking:
     scale = load_interval_scale(f"{first.basis.prepared.target.processor}_80")
     calibration = first.basis.calibration
     parts = []
-    constants = {}
+    constants: dict[str, StatedConstant] = {}
     slopes: list[dict[str, float]] = []
     for p in (first, second):
         prepared = p.basis.prepared

@@ -20,6 +20,7 @@ from perfmodel.validation.scores.table_report import RowReport
 from perfmodel.validation.tables import mullapudi
 from perfmodel.validation.tables.best_products import best_products
 from perfmodel.validation.tables.clusters import calls_between, calls_inside, collective_report, sharded_steps
+from perfmodel.validation.tables.layouts import layout_report
 from perfmodel.validation.tables.parallel_report import doubling_claims, parallel_report
 from perfmodel.validation.tables.speedup import speedup_report
 from perfmodel.validation.tables.torch_networks import network_report
@@ -83,6 +84,7 @@ OWN_TABLES: Final[dict[str, OwnTable]] = {
         ),
         _of_file(PRODUCTS, Path("kernels/matmul_best_shape_bf16.csv"), best_products),
         _of_file(MANY_DEVICES, Path("llm/mpt_fsdp_a100.csv"), sharded_steps),
+        _of_file(MANY_DEVICES, Path("llm/layouts_a100.csv"), layout_report),
         _of_file(MANY_DEVICES, Path("systems/nccl_a100_four_hdr_adapters.csv"), calls_between),
         _of_file(MANY_DEVICES, Path("systems/nccl_h200_b200_one_machine.csv"), calls_inside),
         _of_file(COLLECTIVES, Path("systems/nccl_a100_sxm.csv"), collective_report),

@@ -1,4 +1,4 @@
-"""Hourly prices of a sweep's devices: from the caller, or from price files."""
+"""Hourly prices of devices: from the caller, or from price files."""
 
 from __future__ import annotations
 

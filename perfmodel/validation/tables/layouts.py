@@ -1,0 +1,239 @@
+"""Measured layouts of language models: step times, which layouts fit, and which one would have been chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from perfmodel.errors import TableError
+from perfmodel.prediction.certainty.ranking import ranking_of
+from perfmodel.prediction.job.job import Job
+from perfmodel.presentation.tables import row_table
+from perfmodel.validation.scores.table_report import PERFMODEL, PartScore, RowReport, compared, read_records
+from perfmodel.zoo.transformer import llama
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.graph import LayerGraph
+    from perfmodel.prediction.prediction import Prediction
+
+ONE_MFU: Final = "one MFU, told the answers"
+"""Naive rule: the share of peak that all steps of a sweep have in the geometric mean. [-]"""
+
+RESERVE: Final = 0.08
+"""Share of a device's memory that a layout which fits leaves free, as in ``pm.search``. [1]"""
+
+CHOSEN_WITHIN: Final = 1.05
+"""Measured time of the first choice over the best measured one, up to which the choice is good. [1]"""
+
+MACHINE_SIZE: Final = 8
+"""Devices of a machine. [1]"""
+
+CLEAR: Final = (0.75, 0.85)
+"""Probabilities of a ranking that are held against the share of such pairs that are right. [1]"""
+
+MOST_PAIRS: Final = 12
+"""Layouts of a sweep whose pairs are ranked. [1]"""
+
+
+class _Size(NamedTuple):
+    """Width, heads, layers and units of the feed-forward part of a network."""
+
+    width: int
+    heads: int
+    layers: int
+    intermediate: int
+
+
+SIZES: Final = {"llama_13b": _Size(5120, 40, 40, 13_824), "llama_30b": _Size(6656, 52, 60, 17_920)}
+"""Networks of the table; the units of the feed-forward part are those of LLaMA. [-]"""
+
+VOCABULARY: Final = 128_000
+"""Words, as the printed MFU implies. [1]"""
+
+
+class _Kernels(NamedTuple):
+    """What the kernels of a row are to us."""
+
+    attention: str
+    library: str | None
+    framework: str
+
+
+KERNELS: Final = {
+    "flash_attention2 + RMS kernel": _Kernels("fused", "flash_attention_2", "megatron_core"),
+    "flash_attention2": _Kernels("fused", "flash_attention_2", "megatron_composed"),
+    "flash_attentionv1.0.8": _Kernels("fused", "flash_attention_1", "megatron_composed"),
+    "flash_attention": _Kernels("fused", "flash_attention_1", "megatron_composed"),
+    "torch": _Kernels("materialised", None, "megatron_composed"),
+    "fused": _Kernels("materialised", None, "megatron_composed"),
+}
+"""Kernels of a row -> how they are predicted. [-]"""
+
+
+@cache
+def _graph(model: str, length: int, attention: str) -> LayerGraph:
+    size = SIZES[model]
+    return llama(
+        sequence_length=length, layers=size.layers, width=size.width, heads=size.heads, key_heads=size.heads,
+        intermediate=size.intermediate, vocabulary=VOCABULARY, attention=attention,
+    )  # fmt: skip
+
+
+def _predicted(record: Mapping[str, str], file: Path) -> Prediction:
+    model, kernels = record["model"], KERNELS.get(record["kernels"])
+    if model not in SIZES or kernels is None:
+        message = f"{file}: model and kernels must be of {', '.join(SIZES)} and {', '.join(KERNELS)} (got {record})"
+        raise TableError(message)
+    devices, tensor, stages = (int(record[name]) for name in ("gpus", "tensor_size", "stages"))
+    batch, workers = int(record["global_batch_samples"]), devices // (tensor * stages)
+    return Job(
+        _graph(model, int(record["sequence_length"]), kernels.attention),
+        global_batch_size=batch,
+        system="dgx_a100_80",
+        machines=devices // MACHINE_SIZE,
+        framework=kernels.framework,
+        library=kernels.library,
+        dtype="bf16",
+        optimizer="adamw",
+        sync="all_reduce",
+        parallelism="pipeline",
+        workers=workers,
+        tensor_size=tensor,
+        stages=stages,
+        shard_stage=1,
+        micro_batches=batch // workers // int(record["micro_batch_samples"]),
+        recompute="full" if record["activation_checkpointing"] == "every_layer" else None,
+    ).predict()
+
+
+def layout_report(file: Path) -> RowReport:
+    """Score a table of layouts, each of which took a time or ran out of memory."""
+    records = [record for record in read_records(file) if record["outcome"] in ("timed", "OOM Error")]
+    predictions = [_predicted(record, file) for record in records]
+    rows = [_row(record, p) for record, p in zip(records, predictions, strict=True)]
+    sweeps = np.array([row["sweep"] for row in rows])
+    is_timed = np.array([record["outcome"] == "timed" for record in records])
+    measured = np.array([row["measured_s"] for row in rows])[is_timed]
+    told = {
+        PERFMODEL: np.array([row["predicted_s"] for row in rows])[is_timed],
+        ONE_MFU: _by_one_mfu(records, sweeps)[is_timed],
+    }
+    parts: list[PartScore] = []
+    for name in sorted(set(sweeps.tolist())):
+        places = np.flatnonzero(sweeps == name)
+        if not is_timed[places].any():
+            continue
+        note = _choice([rows[place] for place in places], [predictions[place] for place in places])
+        of_sweep = sweeps[is_timed] == name
+        parts += compared("layouts", told, measured=measured, fitted={ONE_MFU: 1}, part=name, rows=of_sweep, note=note)
+    whole = compared(
+        "layouts",
+        told,
+        measured=measured,
+        fitted={ONE_MFU: len(set(sweeps.tolist()))},
+        note=_fits(rows, "all sweeps: "),
+    )
+    return RowReport(
+        table=file.stem,
+        rows=row_table(rows, title=file.stem),
+        parts=(*whole, *parts),
+        not_scored=f"{len(read_records(file)) - len(rows)} layouts whose kernels did not exist",
+        caveats=(
+            "no constant was fitted to these rows; those of the RMS kernel are predicted as megatron_core, the others "
+            "as megatron_composed, whose norms are composed of operators: that was told apart after a first look at "
+            "the errors, by the names of the kernels; scores of the torch and fused kernels go through memory",
+        ),
+    )
+
+
+def _row(record: Mapping[str, str], p: Prediction) -> dict[str, Any]:
+    names = ("model", "sequence_length", "gpus", "kernels")
+    return {
+        "sweep": ", ".join(record[name] for name in names),
+        "micro_batch_size": int(record["micro_batch_samples"]),
+        "tensor_size": int(record["tensor_size"]),
+        "stages": int(record["stages"]),
+        "checkpointing": record["activation_checkpointing"],
+        "measured_s": float(record["step_s"] or "nan"),
+        "predicted_s": p.step_s,
+        "ran": record["outcome"] == "timed",
+        "memory_bytes": float(p.memory.total_bytes),
+        "fits": bool(p.memory.total_bytes <= (1 - RESERVE) * p.memory.capacity_bytes),
+    }
+
+
+def _by_one_mfu(records: Sequence[Mapping[str, str]], sweeps: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the times that one MFU for each sweep implies, the geometric mean of those measured."""
+    step_s, mfu = (np.array([float(record[name] or "nan") for record in records]) for name in ("step_s", "mfu"))
+    times = np.full(len(records), np.nan)
+    for name in set(sweeps.tolist()):
+        of_sweep = (sweeps == name) & np.isfinite(step_s)
+        if of_sweep.any():
+            times[of_sweep] = step_s[of_sweep] * mfu[of_sweep] / np.exp(np.mean(np.log(mfu[of_sweep])))
+    return times
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Spearman's correlation of ranks, without ties.
+
+    Examples
+    --------
+    >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
+    0.5
+    """
+    ranks = np.array([np.argsort(np.argsort(values)) for values in (first, second)], dtype=float)
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+def balanced_accuracy(predicted: Sequence[bool], actual: Sequence[bool]) -> float:
+    """Mean of the shares of those that are, and of those that are not, which are told apart. [1]
+
+    Examples
+    --------
+    >>> balanced_accuracy([True, True, False, True], [True, True, False, False])
+    0.75
+    """
+    said, true = np.asarray(predicted), np.asarray(actual)
+    return float(np.mean([(said[true == value] == value).mean() for value in np.unique(true)]))
+
+
+def _fits(rows: Sequence[Mapping[str, Any]], what: str) -> str:
+    share = balanced_accuracy([row["fits"] for row in rows], [row["ran"] for row in rows])
+    return f"{what}balanced accuracy of what fits with {100 * RESERVE:g} % left free {100 * share:.1f} %"
+
+
+def _choice(rows: Sequence[Mapping[str, Any]], predictions: Sequence[Prediction]) -> str:
+    """Say how well layouts of a sweep are ranked, and what the first choice took."""
+    timed = [place for place, row in enumerate(rows) if row["ran"]]
+    ranks = rank_correlation([rows[place]["predicted_s"] for place in timed], [rows[at]["measured_s"] for at in timed])
+    best = min(rows[place]["measured_s"] for place in timed)
+    said = f"{rows[0]['sweep']}: rank correlation {ranks:.2f}"
+    fitting = [row for row in rows if row["fits"]]
+    if fitting:
+        chosen = min(fitting, key=lambda row: row["predicted_s"])
+        ratio = chosen["measured_s"] / best
+        took = f"{100 * (ratio - 1):.1f} % longer than the best" if chosen["ran"] else "out of memory"
+        said += f", first choice {took}{'' if ratio <= CHOSEN_WITHIN else ' (missed)'}"
+    right, clear = _ranked_pairs([rows[place] for place in timed], [predictions[place] for place in timed])
+    said += f", {_fits(rows, '')}"
+    return said if not clear else f"{said}; of {clear} pairs said to be about 80 % sure {right} are right"
+
+
+def _ranked_pairs(rows: Sequence[Mapping[str, Any]], predictions: Sequence[Prediction]) -> tuple[int, int]:
+    """Count the pairs whose ranking is about 80 % sure, and those of them that are right."""
+    right = clear = 0
+    some = np.linspace(0, len(rows) - 1, min(MOST_PAIRS, len(rows))).astype(int).tolist()
+    for first, second in combinations(some, 2):
+        sure = ranking_of(predictions[first], predictions[second]).probability
+        first_wins = sure > 1 - sure
+        if CLEAR[0] <= max(sure, 1 - sure) <= CLEAR[1]:
+            clear += 1
+            right += first_wins == (rows[first]["measured_s"] < rows[second]["measured_s"])
+    return right, clear

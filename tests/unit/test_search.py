@@ -1,0 +1,275 @@
+"""Searches: every row is what predict says, the best is what brute force finds, limits and bad input are kept."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+import perfmodel as pm
+from perfmodel.cli.app import run
+from perfmodel.cost.run_totals import run_time
+from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
+from perfmodel.planning.search.axes import NAMES
+from perfmodel.prediction.certainty.ranking import ranking_of
+
+GRAPH = pm.zoo.gpt(layers=8, width=1024, heads=16, sequence_length=1024, vocabulary=8192)
+JOB = {"system": "dgx_h100", "global_batch_size": 32, "optimizer": "adamw", "framework": "megatron_core"}
+TOTALS = {"tokens": 1e9, "checkpoint_s": 30.0, "failures_per_device_day": 0.01, "restart_s": 300.0}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return pm.search(GRAPH, devices=8, **JOB, **TOTALS)
+
+
+def _held_against_predict(search, ranks):
+    for rank in ranks:
+        row, p = search.rows[rank], search.found(rank).prediction
+        assert row.step_s == pytest.approx(p.step_s, rel=1e-12)
+        assert row.memory_bytes == pytest.approx(p.memory.total_bytes, rel=1e-12)
+        assert row.mfu == pytest.approx(p.mfu, rel=1e-12)
+        assert row.bound_by == p.bottleneck
+        assert p.job.device_count == 8
+        assert p.counted_workers * p.batch_size == JOB["global_batch_size"]
+        assert row.workers * row.micro_batches * row.accumulation_steps * row.micro_batch_size == 32
+
+
+def test_the_first_the_fullest_and_random_rows_are_predictions(found):
+    by_memory = np.argsort([-row.memory_bytes for row in found.rows])
+    random = np.random.default_rng(7).choice(len(found), size=12, replace=False)
+    _held_against_predict(found, [*range(6), *by_memory[:6].tolist(), *random.tolist()])
+    assert len({row.bound_by for row in found.rows}) > 1
+
+
+def test_rows_are_ranked_and_fit_with_the_reserve(found):
+    steps = [row.step_s for row in found.rows]
+    assert all(later >= earlier * (1 - 1e-8) for earlier, later in itertools.pairwise(steps))
+    capacity = found.best.prediction.memory.capacity_bytes
+    assert all(row.memory_bytes <= 0.92 * capacity for row in found.rows)
+    assert len(found) > 200
+    # a layout is listed once
+    assert len({tuple(row[name] for name in found.layouts.space.by_name) for row in found.layouts}) == len(
+        found.layouts
+    )
+
+
+def test_brute_force_over_predict_finds_the_same_best():
+    asked = {"optimizer": "adamw", "framework": "pytorch_2", "dtype": "bf16", "system": "dgx_h100"}
+    tight = pm.load_device("h100_sxm").memory_capacity_bytes
+    graph = pm.zoo.gpt(layers=4, width=2048, heads=16, sequence_length=2048, vocabulary=32_000)
+    s = pm.search(graph, devices=4, global_batch_size=16, shard_stage=[0, 1, 3], limits={"tensor_size": 2},
+                  schedule=["1f1b", "gpipe"], accumulation_steps=1, reserve=0.9, **asked)  # fmt: skip
+    best: tuple[float, dict] = (math.inf, {})
+    fitting = 0
+    for tensor, stages, shard, schedule, recompute, parts in itertools.product(
+        (1, 2), (1, 2), (0, 1, 3), ("1f1b", "gpipe"), (None, "full"), (1, 2, 4, 8, 16)
+    ):
+        is_again = (stages == 1 and schedule == "gpipe") or (tensor * stages == 4 and shard > 0)
+        if is_again or (stages > 1 and shard == 3):
+            continue
+        layout = {"workers": 4 // tensor // stages, "tensor_size": tensor, "stages": stages, "shard_stage": shard,
+                  "schedule": schedule, "recompute": recompute, "micro_batches": parts}  # fmt: skip
+        try:
+            p = pm.predict(
+                graph, global_batch_size=16, parallelism="pipeline", sequence_parallel=True, **layout, **asked
+            )
+        except PerfmodelError:
+            continue
+        if p.memory.total_bytes <= 0.1 * tight:
+            fitting += 1
+            best = min(best, (p.step_s, layout), key=lambda entry: entry[0])
+    assert 0 < fitting < s.evaluated_count
+    assert len(s) == fitting
+    assert s.best.row.step_s == pytest.approx(best[0], rel=1e-12)
+    job = s.best.job
+    assert (job.workers, job.tensor_size, job.stages) == tuple(best[1][k] for k in ("workers", "tensor_size", "stages"))
+    assert "memory" in s.refused
+
+
+def test_front_and_budgets_are_those_of_all_pairs(found):
+    pairs = [(row.step_s, row.memory_bytes) for row in found.rows]
+    front = {pair for pair in pairs if not any(o[0] <= pair[0] and o[1] <= pair[1] and o != pair for o in pairs)}
+    assert {(row.step_s, row.memory_bytes) for row in found.front} == front
+    for budget in np.quantile([memory for _, memory in pairs], [0.0, 0.3, 0.9]):
+        least = min(step_s for step_s, memory in pairs if memory <= budget)
+        assert found.best_within(budget).row.step_s == pytest.approx(least, rel=1e-8)
+    memory = [row.memory_bytes for row in found.by_memory]
+    assert memory == sorted(memory)
+    with pytest.raises(ArgumentError, match="needs"):
+        found.best_within(1.0)
+
+
+def test_limits_and_fixed_values_are_kept():
+    s = pm.search(GRAPH, devices=[4, 8], limits={"stages": 2, "micro_batches": 8}, tensor_size=2, recompute="full",
+                  objective="money", usd_per_hour=2.0, **JOB)  # fmt: skip
+    jobs = [s.found(rank).job for rank in (0, len(s) // 2, len(s) - 1)]
+    assert all(job.stages <= 2 and job.tensor_size == 2 and job.recompute == "full" for job in jobs)
+    assert all(row.micro_batches <= 8 for row in s.rows)
+    devices = {row.workers * row.tensor_size * row.stages for row in s.rows}
+    assert devices == {4, 8}
+    usd = [row.usd for row in s.rows]
+    assert usd == pytest.approx(sorted(usd), rel=1e-8)
+    row = s.rows[0]
+    assert row.usd == pytest.approx(row.step_s * row.workers * row.tensor_size * row.stages * 2.0 / 3600, rel=1e-12)
+
+
+def test_energy_is_that_of_predict():
+    s = pm.search(GRAPH, devices=8, objective="energy", limits={"stages": 1, "tensor_size": 2}, **JOB)
+    known = [row.energy_j for row in s.rows if math.isfinite(row.energy_j)]
+    assert s.best.row.energy_j == min(known) == pytest.approx(s.best.prediction.energy_j(), rel=1e-12)
+    assert len(known) > 10
+
+
+def test_certainty_cancels_what_both_share(found):
+    first, other = found.best.prediction, found.found(len(found) - 1).prediction
+    alone = ranking_of(first, first)
+    assert (alone.probability, alone.spread) == (0.5, 0.0)
+    far = ranking_of(first, other)
+    assert far.probability > 0.95
+    assert far.log_ratio == pytest.approx(math.log(other.step_s / first.step_s))
+    assert ranking_of(other, first).probability == pytest.approx(1 - far.probability)
+    assert sum(far.shares.values()) == pytest.approx(1)
+    near = found.ranking()
+    assert near.spread < first.interval.ratio - 1
+    assert 0.5 < found.certainty == near.probability < far.probability
+
+
+def test_memory_per_rank_is_that_of_the_stages(found):
+    rank = next(rank for rank, row in enumerate(found.rows) if row.stages == 4 and row.interleave == 1)
+    layout = found.found(rank)
+    assert layout.memory_per_rank == pytest.approx([row.memory_bytes for row in layout.prediction.stages])
+    assert max(layout.memory_per_rank) == pytest.approx(found.rows[rank].memory_bytes, rel=1e-12)
+
+
+def test_totals_add_up(found):
+    t = found.totals
+    assert t.step_count == math.ceil(1e9 / (1024 * 32))
+    assert t.steps_s == pytest.approx(t.step_count * found.best.row.step_s)
+    assert t.days * 86_400 == pytest.approx(t.steps_s + t.evaluation_s + t.checkpoint_s + t.lost_s)
+    assert t.device_hours == pytest.approx(8 * 24 * t.days)
+    assert t.lost_s > 0 < t.checkpoint_s
+    assert found.rows[0].days == pytest.approx(t.days)
+    assert t.usd == pytest.approx(found.usd_per_hour * t.device_hours)
+    assert found.best.prediction.training_totals(**TOTALS).to_dict() == pytest.approx(t.to_dict())
+    with pytest.raises(ArgumentError, match="tokens"):
+        found.best.prediction.training_totals()
+
+
+def test_a_run_takes_what_its_simulation_takes():
+    """Failures at random against the closed form: work of a day on 512 devices, checkpoints of a minute."""
+    pauses = {"checkpoint_s": 60.0, "checkpoint_every_s": 1800.0, "failures_per_device_day": 0.02, "restart_s": 400.0}
+    expected = run_time(step_s=2.0, step_count=43_200, device_count=512, **pauses).total_s
+    generator, uptime_s = np.random.default_rng(3), 86_400 / (0.02 * 512)
+    took = []
+    for _ in range(400):
+        clock = done = 0.0
+        while done < 86_400:
+            alive = generator.exponential(uptime_s)
+            if alive >= 1860.0:
+                clock, done = clock + 1860.0, done + 1800.0
+                continue
+            clock += alive
+            while (again := generator.exponential(uptime_s)) < 400.0:  # a restart may fail too
+                clock += again
+            clock += 400.0
+        took.append(clock)
+    assert np.mean(took) == pytest.approx(expected, rel=4 * np.std(took) / np.mean(took) / 20)
+    assert expected > 1.2 * 86_400
+
+
+def test_evaluations_and_checkpoints_without_failures():
+    parts = run_time(step_s=1.0, step_count=1000, device_count=8, checkpoint_s=5.0, checkpoint_every_s=100.0,
+                     evaluation_s=20.0, evaluate_every=250)  # fmt: skip
+    assert tuple(map(float, parts)) == (1000.0, 60.0, 53.0, 0.0)
+
+
+def test_commands_name_the_layout(found):
+    ranks = {
+        (row.tensor_size, row.stages, row.shard_stage, row.schedule): rank
+        for rank, row in enumerate(found.rows)
+        if row.stages == 1 or row.accumulation_steps == 1
+    }
+    text = found.found(ranks[2, 2, 1, "1f1b"]).command("megatron").replace("\\\n", "")
+    for flag in ("--tensor-model-parallel-size 2", "--pipeline-model-parallel-size 2", "--sequence-parallel",
+                 "--global-batch-size 32", "--use-distributed-optimizer", "--bf16", "--seq-length 1024"):  # fmt: skip
+        assert flag in text
+    assert "--use-megatron-fsdp" not in text
+    text = found.found(ranks[1, 1, 3, "1f1b"]).command("torchtitan")
+    for flag in ("data_parallel_shard_degree 8", "fsdp_reshard_after_forward always", "tensor_parallel_degree 1"):
+        assert flag in text
+    with pytest.raises(ArgumentError, match="schedule"):
+        found.found(ranks[1, 2, 0, "gpipe"]).command("megatron")
+    with pytest.raises(ArgumentError, match="shard_stage"):
+        found.found(ranks[1, 1, 1, "1f1b"]).command("torchtitan")
+    with pytest.raises(UnknownNameError):
+        found.best.command("megatorn")
+
+
+@pytest.mark.parametrize(
+    ("asked", "argument", "says"),
+    [
+        ({"global_batch_size": 31, "limits": {"stages": 1, "tensor_size": 2}}, "global_batch_size", "nearest is 32"),
+        ({"reserve": 1.5}, "reserve", "below 1"),
+        ({"devices": 80, "machines": 8}, "devices", "at most 64"),
+        ({"system": "dgx_a100_x4", "devices": 33}, "devices", "at most 32"),
+        ({"limits": {"tensor_size": 0}}, "limits", "tensor_size=1"),
+        ({"samples": 10, "tokens": 10}, "samples", "left out"),
+        ({"checkpoint_s": 10.0}, "checkpoint_s", "tokens"),
+        ({"batch_size": 4}, "batch_size", "global_batch_size"),
+        ({"tensor_size": 3}, "tensor_size", "divisors"),
+    ],
+)
+def test_bad_input_is_one_line_with_what_works(asked, argument, says):
+    with pytest.raises(ArgumentError, match=says) as refused:
+        pm.search(GRAPH, **({"devices": 8} | JOB | asked))
+    assert refused.value.argument == argument
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("asked", [{"objective": "tme"}, {"limits": {"stagess": 2}}, {"tensor_sizes": 2}])
+def test_unknown_names_are_refused(asked):
+    with pytest.raises(UnknownNameError):
+        pm.search(GRAPH, devices=8, **(JOB | asked))
+
+
+def test_nothing_that_fits_says_what_is_missing():
+    s = pm.search(GRAPH, devices=1, reserve=0.999, micro_batch_size=32, **JOB)
+    assert len(s) == 0
+    assert s.best_row is None
+    assert "no layout fits" in str(s)
+    with pytest.raises(ArgumentError, match="needs"):
+        _ = s.best
+
+
+def test_a_result_like_the_others(found, tmp_path):
+    assert len(found.to_frame()) == len(found)
+    plain = json.loads(found.to_json())
+    assert plain["fitting_count"] == len(plain["rows"]) == len(found)
+    found.plot(tmp_path / "layouts.png")
+    assert (tmp_path / "layouts.png").stat().st_size > 10_000
+    assert "layouts" in found._repr_html_()
+    assert "sure to" in str(found)
+
+
+def test_the_command_line_answers_alike(capsys):
+    asked = ["gpt", "--option", "layers=8", "--option", "width=1024", "--option", "heads=16", "--option",
+             "sequence_length=1024", "--option", "vocabulary=8192", "--system", "dgx_h100", "--devices", "8",
+             "--global-batch-size", "32", "--optimizer", "adamw", "--framework", "megatron_core", "--limit", "stages=2",
+             "--tensor-size", "1,2"]  # fmt: skip
+    assert run(["search", *asked, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    s = pm.search(GRAPH, devices=8, limits={"stages": 2}, tensor_size=[1, 2], **JOB)
+    assert shown["best_row"]["step_s"] == pytest.approx(s.best.row.step_s, rel=1e-12)
+    assert shown["fitting_count"] == len(s)
+    assert run(["search", *asked, "--command", "megatron"]) == 0
+    assert "--tensor-model-parallel-size" in capsys.readouterr().out
+    assert run(["search", *asked, "--reserve", "1.2"]) == 2
+    assert "reserve must be" in capsys.readouterr().err
+
+
+def test_the_table_names_arguments_of_predict():
+    from perfmodel.prediction.arguments.table import ARGUMENTS
+
+    assert set(NAMES) - set(ARGUMENTS) == {"devices", "micro_batch_size"}
