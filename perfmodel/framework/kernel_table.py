@@ -114,6 +114,12 @@ class KernelTable:
         weights: GroupWeights = _phase_weights(self, phase)
         return weights
 
+    def with_occurrences(self, occurrences: Sequence[Occurrence]) -> KernelTable:
+        """Return the table of a graph that uses the same operations at other places."""
+        groups = [occurrence.group for occurrence in occurrences]
+        counts = np.bincount(groups, minlength=len(self.multiplicity)).astype(np.float64)
+        return replace(self, occurrences=tuple(occurrences), multiplicity=counts)
+
     def without_alternatives(self, names: Collection[str]) -> KernelTable:
         """Return the table without these algorithms, except in groups that have no other."""
         left_out = np.array([name in names for name in self.alternative_names])[self.choices]

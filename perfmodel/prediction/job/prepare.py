@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
+from perfmodel.parallelism.stages import shorten
 from perfmodel.prediction.job.lowered import gradient_dtype, lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
@@ -405,6 +406,7 @@ class Lowering:
         whole = self.subject
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
         graph, subject = self._first_alike(placed.graph), whole
+        shorten(graph, of=whole.graph)
         if graph is not whole.graph:
             input_gradient = whole.input_gradient if is_fed else placed.input_gradient
             subject = replace(whole, graph=graph, name=placed.graph.name, input_gradient=input_gradient)
