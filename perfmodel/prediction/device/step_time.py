@@ -332,10 +332,23 @@ def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Qu
 
 
 def group_times(
-    table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
+    table: KernelTable,
+    numbers: ProcessorNumbers,
+    *,
+    batch_size: Quantity,
+    workspace_limit_bytes: float,
+    known: dict[Any, Any] | None = None,
 ) -> GroupTimes:
-    """Time every alternative and choose, per group, the fastest whose workspace fits."""
-    groups = _fastest(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
+    """Time every alternative and choose, per group, the fastest whose workspace fits.
+
+    ``known`` has, and gets, what tables with the same rows share at this batch size.
+    """
+    key = (table.rows, id(numbers))
+    groups = None if known is None else known.get(key, (None,))[0]
+    if groups is None:
+        groups = _fastest(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
+        if known is not None:
+            known[key] = groups, numbers  # kept alive, so that no others get their id
     return _run_ahead(table, groups, numbers) if numbers.queued else groups
 
 

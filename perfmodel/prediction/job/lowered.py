@@ -95,16 +95,24 @@ class LoweredGraph:
         """Kernels that pass over all gradients for a purpose, see ``gradient_passes``; None if there are none."""
         if purpose not in self._of_gradients:
             one, rules = self.gradient_passes.get(purpose), self.gradient_rules
-            sizes = [
-                (node.name, size) for node in graph.layers for size in map(math.prod, node.trained_shapes.values())
-            ]
+            named = [(node.name, math.prod(shape)) for node in graph.layers for shape in node.trained_shapes.values()]
+            first, sizes = {size: name for name, size in reversed(named)}, [size for _, size in named]
             table = None
             if one is not None and sizes:
-                passes = [_at_any_size(name, one(size)) for name, size in sizes]
-                counts = tuple(Counter(size for _, size in sizes).items())
-                key = (purpose, counts, rules["element_bytes"], rules["processor"])
-                known = _over_gradients_by(rules["rules"])
-                table = kept(known, key, lambda: probed_table(passes, **rules), most=MOST_OVER_GRADIENTS)
+                counts = tuple(Counter(sizes).items())
+                known, how = _over_gradients_by(rules["rules"]), (purpose, rules["element_bytes"], rules["processor"])
+
+                def of_sizes() -> KernelTable:
+                    passes = [_at_any_size(first[size], one(size)) for size, _ in counts]
+                    return probed_table(passes, **rules)
+
+                def of_counts() -> KernelTable:
+                    key = (*how, tuple([size for size, _ in counts]))
+                    each: KernelTable = kept(known, key, of_sizes, most=MOST_OVER_GRADIENTS)
+                    repeated = zip(each.occurrences, counts, strict=True)
+                    return each.with_occurrences([one for one, (_, count) in repeated for _ in range(count)])
+
+                table = kept(known, (*how, counts), of_counts, most=MOST_OVER_GRADIENTS)
             self._of_gradients[purpose] = table
         return self._of_gradients[purpose]
 

@@ -61,8 +61,8 @@ class TimedStage:
     element_bytes: int
     how: Mapping[str, Any]
     alike: TimedStage | None = None
-    known: dict[Any, StepTime] | None = None
-    """Times of passes over gradients that it shares with stages which are timed with it. [s]"""
+    known: dict[Any, Any] | None = None
+    """Times of passes over gradients, and of rows, that it shares with stages which are timed with it. [s]"""
 
     def _of(self, phase: Phase | None) -> StepTime:
         table = self.stage.lowered.table
@@ -114,7 +114,8 @@ class TimedStage:
         key = (table, id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
         if key not in known:
             with naming_of(table):
-                groups = group_times(table, numbers, **how)
+                of_rows = known.setdefault(("rows", self.stage.placed.batch_factor), {})
+                groups = group_times(table, numbers, **how, known=of_rows)
                 known[key] = step_time(table, numbers, groups=groups, phase=Phase.BACKWARD, **how)
         return known[key]
 
