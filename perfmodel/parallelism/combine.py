@@ -115,18 +115,18 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
     layout, whole = request.layout, request.graph
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
-        shard = _shard(
-            whole,
-            whole.fingerprint,
-            tensor_size=layout.tensor_size,
-            element_bytes=request.element_bytes,
-            sequence_parallel=layout.sequence_parallel,
-        )
+        how = {
+            "tensor_size": layout.tensor_size,
+            "element_bytes": request.element_bytes,
+            "sequence_parallel": layout.sequence_parallel,
+        }
+        make = partial(tensor_split, whole, **how)
+        shard = kept(whole.kept("shards"), tuple(how.values()), make, most=MOST_PLACED)
     count = layout.stages * layout.interleave
     if count == 1:
         return shard, ()
     if request.cuts:
-        at = {cut.place: cut for cut in known_cuts(shard.graph, shard.graph.fingerprint)}
+        at = {cut.place: cut for cut in known_cuts(shard.graph)}
         return shard, tuple([at[place] for place in request.cuts])
     return shard, chosen_cuts(
         shard.graph,
@@ -137,12 +137,6 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
         argument="stages" if layout.interleave == 1 else "interleave",
         known=request.known,
     )
-
-
-@derived
-def _shard(whole: LayerGraph, fingerprint: str, **how: Any) -> StageGraph:
-    del fingerprint  # a graph may have grown since then
-    return tensor_split(whole, **how)
 
 
 def _placed(

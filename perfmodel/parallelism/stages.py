@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.derived import derived, kept
+from perfmodel.derived import kept
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
@@ -260,11 +260,10 @@ def _extend(
         least.append(np.minimum.reduce(combine(least[-1][:, None], cost), axis=0))
 
 
-@derived
-def known_cuts(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
-    """Places where a graph with this fingerprint can be cut, found once."""
-    del fingerprint  # a graph may have grown since then
-    return cuts_of(graph)
+def known_cuts(graph: LayerGraph) -> tuple[Cut, ...]:
+    """Places where a graph can be cut, found once."""
+    cuts: tuple[Cut, ...] = kept(graph.kept("cuts"), (), lambda: cuts_of(graph), most=1)
+    return cuts
 
 
 def chosen_cuts(
@@ -278,7 +277,7 @@ def chosen_cuts(
     known: dict[Hashable, Balance] | None = None,
 ) -> tuple[Cut, ...]:
     """Choose the cuts that make the longest stage of a network shortest."""
-    cuts = known_cuts(graph, graph.fingerprint)
+    cuts = known_cuts(graph)
     known, key = {} if known is None else known, (id(graph), element_bytes)
     if key not in known:
         weights = layer_weights(graph) if layer_s is None else layer_s
