@@ -69,10 +69,18 @@ class Shortened:
         """Place of each layer of the short graph. [1]"""
         return {node.name: place for place, node in enumerate(self.graph.layers)}
 
+    def part_at(self, place: int) -> int:
+        """Return the part of the short graph in which a place [1] lies."""
+        inside = place - self.blocks.start
+        return HEAD if inside < 0 else min(FIRST + inside // self.blocks.period, TAIL)
+
     def part_of(self, name: str) -> int:
         """Return the part of the short graph in which a layer lies; an input lies in its head."""
-        place = self.place_of.get(name, -1) - self.blocks.start
-        return HEAD if place < 0 else min(FIRST + place // self.blocks.period, TAIL)
+        return self.part_at(self.place_of.get(name, -1))
+
+    def places_in_whole(self, place: int) -> list[int]:
+        """Return the places in the whole graph of layers like the one at a place [1] of the short one."""
+        return [place + moved * self.blocks.period for moved in self.moves(self.part_at(place))]
 
     def moves(self, part: int) -> range:
         """Return the numbers of blocks by which a part is moved in the whole graph: the inner block by several."""

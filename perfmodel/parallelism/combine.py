@@ -115,7 +115,7 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
     layout, whole = request.layout, request.graph
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
-        how = {
+        how: dict[str, Any] = {
             "tensor_size": layout.tensor_size,
             "element_bytes": request.element_bytes,
             "sequence_parallel": layout.sequence_parallel,

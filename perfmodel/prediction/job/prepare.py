@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
-from perfmodel.parallelism.stages import shorten
+from perfmodel.parallelism.stages import first_alike, shorten
 from perfmodel.prediction.job.lowered import gradient_dtype, lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
@@ -406,7 +406,6 @@ class Lowering:
         whole = self.subject
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
         graph, subject = self._first_alike(placed.graph), whole
-        shorten(graph, of=whole.graph)
         if graph is not whole.graph:
             input_gradient = whole.input_gradient if is_fed else placed.input_gradient
             subject = replace(whole, graph=graph, name=placed.graph.name, input_gradient=input_gradient)
@@ -419,14 +418,15 @@ class Lowering:
         )
 
     def _first_alike(self, part: LayerGraph) -> LayerGraph:
-        """Return the first part of the network with the structure of this one, looked up once per part."""
-        known, whole = self.known.alike, self.subject.graph
-        if part is whole:
-            return whole
-        if id(part) not in known:
-            from perfmodel.parallelism.stages import first_alike
+        """Return the first part of the network with the structure of this one, looked up once per part.
 
-            known[id(part)] = part, first_alike(part, of=whole)
+        It is shortened where it repeats a block.
+        """
+        known, whole = self.known.alike, self.subject.graph
+        if id(part) not in known:
+            first = first_alike(part, of=whole)
+            shorten(first, of=whole)
+            known[id(part)] = part, first
         return known[id(part)][1]
 
     def _feed(self, graph: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:

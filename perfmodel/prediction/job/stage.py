@@ -117,7 +117,8 @@ class TimedStage:
                 of_rows = known.setdefault(("rows", self.stage.placed.batch_factor), {})
                 groups = group_times(table, numbers, **how, known=of_rows)
                 known[key] = step_time(table, numbers, groups=groups, phase=Phase.BACKWARD, **how)
-        return known[key]
+        times: StepTime = known[key]
+        return times
 
     def operations_s(self, groups: Sequence[int]) -> Any:
         """Time of operations, by their groups in the kernel table, each once. [s]"""
