@@ -32,6 +32,8 @@ KEPT_BLOCKS: Final = 3
 """Blocks of a short graph. [1]"""
 SHORTEST_BLOCK: Final = 3
 """Layers of the shortest block that is looked for. [1]"""
+LEAST_LEFT_OUT: Final = 1 / 6
+"""Share of a graph's layers that must be left out for the short graph to be worth making. [1]"""
 MOST_KEPT: Final = 16
 """Ways to run a short graph of which the storages are kept. [1]"""
 MOST_PERIODS: Final = 16
@@ -116,7 +118,7 @@ class Shortened:
 
 
 def shortened(graph: LayerGraph, kinds: Sequence[Any]) -> Shortened | None:
-    """Leave all but three of a graph's equal blocks out; None if it has fewer than four.
+    """Leave all but three of a graph's equal blocks out; None if these are too few.
 
     Parameters
     ----------
@@ -147,7 +149,7 @@ def shortened(graph: LayerGraph, kinds: Sequence[Any]) -> Shortened | None:
 
 
 def _rows_of_blocks(kinds: Sequence[Any]) -> Iterator[Blocks]:
-    """Find more than three equal blocks in a row around the middle layer, shortest blocks first."""
+    """Find equal blocks in a row around the middle layer, shortest first, of which many can be left out."""
     middle = len(kinds) // 2
     same = [place for place in range(middle - SHORTEST_BLOCK, -1, -1) if kinds[place] == kinds[middle]]
     for period in [middle - place for place in same[:MOST_PERIODS]]:
@@ -157,7 +159,7 @@ def _rows_of_blocks(kinds: Sequence[Any]) -> Iterator[Blocks]:
         while end < len(kinds) and kinds[end] == kinds[end - period]:
             end += 1
         count = (end - first) // period
-        if first <= middle - period and count > KEPT_BLOCKS:
+        if first <= middle - period and (count - KEPT_BLOCKS) * period >= LEAST_LEFT_OUT * len(kinds):
             yield Blocks(first, period, count)
 
 
