@@ -343,12 +343,14 @@ def group_times(
 
     ``known`` has, and gets, what tables with the same rows share at this batch size.
     """
-    key = (table.rows, id(numbers))
-    groups = None if known is None else known.get(key, (None,))[0]
-    if groups is None:
-        groups = _fastest(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
-        if known is not None:
-            known[key] = groups, numbers  # kept alive, so that no others get their id
+    how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
+    if known is None:
+        groups = _fastest(table, numbers, **how)
+    else:
+        key = (table.rows, id(numbers))
+        if key not in known:
+            known[key] = _fastest(table, numbers, **how), numbers  # kept alive, so that no others get their id
+        groups = known[key][0]
     return _run_ahead(table, groups, numbers) if numbers.queued else groups
 
 
