@@ -98,6 +98,12 @@ class KernelTable:
     is_update: NDArray[np.bool_]
     operation_kinds: tuple[str, ...]
     occurrences: tuple[Occurrence, ...]
+    rows_of: KernelTable | None = None
+
+    @property
+    def rows(self) -> KernelTable:
+        """The first table with the same rows, alternatives and groups; it may use them at other places."""
+        return self if self.rows_of is None else self.rows_of
 
     @derived_property
     def weights(self) -> GroupWeights:
@@ -120,12 +126,18 @@ class KernelTable:
         weights: GroupWeights = _phase_weights(self, phase)
         return weights
 
+    def with_occurrences(self, occurrences: Sequence[Occurrence]) -> KernelTable:
+        """Return the table of a graph that uses the same operations at other places."""
+        groups = [occurrence.group for occurrence in occurrences]
+        counts = np.bincount(groups, minlength=len(self.multiplicity)).astype(np.float64)
+        return replace(self, occurrences=tuple(occurrences), multiplicity=counts, rows_of=self.rows)
+
     def without_alternatives(self, names: Collection[str]) -> KernelTable:
         """Return the table without these algorithms, except in groups that have no other."""
         left_out = np.array([name in names for name in self.alternative_names])[self.choices]
         first_kept = np.argmin(left_out, axis=0)
         other = np.take_along_axis(self.choices, first_kept[None], axis=0)
-        return replace(self, choices=np.where(left_out, other, self.choices))
+        return replace(self, choices=np.where(left_out, other, self.choices), rows_of=None)
 
 
 class GroupWeights(NamedTuple):

@@ -123,6 +123,11 @@ def _block_starts(cuts: Sequence[_Cut]) -> list[_Cut]:
     return [cut for cut, following in pairwise(cuts) if following.place - cut.place > 1 and cut.is_kept]
 
 
+def has_blocks(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> bool:
+    """Return whether checkpoints lie where branches begin, so that those of a block do not depend on other blocks."""
+    return bool(_block_starts(_cuts(nodes, wanted=wanted)))
+
+
 def _balanced(nodes: Sequence[Node], cuts: Sequence[_Cut], *, wanted: Mapping[str, bool]) -> list[_Cut]:
     """Return about sqrt(n) of the n cuts, with similar bytes kept between them."""
     group_count = round(math.sqrt(len(cuts) + 1))

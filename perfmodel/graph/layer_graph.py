@@ -41,6 +41,9 @@ from perfmodel.graph.liveness import Liveness, MemoryRules, liveness
 from perfmodel.graph.node import Node
 from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
 from perfmodel.graph.storage import is_parameter
+from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, lifetimes
+from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
+from perfmodel.graph.repeats import liveness_of_blocks
 from perfmodel.graph.structure import GraphStructure, check_complete, check_density
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
@@ -449,21 +452,27 @@ class LayerGraph(GraphStructure):
         Liveness
             Bytes at every moment, as coefficients of the batch size.
         """
-        self._check_complete()
         chosen, memory_rules = _checked_phase(phase), MemoryRules() if rules is None else rules
         rules = memory_rules.among({node.layer.kind for node in self.layers})
 
         def derive() -> Liveness:
-            wanted = self.wants_gradient(input_gradient=input_gradient)
-            parts = self.segments(input_gradient=input_gradient, recompute=rules.recompute)
-            if Phase.BACKWARD not in chosen.parts:
-                wanted = dict.fromkeys(wanted, False)
-                parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
-            return liveness(self._input_shapes, self.layers, phase=chosen, wanted=wanted, parts=parts, rules=rules)
+            how: dict[str, Any] = {"rules": rules, "input_gradient": input_gradient}
+            return liveness_of_blocks(self, phase=chosen, **how) or self.lifetimes(chosen, **how).result()
 
         return self._once((chosen, rules, input_gradient), derive)
 
     def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: Recompute = None) -> Any:
+    def lifetimes(self, phase: Phase, *, rules: MemoryRules, input_gradient: bool) -> Lifetimes:
+        """Return when each storage of a phase is first and last in use."""
+        self._check_complete()
+        wanted = self.wants_gradient(input_gradient=input_gradient)
+        parts = self.segments(input_gradient=input_gradient, recompute=rules.recompute)
+        if Phase.BACKWARD not in phase.parts:
+            wanted = dict.fromkeys(wanted, False)
+            parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
+        return lifetimes(self._input_shapes, self.layers, phase=phase, wanted=wanted, parts=parts, rules=rules)
+
+    def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: str | None = None) -> Any:
         """Return the bytes kept in memory from the forward phase until back-propagation reads them [B].
 
         Parameters

@@ -46,6 +46,8 @@ class TensorTypes:
     cast_inputs: Mapping[str, tuple[int, ...]]
     parameter_bytes: int
     copied_weight_bytes: int
+    of_short: TensorTypes | None = None
+    """Sizes in a short graph with fewer of its blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,25 +111,36 @@ class _Storage:
 
 
 @dataclass(slots=True)
-class _Timeline:
+class Lifetimes:
     """Storages with the moments of their first and last use."""
 
     storages: list[_Storage] = field(default_factory=list)
     moments: list[tuple[str, Phase]] = field(default_factory=list)
+    sums: set[int] = field(default_factory=set)
+    """Moments at which gradients are added."""
 
     def begin(self, layer: str, phase: Phase) -> None:
+        """Begin the next moment."""
         self.moments.append((layer, phase))
 
+    def begin_sum(self, layer: str) -> None:
+        """Begin a moment at which gradients are added."""
+        self.sums.add(len(self.moments))
+        self.begin(layer, Phase.BACKWARD)
+
     def new(self, size: Bytes, *, is_weight_gradient: bool = False) -> _Storage:
+        """Allocate memory now."""
         now = len(self.moments) - 1
         storage = _Storage(size, now, now, is_weight_gradient, is_weight_gradient)
         self.storages.append(storage)
         return storage
 
     def touch(self, storage: _Storage) -> None:
+        """Use memory now."""
         storage.last = len(self.moments) - 1
 
     def result(self) -> Liveness:
+        """Add up what is in memory at every moment."""
         count = len(self.moments)
         forward = sum(phase is Phase.FORWARD for _, phase in self.moments)
         constants, slopes, gradients = changes = [[0] * (count + 1) for _ in range(3)]
@@ -189,9 +202,9 @@ class _Step:
         self.masks = mask_tensors(nodes)
         self.read = {name for node in nodes for name in node.input_names}
         self.sizes: dict[str, Bytes] = {}
-        self.timeline = _Timeline()
-        self.timeline.begin("", Phase.FORWARD)
-        self.place = {name: self.timeline.new(NOTHING) for name in input_shapes}
+        self.lifetimes = Lifetimes()
+        self.lifetimes.begin("", Phase.FORWARD)
+        self.place = {name: self.lifetimes.new(NOTHING) for name in input_shapes}
         self.saved: dict[str, _Storage] = {}
         self.copies: dict[tuple[str, str], _Storage] = {}
         self.gradients: dict[str, _Storage] = {}
@@ -212,11 +225,11 @@ class _Step:
         if is_parameter(node):
             self.place[node.name] = _Storage(NOTHING, 0, 0)
             return
-        self.timeline.begin(node.name, phase)
+        self.lifetimes.begin(node.name, phase)
         for name in node.input_names:
-            self.timeline.touch(self.place[name])
+            self.lifetimes.touch(self.place[name])
         source = self.source.get(node.name)
-        self.place[node.name] = self.timeline.new(self.size(node.name)) if source is None else self.place[source]
+        self.place[node.name] = self.lifetimes.new(self.size(node.name)) if source is None else self.place[source]
         moment = self.place[node.name]
         if not node.input_names and node.layer.is_view:  # a constant, there before the step and after
             moment.first, moment.is_held = 0, True
@@ -228,24 +241,24 @@ class _Step:
             element_bytes = SINGLE_BYTES
             made = tensor_bytes(node.output_shape, element_bytes=count * element_bytes)
             saved = saved[0] + made[0], saved[1] + made[1]
-        self.saved[node.name] = self.timeline.new(saved)
+        self.saved[node.name] = self.lifetimes.new(saved)
         for name in self.rules.copied_inputs(node):
             size = tensor_bytes(self.shapes[name], element_bytes=element_bytes)
-            self.copies[node.name, name] = self.timeline.new(size)
+            self.copies[node.name, name] = self.lifetimes.new(size)
 
     def differentiate(self, node: Node) -> None:
         """Make the gradients of a layer's inputs and parameters from its output's gradient and the tensors kept."""
         if is_parameter(node):
             self._keep_gradient(node)
             return
-        self.timeline.begin(node.name, Phase.BACKWARD)
-        of_output = self.gradients.pop(node.name, None) or self.timeline.new(self.gradient_size(node.name))
+        self.lifetimes.begin(node.name, Phase.BACKWARD)
+        of_output = self.gradients.pop(node.name, None) or self.lifetimes.new(self.gradient_size(node.name))
         kept = [self.copies.get((node.name, name), self.place[name]) for name in kept_inputs(node, wanted=self.wanted)]
         if node.layer.keeps_output:
             kept.append(self.place[node.name])
         for storage in (of_output, self.saved[node.name], *kept):
-            self.timeline.touch(storage)
-        self.timeline.new(_scratch_bytes(node, tuple(node.into(self.wanted)), self.rules.bytes_of(node.name)))
+            self.lifetimes.touch(storage)
+        self.lifetimes.new(_scratch_bytes(node, tuple(node.into(self.wanted)), self.rules.bytes_of(node.name)))
         made = self._input_gradients(node, of_output)
         self._parameter_gradients(node)
         for name, storage in made:
@@ -259,7 +272,7 @@ class _Step:
             if into[place]:
                 # without an operation, it is the output's gradient, for a sum repeated by a view
                 passed_on = node.layer.gradient_is_view or _passes_on(node, place)
-                made.append((name, of_output if passed_on else self.timeline.new(self.gradient_size(name))))
+                made.append((name, of_output if passed_on else self.lifetimes.new(self.gradient_size(name))))
         return made
 
     def _parameter_gradients(self, node: Node) -> None:
@@ -268,20 +281,20 @@ class _Step:
             owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
             size = tensor_bytes(SharedShape(shape), element_bytes=self.rules.parameter_bytes)
             if owner in self.weight_gradients:
-                self.timeline.new(size)
+                self.lifetimes.new(size)
             else:
-                self.weight_gradients[owner] = self.timeline.new(size, is_weight_gradient=True)
+                self.weight_gradients[owner] = self.lifetimes.new(size, is_weight_gradient=True)
 
     def _keep_gradient(self, node: Node) -> None:
         """Make a tensor's gradient the gradient of its parameter, or add it to that."""
         gradient = self.gradients.pop(node.name, None)
         if gradient is None or gradient.size != self.gradient_size(node.name):
-            gradient = self.timeline.new(self.gradient_size(node.name))
+            gradient = self.lifetimes.new(self.gradient_size(node.name))
         (parameter,) = node.layer.parameter_shapes(node.input_shapes)
         owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
         if owner in self.weight_gradients:
-            self.timeline.begin(node.name, Phase.BACKWARD)
-            self.timeline.touch(gradient)
+            self.lifetimes.begin_sum(node.name)
+            self.lifetimes.touch(gradient)
         else:
             gradient.is_weight_gradient = gradient.is_held = True
             self.weight_gradients[owner] = gradient
@@ -295,16 +308,16 @@ class _Step:
         if earlier is None:
             self.gradients[name] = storage
             return
-        self.timeline.begin(name, Phase.BACKWARD)
-        self.timeline.touch(earlier)
-        self.timeline.touch(storage)
+        self.lifetimes.begin_sum(name)
+        self.lifetimes.touch(earlier)
+        self.lifetimes.touch(storage)
         others = [gradient for other, gradient in self.gradients.items() if other != name]
         whole = [storage_like for storage_like in (earlier, storage) if storage_like.size == self.gradient_size(name)]
         unshared = [storage_like for storage_like in whole if not any(storage_like is other for other in others)]
         is_free = unshared and earlier is not storage
-        self.gradients[name] = unshared[0] if is_free else self.timeline.new(self.gradient_size(name))
+        self.gradients[name] = unshared[0] if is_free else self.lifetimes.new(self.gradient_size(name))
 
-    def run(self, phase: Phase) -> Liveness:
+    def run(self, phase: Phase) -> Lifetimes:
         """Play the phases of a step in order."""
         for node in self.nodes:
             self.compute(node, Phase.FORWARD)
@@ -312,8 +325,8 @@ class _Step:
             for part in reversed(self.parts):
                 self._back_through(part)
         if Phase.UPDATE in phase.parts:
-            self.timeline.begin("", Phase.UPDATE)
-        return self.timeline.result()
+            self.lifetimes.begin("", Phase.UPDATE)
+        return self.lifetimes
 
     def _back_through(self, part: Segment) -> None:
         for node in part.again:
@@ -323,7 +336,7 @@ class _Step:
                 self.differentiate(node)
 
 
-def liveness(
+def lifetimes(
     input_shapes: Mapping[str, Shape],
     nodes: Sequence[Node],
     *,
@@ -331,8 +344,8 @@ def liveness(
     wanted: Mapping[str, bool],
     parts: Sequence[Segment],
     rules: MemoryRules,
-) -> Liveness:
-    """Return the bytes in memory at every moment of a step.
+) -> Lifetimes:
+    """Return every storage of a step, with the moments of its first and last use.
 
     Parameters
     ----------
@@ -351,8 +364,8 @@ def liveness(
 
     Returns
     -------
-    Liveness
-        Bytes at every moment.
+    Lifetimes
+        Its ``result()`` are the bytes at every moment. [-]
 
     Notes
     -----

@@ -11,6 +11,7 @@ from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import Recompute
+from perfmodel.graph.repeats import shortened_for
 from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
 
@@ -292,8 +293,11 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: Recompute, alike: L
 def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: Recompute) -> frozenset[int]:
     """Places of the layers that are computed again."""
     del layer_count  # a graph may have grown since then
-    parts = graph.segments(input_gradient=input_gradient, recompute=recompute)
-    names = {node.name for part in parts for node in part.again}
+    how: dict[str, Any] = {"input_gradient": input_gradient, "recompute": recompute}
+    if (short := shortened_for(graph, **how)) is not None:
+        places = _again(short.graph, len(short.graph.layers), **how)
+        return frozenset(whole for place in places for whole in short.places_in_whole(place))
+    names = {node.name for part in graph.segments(**how) for node in part.again}
     return frozenset(place for place, node in enumerate(graph.layers) if node.name in names)
 
 

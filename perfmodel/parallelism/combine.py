@@ -131,11 +131,18 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
             context_split, shard, context_size=layout.context_size, context_method=method, element_bytes=size
         )
         shard = kept(whole.kept("context"), key, make, most=MOST_PLACED)
+        how: dict[str, Any] = {
+            "tensor_size": layout.tensor_size,
+            "element_bytes": request.element_bytes,
+            "sequence_parallel": layout.sequence_parallel,
+        }
+        make = partial(tensor_split, whole, **how)
+        shard = kept(whole.kept("shards"), tuple(how.values()), make, most=MOST_PLACED)
     count = layout.stages * layout.interleave
     if count == 1:
         return shard, ()
     if request.cuts:
-        at = {cut.place: cut for cut in known_cuts(shard.graph, shard.graph.fingerprint)}
+        at = {cut.place: cut for cut in known_cuts(shard.graph)}
         return shard, tuple([at[place] for place in request.cuts])
     if layout.stage_cut == "even_blocks":
         return shard, even_cuts(shard.graph, stage_count=count)
@@ -148,12 +155,6 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
         argument="stages" if layout.interleave == 1 else "interleave",
         known=request.known,
     )
-
-
-@derived
-def _shard(whole: LayerGraph, fingerprint: str, **how: Any) -> StageGraph:
-    del fingerprint  # a graph may have grown since then
-    return tensor_split(whole, **how)
 
 
 def _placed(

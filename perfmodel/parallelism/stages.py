@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.derived import derived, kept
+from perfmodel.derived import kept
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import block_of, blocks_of, wants_gradient
 from perfmodel.graph.node import Node
+from perfmodel.graph.repeats import Shortened, shortened
 from perfmodel.layers import SharedShape
 from perfmodel.parallelism.base import Exchange, LayerSeconds, StageGraph
 from perfmodel.records import Phase
@@ -67,11 +68,11 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
     blocks: dict[str | None, int] = {None: -1}
 
     def of_node(node: Node) -> tuple[object, ...]:
-        usage = node.usage
+        usage, here = node.usage, places[node.name]
         return (
             node.layer,
-            tuple(places[name] for name in node.input_names),
-            tuple((key, places[of[0]], of[1]) for key, of in usage.shared_parameters.items()),
+            tuple([here - places[name] for name in node.input_names]),
+            tuple([(key, here - places[of[0]], of[1]) for key, of in usage.shared_parameters.items()]),
             (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all),
             regions.setdefault(usage.recomputed_in, len(regions)),
             blocks.setdefault(block_of(node.name), len(blocks)),
@@ -85,9 +86,23 @@ def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:
     """First part of a graph with the same structure as this one, so that results for it can be reused."""
     if part is of:
         return of
-    key = kept(part.kept("structure"), (), lambda: structure_of(part), most=1)
-    first: LayerGraph = kept(of.kept("parts"), key, lambda: part, most=MOST_PARTS)
+    first: LayerGraph = kept(of.kept("parts"), _kept_structure(part), lambda: part, most=MOST_PARTS)
     return first
+
+
+def _kept_structure(part: LayerGraph) -> tuple[Any, ...]:
+    structure: tuple[Any, ...] = kept(part.kept("structure"), (), lambda: structure_of(part), most=1)
+    return structure
+
+
+def shorten(part: LayerGraph, *, of: LayerGraph) -> None:
+    """Let a part of a graph, or all of it, be lowered as a short one where it repeats a block; alike parts share it."""
+
+    def make() -> Shortened | None:
+        short = shortened(part, _kept_structure(part)[-1])
+        return None if short is None else replace(short, graph=first_alike(short.graph, of=of))
+
+    kept(part.kept("shortened"), (), make, most=1)
 
 
 _ROUNDING = 1e-12
@@ -247,11 +262,10 @@ def _extend(
         least.append(np.minimum.reduce(combine(least[-1][:, None], cost), axis=0))
 
 
-@derived
-def known_cuts(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
-    """Places where a graph with this fingerprint can be cut, found once."""
-    del fingerprint  # a graph may have grown since then
-    return cuts_of(graph)
+def known_cuts(graph: LayerGraph) -> tuple[Cut, ...]:
+    """Places where a graph can be cut, found once."""
+    cuts: tuple[Cut, ...] = kept(graph.kept("cuts"), (), lambda: cuts_of(graph), most=1)
+    return cuts
 
 
 def chosen_cuts(
@@ -265,7 +279,7 @@ def chosen_cuts(
     known: dict[Hashable, Balance] | None = None,
 ) -> tuple[Cut, ...]:
     """Choose the cuts that make the longest stage of a network shortest."""
-    cuts = known_cuts(graph, graph.fingerprint)
+    cuts = known_cuts(graph)
     known, key = {} if known is None else known, (id(graph), element_bytes)
     if key not in known:
         weights = layer_weights(graph) if layer_s is None else layer_s

@@ -219,15 +219,15 @@ def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
         ],
         width=max(len(cut.prepared.batch_size) for cut in cuts),  # type: ignore[arg-type]
     )
+    phases, varied = table
+    times: Any = SimpleNamespace(**dict(zip(PHASES, phases, strict=True)))
+    stage = StageWork(times=times, **dict(zip(VARIED, varied, strict=True)))
+    of_stages = stage.numbers if len(first.memory) > 1 else stage.alone  # of all different stages at once
     row_of = dict(zip(different, range(len(different)), strict=True))
     rows = np.array([[row_of[id(work)] for work in cut.works] for cut in cuts])
     columns = np.concatenate([cut.columns for cut in cuts])
-    numbers = []
-    for of_chunk in np.repeat(rows, [len(cut.sizes) for cut in cuts], axis=0).T:
-        phases, varied = taken(table, (of_chunk, columns))
-        times: Any = SimpleNamespace(**dict(zip(PHASES, phases, strict=True)))
-        stage = StageWork(times=times, **dict(zip(VARIED, varied, strict=True)))
-        numbers.append(stage.numbers if len(first.memory) > 1 else stage.alone)
+    of_chunks = np.repeat(rows, [len(cut.sizes) for cut in cuts], axis=0).T
+    numbers = [taken(of_stages, (of_chunk, columns)) for of_chunk in of_chunks]
     return worker_of(numbers, device_of_chunk=first.device_of_chunk, device_count=len(first.memory))
 
 

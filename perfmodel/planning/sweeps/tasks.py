@@ -273,12 +273,15 @@ class _ResultRows:
         full = np.flatnonzero(needed > offered)
         if len(full):
             missing = np.stack([needed[full], offered[full], device_of_row[full]])
-            different, of_row = np.unique(missing, axis=1, return_inverse=True)
+            order = np.lexsort(missing[::-1])  # as np.unique(axis=1) sorts, without comparing columns as bytes
+            is_new = np.diff(missing[:, order], axis=1, prepend=np.nan).any(axis=0)
+            different, of_row = missing[:, order[is_new]], np.empty(len(full), dtype=np.intp)
+            of_row[order] = np.cumsum(is_new) - 1
             codes = [
                 self.reasons.code(memory_reason(float(need), float(offer)), unpriced[int(device)])
                 for need, offer, device in different.T
             ]
-            said[full] = np.array(codes, dtype=np.int32)[np.ravel(of_row)]
+            said[full] = np.array(codes, dtype=np.int32)[of_row]
         marked: NDArray[np.int32] = said
         return marked
 

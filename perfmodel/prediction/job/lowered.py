@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from perfmodel.framework.kernel_table import (
     PROBE_BATCH_SIZES,
     KernelTable,
     LayerProbes,
+    Occurrence,
     probed_table,
     probes_of,
 )
@@ -26,6 +27,7 @@ from perfmodel.framework.mixed_precision import (
     with_wide_softmax,
 )
 from perfmodel.graph.liveness import TensorTypes
+from perfmodel.graph.repeats import shortened_for
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import one_pass
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.graph.execution import Recompute
     from perfmodel.graph.node import Node
+    from perfmodel.graph.repeats import Shortened
     from perfmodel.hardware.library import LibrarySupport
     from perfmodel.layers.optimizers import Optimizer
     from perfmodel.records import Operation
@@ -53,6 +56,8 @@ class LoweredGraph:
     ----------
     table : KernelTable
         The lowered graph. [-]
+    types : mapping of str to LayerTypes or None
+        Types of its layers under automatic mixed precision. [-]
     memory_rules : mapping of str to object
         Further arguments of ``graph_memory``. [-]
     gradient_rules : mapping of str to object
@@ -63,6 +68,7 @@ class LoweredGraph:
     """
 
     table: KernelTable
+    types: Mapping[str, LayerTypes] | None
     memory_rules: Mapping[str, Any]
     gradient_rules: Mapping[str, Any] = field(default_factory=dict)
     gradient_passes: Mapping[str, Callable[[int], MemoryPass]] = field(default_factory=dict)
@@ -90,16 +96,24 @@ class LoweredGraph:
         """Kernels that pass over all gradients for a purpose, see ``gradient_passes``; None if there are none."""
         if purpose not in self._of_gradients:
             one, rules = self.gradient_passes.get(purpose), self.gradient_rules
-            sizes = [
-                (node.name, size) for node in graph.layers for size in map(math.prod, node.trained_shapes.values())
-            ]
+            named = [(node.name, math.prod(shape)) for node in graph.layers for shape in node.trained_shapes.values()]
+            first, sizes = {size: name for name, size in reversed(named)}, [size for _, size in named]
             table = None
             if one is not None and sizes:
-                passes = [_at_any_size(name, one(size)) for name, size in sizes]
-                counts = tuple(Counter(size for _, size in sizes).items())
-                key = (purpose, counts, rules["element_bytes"], rules["processor"])
-                known = _over_gradients_by(rules["rules"])
-                table = kept(known, key, lambda: probed_table(passes, **rules), most=MOST_OVER_GRADIENTS)
+                counts = tuple(Counter(sizes).items())
+                known, how = _over_gradients_by(rules["rules"]), (purpose, rules["element_bytes"], rules["processor"])
+
+                def of_sizes() -> KernelTable:
+                    passes = [_at_any_size(first[size], one(size)) for size, _ in counts]
+                    return probed_table(passes, **rules)
+
+                def of_counts() -> KernelTable:
+                    key = (*how, tuple([size for size, _ in counts]))
+                    each: KernelTable = kept(known, key, of_sizes, most=MOST_OVER_GRADIENTS)
+                    repeated = zip(each.occurrences, counts, strict=True)
+                    return each.with_occurrences([one for one, (_, count) in repeated for _ in range(count)])
+
+                table = kept(known, (*how, counts), of_counts, most=MOST_OVER_GRADIENTS)
             self._of_gradients[purpose] = table
         return self._of_gradients[purpose]
 
@@ -316,40 +330,92 @@ def lowered_graph(
     )  # fmt: skip
 
     def make() -> tuple[Any, LoweredGraph]:
-        element_bytes = ELEMENT_BYTES[dtype]
-        operations = _probed_operations(
-            graph, phase=phase, optimizer=optimizer, input_gradient=input_gradient, recompute=recompute
-        )
-        if lowering.outputs_again:
-            operations = _with_outputs_again(graph, operations)
-        if lowering.gradient_accumulation == "apart":
-            operations = _with_gradient_buffers(graph, operations)
-        if lowering.fuses:
-            operations = _with_fusion(graph, operations)
-        mixed, types = lowering.mixed_precision, None
-        if mixed is not None and dtype in mixed.dtypes:
-            how_mixed: dict[str, Any] = {"rules": mixed.rules(), "dtype": dtype}
-            types = _types(graph, **how_mixed)
-            how_mixed |= {"fuses": lowering.fuses, "input_gradient": input_gradient}
-            operations = _with_casts(graph, operations, types, **how_mixed)
-        operations = _repeated(operations, optimizer.evaluation_count)
-        how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
-        table = probed_table(operations, element_bytes=element_bytes, **how)
-        gradient_rules = how | {"element_bytes": element_bytes if types is None else SINGLE_BYTES}
+        how: dict[str, Any] = {"phase": phase, "optimizer": optimizer, "dtype": dtype, "profile": profile}
+        how |= {"input_gradient": input_gradient, "processor": processor, "recompute": recompute}
+        how |= {"support": support, "lowered_for": lowered_for}
+        short = None if lowering.fuses else shortened_for(graph, input_gradient=input_gradient, recompute=recompute)
+        of_short = None if short is None else lowered_graph(short.graph, **how)
+        lengthened = None if short is None or of_short is None else _lengthened(graph, short, of_short)
+        table, types = lengthened or _lowered_layers(graph, **how)
+        gradient_bytes = ELEMENT_BYTES[dtype] if types is None else SINGLE_BYTES
+        rules = {"rules": lowering.rules(support), "processor": lowered_for or processor}
         memory_rules = {
             "phase": phase,
             "optimizer": optimizer,
-            "element_bytes": element_bytes,
+            "element_bytes": ELEMENT_BYTES[dtype],
             "policy": profile.memory,
             "input_gradient": input_gradient,
             "recompute": recompute,
-            "types": None if types is None else _tensor_types(graph, types, rules=mixed.rules(), dtype=dtype),
+            "types": None
+            if types is None
+            else replace(
+                _tensor_types(graph, types, rules=lowering.mixed_precision.rules(), dtype=dtype),
+                of_short=None if lengthened is None or of_short is None else of_short.memory_rules["types"],
+            ),
         }
         passes: dict[str, Callable[[int], MemoryPass]] = {}
         if Phase.BACKWARD in phase.parts:
             passes |= {} if lowering.gradient_accumulation else {"adding": _gradient_sum}
             passes |= {"messages": _gradient_copy} if lowering.message_copies else {}
-        return (lowering, profile.memory), LoweredGraph(table, memory_rules, gradient_rules, passes)
+        lowered = LoweredGraph(table, types, memory_rules, rules | {"element_bytes": gradient_bytes}, passes)
+        return (lowering, profile.memory), lowered
 
     lowered: LoweredGraph = kept(graph.kept("lowered"), key, make, most=MOST_LOWERED)[1]
     return lowered
+
+
+_TableAndTypes = tuple[KernelTable, Mapping[str, LayerTypes] | None]
+
+
+def _lowered_layers(
+    graph: LayerGraph,
+    *,
+    phase: Phase,
+    optimizer: Optimizer,
+    input_gradient: bool,
+    dtype: str,
+    profile: FrameworkProfile,
+    processor: str,
+    support: LibrarySupport,
+    recompute: str | None,
+    lowered_for: str | None,
+) -> _TableAndTypes:
+    """Lower a graph layer by layer; return its types too under automatic mixed precision."""
+    lowering = getattr(profile, processor).lowering
+    operations = _probed_operations(
+        graph, phase=phase, optimizer=optimizer, input_gradient=input_gradient, recompute=recompute
+    )
+    if lowering.outputs_again:
+        operations = _with_outputs_again(graph, operations)
+    if lowering.gradient_accumulation == "apart":
+        operations = _with_gradient_buffers(graph, operations)
+    if lowering.fuses:
+        operations = _with_fusion(graph, operations)
+    mixed, types = lowering.mixed_precision, None
+    if mixed is not None and dtype in mixed.dtypes:
+        how_mixed: dict[str, Any] = {"rules": mixed.rules(), "dtype": dtype}
+        types = _types(graph, **how_mixed)
+        how_mixed |= {"fuses": lowering.fuses, "input_gradient": input_gradient}
+        operations = _with_casts(graph, operations, types, **how_mixed)
+    operations = _repeated(operations, optimizer.evaluation_count)
+    how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
+    return probed_table(operations, element_bytes=ELEMENT_BYTES[dtype], **how), types
+
+
+def _lengthened(graph: LayerGraph, short: Shortened, lowered: LoweredGraph) -> _TableAndTypes | None:
+    """Return what a graph is lowered to, from a short graph with fewer of its blocks."""
+    occurrences, types = lowered.table.occurrences, lowered.types
+    rows = short.spread([occurrence.layer for occurrence in occurrences])
+    if rows is None:
+        return None
+    names = short.names_in(graph)
+    spread = [(occurrences[place], moved) for place, moved in rows]
+    table = lowered.table.with_occurrences(
+        [Occurrence(names.get((one.layer, moved), one.layer), one.phase, one.role, one.group) for one, moved in spread]
+    )
+    if types is None:
+        return table, None
+    listed = list(types)
+    rows = short.spread(listed)
+    assert rows is not None, "layers are listed in their order"
+    return table, {names[listed[place], moved]: types[listed[place]] for place, moved in rows}

@@ -9,6 +9,7 @@ from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph.execution import check_recomputable
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
+from perfmodel.parallelism.stages import first_alike, shorten
 from perfmodel.prediction.job.lowered import gradient_dtype, lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
@@ -423,14 +424,15 @@ class Lowering:
         )
 
     def _first_alike(self, part: LayerGraph) -> LayerGraph:
-        """Return the first part of the network with the structure of this one, looked up once per part."""
-        known, whole = self.known.alike, self.subject.graph
-        if part is whole:
-            return whole
-        if id(part) not in known:
-            from perfmodel.parallelism.stages import first_alike
+        """Return the first part of the network with the structure of this one, looked up once per part.
 
-            known[id(part)] = part, first_alike(part, of=whole)
+        It is shortened where it repeats a block.
+        """
+        known, whole = self.known.alike, self.subject.graph
+        if id(part) not in known:
+            first = first_alike(part, of=whole)
+            shorten(first, of=whole)
+            known[id(part)] = part, first
         return known[id(part)][1]
 
     def _feed(self, graph: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:

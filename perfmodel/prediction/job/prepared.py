@@ -301,27 +301,27 @@ class Prepared:
         self, factors: Factors = NO_FACTORS, *, known: dict[Any, Any] | None = None
     ) -> tuple[TimedStage, ...]:
         """Time each stage for one micro-batch; stages of the same structure only once. [s]"""
-        numbers = self.numbers(factors)
         if len(self.stages) == 1 and known is None:
-            return (self._timed_stage(self.stages[0], numbers),)
+            return (self._timed_stage(self.stages[0], self.numbers(factors)),)
         known = {} if known is None else known
+        numbers = known["numbers"] if "numbers" in known else known.setdefault("numbers", self.numbers(factors))
         timed_stages = []
         for stage in self.stages:
             key = (id(stage.lowered), stage.placed.batch_factor, self.gradient_bytes)
             if key not in known:
-                known[key] = self._timed_stage(stage, numbers, known=known.setdefault("gradients", {}))
+                known[key] = self._timed_stage(stage, numbers, known=known.setdefault("shared", {}))
             timed = known[key]
             timed_stages.append(timed if timed.stage is stage else replace(timed, stage=stage, alike=timed))
         return tuple(timed_stages)
 
-    def _timed_stage(
-        self, stage: Stage, numbers: ProcessorNumbers, known: dict[Any, StepTime] | None = None
-    ) -> TimedStage:
+    def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers, known: dict[Any, Any] | None = None) -> TimedStage:
         table, samples = stage.lowered.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
         with naming_of(table):
             chosen = chosen_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes)
+            of_rows = None if known is None else known.setdefault(("rows", stage.placed.batch_factor), {})
+            groups = group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes, known=of_rows)
         return TimedStage(
             stage=stage,
             numbers=numbers,

@@ -62,8 +62,8 @@ class TimedStage:
     element_bytes: int
     how: Mapping[str, Any]
     alike: TimedStage | None = None
-    known: dict[Any, StepTime] | None = None
-    """Times of passes over gradients that it shares with stages which are timed with it. [s]"""
+    known: dict[Any, Any] | None = None
+    """Times of passes over gradients, and of rows, that it shares with stages which are timed with it. [s]"""
 
     @property
     def groups(self) -> GroupTimes:
@@ -123,6 +123,11 @@ class TimedStage:
                 chosen = chosen_times(table, numbers, **how)
                 known[key] = step_time(table, numbers, groups=chosen, phase=Phase.BACKWARD, **how)
         return known[key]
+                of_rows = known.setdefault(("rows", self.stage.placed.batch_factor), {})
+                groups = group_times(table, numbers, **how, known=of_rows)
+                known[key] = step_time(table, numbers, groups=groups, phase=Phase.BACKWARD, **how)
+        times: StepTime = known[key]
+        return times
 
     def operations_s(self, groups: Sequence[int]) -> Any:
         """Time of operations, by their groups in the kernel table, each once. [s]"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -104,17 +105,20 @@ def unit_gradients(graph: LayerGraph, moments: Sequence[tuple[str, Phase]], made
 
     unit_of = {layer: unit.name for unit in sharded_units(graph) for layer in unit.layers}
     new = np.diff(made, prepend=0.0)
-    events = [(place, unit_of.get(moments[place][0], ROOT)) for place in np.flatnonzero(new).tolist()]
+    events = np.flatnonzero(new).tolist()
+    places_of: dict[str, list[int]] = {}
+    for place in events:
+        places_of.setdefault(unit_of.get(moments[place][0], ROOT), []).append(place)
     is_update = [place for place, (_, phase) in enumerate(moments) if phase is Phase.UPDATE]
     end = is_update[0] if is_update else len(moments)
     whole, complete = np.zeros_like(new), np.zeros_like(new)
-    for unit in dict.fromkeys(name for _, name in events):
-        places = [place for place, name in events if name == unit]
-        freed = next((place for place, _ in events if place > places[-1]), end)
-        of_unit = np.zeros_like(new)
-        of_unit[places] = new[places]
-        whole[:freed] += np.cumsum(of_unit)[:freed]
-        complete[places[-1] : freed] += of_unit.sum()
+    for places in places_of.values():
+        start, freed = places[0], next(iter(events[bisect_right(events, places[-1]) :]), end)
+        of_unit = np.zeros(freed - start)
+        of_unit[np.array(places) - start] = new[places]
+        made_by_then = np.cumsum(of_unit)
+        whole[start:freed] += made_by_then
+        complete[places[-1] : freed] += made_by_then[-1]
     return whole, complete
 
 

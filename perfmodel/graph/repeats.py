@@ -1,0 +1,311 @@
+"""Graphs with equal blocks in a row: a short graph that has three of them, and what it says about the whole graph.
+
+What lies before the blocks may change the first of them, what lies behind may change the last. The blocks between are
+alike, because only one tensor leads from each to the next. So what follows layer by layer for three blocks is known
+for any number: the second block stands for all those between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.derived import derived_property, kept
+from perfmodel.graph.execution import has_blocks
+from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules
+from perfmodel.layers import SharedShape
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.graph.layer_graph import LayerGraph
+
+HEAD, FIRST, INNER, LAST, TAIL = range(5)
+"""Parts of a short graph: what lies before the blocks, the three blocks, and what lies behind."""
+KEPT_BLOCKS: Final = 3
+"""Blocks of a short graph. [1]"""
+SHORTEST_BLOCK: Final = 3
+"""Layers of the shortest block that is looked for. [1]"""
+LEAST_LEFT_OUT: Final = 1 / 6
+"""Share of a graph's layers that must be left out for the short graph to be worth making. [1]"""
+MOST_KEPT: Final = 16
+"""Ways to run a short graph of which the storages are kept. [1]"""
+MOST_PERIODS: Final = 16
+"""Lengths of a block that are tried. [1]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Equal blocks in a row: the first layer of the first, the layers of each, and their number. [1]"""
+
+    start: int
+    period: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """Place behind the last block. [1]"""
+        return self.start + self.period * self.count
+
+
+@dataclass(frozen=True, eq=False)
+class Shortened:
+    """A short graph and the blocks of the whole one."""
+
+    graph: LayerGraph
+    blocks: Blocks
+
+    @property
+    def left_out(self) -> int:
+        """Blocks that the short graph lacks. [1]"""
+        return self.blocks.count - KEPT_BLOCKS
+
+    @derived_property
+    def place_of(self) -> dict[str, int]:
+        """Place of each layer of the short graph. [1]"""
+        return {node.name: place for place, node in enumerate(self.graph.layers)}
+
+    def part_at(self, place: int) -> int:
+        """Return the part of the short graph in which a place [1] lies."""
+        inside = place - self.blocks.start
+        return HEAD if inside < 0 else min(FIRST + inside // self.blocks.period, TAIL)
+
+    def part_of(self, name: str) -> int:
+        """Return the part of the short graph in which a layer lies; an input lies in its head."""
+        return self.part_at(self.place_of.get(name, -1))
+
+    def places_in_whole(self, place: int) -> list[int]:
+        """Return the places in the whole graph of layers like the one at a place [1] of the short one."""
+        return [place + moved * self.blocks.period for moved in self.moves(self.part_at(place))]
+
+    def moves(self, part: int) -> range:
+        """Return the numbers of blocks by which a part is moved in the whole graph: the inner block by several."""
+        return range(self.left_out if part > INNER else 0, self.left_out + 1 if part >= INNER else 1)
+
+    def spread(self, layers: Sequence[str]) -> list[tuple[int, int]] | None:
+        """Return rows of the whole graph's list, as places in a list of the short graph and blocks they are moved by.
+
+        The list names the layer of each row, in order of execution; None if the inner block's rows do not lie between
+        those of the others.
+        """
+        parts = [self.part_of(name) for name in layers]
+        rows: list[tuple[int, int]] = []
+        for part, run in groupby(range(len(parts)), key=parts.__getitem__):
+            places = list(run)
+            moved = self.moves(part)
+            if part == INNER:
+                around = parts[places[0] - 1], parts[(places[-1] + 1) % len(parts)]
+                if around not in ((FIRST, LAST), (LAST, FIRST)):
+                    return None
+                moved = moved if around[0] == FIRST else moved[::-1]
+            rows += [(place, blocks) for blocks in moved for place in places]
+        return rows
+
+    def names_in(self, whole: LayerGraph) -> dict[tuple[str, int], str]:
+        """Return the names in the whole graph of the layers of the short one, by the blocks that these are moved by."""
+        names, period = [node.name for node in whole.layers], self.blocks.period
+        return {
+            (name, moved): names[place + moved * period]
+            for name, place in self.place_of.items()
+            for moved in self.moves(self.part_of(name))
+        }
+
+
+def shortened(graph: LayerGraph, kinds: Sequence[Any]) -> Shortened | None:
+    """Leave all but three of a graph's equal blocks out; None if these are too few.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The whole graph. [-]
+    kinds : sequence
+        What each layer is, equal for layers that do the same to inputs as many places before them. [-]
+
+    Returns
+    -------
+    Shortened or None
+        The short graph, whose layers have the names they have in the whole one. [-]
+    """
+    blocks = next((blocks for blocks in _rows_of_blocks(kinds) if _are_alone(graph, blocks)), None)
+    if blocks is None:
+        return None
+    nodes = graph.layers
+    kept_end = blocks.start + KEPT_BLOCKS * blocks.period
+    last, third = nodes[blocks.end - blocks.period : blocks.end], nodes[kept_end - blocks.period : kept_end]
+    names = {whole.name: kept.name for whole, kept in zip(last, third, strict=True)}
+    short = type(graph)(f"{graph.name}, shortened", inputs=graph.input_shapes, fixed_batch_size=graph.fixed_batch_size)
+    for node in nodes[:kept_end]:
+        short.take(node)
+    for node in nodes[blocks.end :]:
+        inputs = tuple([names.get(name, name) for name in node.input_names])
+        short.take(node if inputs == node.input_names else replace(node, input_names=inputs))
+    return Shortened(short, blocks)
+
+
+def _rows_of_blocks(kinds: Sequence[Any]) -> Iterator[Blocks]:
+    """Find equal blocks in a row around the middle layer, shortest first, of which many can be left out."""
+    middle = len(kinds) // 2
+    same = [place for place in range(middle - SHORTEST_BLOCK, -1, -1) if kinds[place] == kinds[middle]]
+    for period in [middle - place for place in same[:MOST_PERIODS]]:
+        first = end = middle
+        while first > 0 and kinds[first - 1] == kinds[first - 1 + period]:
+            first -= 1
+        while end < len(kinds) and kinds[end] == kinds[end - period]:
+            end += 1
+        count = (end - first) // period
+        if first <= middle - period and (count - KEPT_BLOCKS) * period >= LEAST_LEFT_OUT * len(kinds):
+            yield Blocks(first, period, count)
+
+
+def _are_alone(graph: LayerGraph, blocks: Blocks) -> bool:
+    """Whether one tensor leads from each block to the next, which shares nothing else with the rest of the graph."""
+    nodes, start, period = graph.layers, blocks.start, blocks.period
+    places = {node.name: place for place, node in enumerate(nodes)}
+    inside = range(start, blocks.end)
+    second = nodes[start + period : start + 2 * period]
+    before = {name for node in second for name in node.input_names if places.get(name, -1) < start + period}
+    entering = {
+        name for node in nodes[start : start + period] for name in node.input_names if places.get(name, -1) < start
+    }
+    if len(before) != 1 or len(entering) != 1:
+        return False
+    (first,), (following,) = entering, before
+    shapes = graph.shape(first), graph.shape(following)
+    is_like = shapes[0] == shapes[1] and not any(isinstance(shape, SharedShape) for shape in shapes)
+    is_free = all(
+        node.input_names and not (node.usage.shared_parameters or node.usage.recomputed_in)
+        for node in nodes[start : blocks.end]
+    )
+    read = [name for node in nodes[blocks.end :] for name in node.input_names]
+    read += [owner for node in nodes for owner, _ in node.usage.shared_parameters.values()]
+    is_left = all(places.get(name, -1) not in inside[:-period] for name in read)
+    owned = any(places.get(owner, -1) in inside for node in nodes for owner, _ in node.usage.shared_parameters.values())
+    return places.get(following, -1) in inside and is_like and is_free and is_left and not owned
+
+
+def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: str | None) -> Shortened | None:
+    """Return what :func:`shortened` left of a graph, if it was shortened and is run block by block."""
+    short: Shortened | None = graph.kept("shortened").get(())
+    if short is None or recompute is None:
+        return short
+    wanted = short.graph.wants_gradient(input_gradient=input_gradient)
+    return short if recompute == "full" and has_blocks(short.graph.layers, wanted=wanted) else None
+
+
+def liveness_of_blocks(graph: LayerGraph, *, phase: Phase, rules: MemoryRules, input_gradient: bool) -> Liveness | None:
+    """Return the memory at every moment of a shortened graph, from its short one; None if that does not tell."""
+    trains = Phase.BACKWARD in phase.parts
+    recompute = rules.recompute if trains else None
+    short = shortened_for(graph, input_gradient=input_gradient, recompute=recompute)
+    if short is None or recompute != rules.recompute or (rules.types is not None and rules.types.of_short is None):
+        return None
+    rules = replace(rules, types=None if rules.types is None else rules.types.of_short)
+
+    def live() -> _Inside | None:
+        return _Inside.of(short.graph.lifetimes(phase, rules=rules, input_gradient=input_gradient), short)
+
+    inside: _Inside | None = kept(short.graph.kept("lifetimes"), (phase, rules, input_gradient), live, most=MOST_KEPT)
+    return None if inside is None else inside.lengthened(short, graph)
+
+
+@dataclass(frozen=True, eq=False)
+class _Inside:
+    """Storages of a short graph as columns: sizes, moments of the first and of the last use, parts of both."""
+
+    moments: Sequence[tuple[str, Phase]]
+    sizes: NDArray[np.float64]
+    spans: NDArray[np.intp]
+    parts: NDArray[np.intp]
+    is_held: NDArray[np.bool_]
+    is_gradient: NDArray[np.bool_]
+    inner: NDArray[np.intp]
+    """For each moment of a block, the moment of the inner block with the same work."""
+
+    @classmethod
+    def of(cls, lifetimes: Lifetimes, short: Shortened) -> _Inside | None:
+        """Arrange storages; None if sizes are symbols, or if inner blocks would not be alike."""
+        storages, moments = lifetimes.storages, lifetimes.moments
+        if not all(type(size) is int for storage in storages for size in storage.size):
+            return None
+        part_of_moment = np.array([short.part_of(name) for name, _ in moments])
+        seen: Counter[Hashable] = Counter()
+        same: dict[Hashable, int] = {}
+        works = []
+        for moment, (name, phase) in enumerate(moments):
+            part = part_of_moment[moment]
+            place = (short.place_of.get(name, 0) - short.blocks.start) % short.blocks.period
+            work = (place, phase, moment in lifetimes.sums)
+            seen[part, work] += 1
+            works.append((*work, seen[part, work]))
+            if part == INNER:
+                same[works[-1]] = moment
+        spans = np.array([(storage.first, storage.last) for storage in storages]).T
+        first, last = parts = part_of_moment[spans]
+        is_held = np.array([storage.is_held for storage in storages])
+        inner = np.array([same.get(work, -1) for work in works])
+        is_inner = first == INNER
+        is_near = (abs(last - first) <= 1) & (inner[spans[1]] >= 0)
+        is_told = np.where(is_inner, is_near, (last != INNER) | (first == FIRST) | (first == LAST))
+        if not (is_told | is_held).all():
+            return None
+        return cls(
+            moments=moments,
+            sizes=np.array([storage.size for storage in storages], dtype=float).T,
+            spans=spans,
+            parts=parts,
+            is_held=is_held,
+            is_gradient=np.array([storage.is_weight_gradient for storage in storages]),
+            inner=inner,
+        )
+
+    def lengthened(self, short: Shortened, whole: LayerGraph) -> Liveness | None:
+        """Add up what is in memory at every moment of the whole graph."""
+        rows = short.spread([name for name, _ in self.moments])
+        if rows is None:
+            return None
+        names, copies = short.names_in(whole), short.left_out + 1
+        moments = [
+            (names.get((name, moved), name), phase)
+            for (name, phase), moved in [(self.moments[place], moved) for place, moved in rows]
+        ]
+        at = np.zeros((len(self.moments), copies), dtype=np.intp)  # a moment of the inner block has several places
+        places, moved = np.array(rows).T
+        at[places, moved] = np.arange(len(rows))
+        ends_at = at.max(axis=1)
+        (first, last), (first_part, last_part) = self.spans, self.parts
+        is_inner = first_part == INNER
+        alone, inner = np.flatnonzero(~is_inner), np.flatnonzero(is_inner)
+        own = np.where(first_part == LAST, copies - 1, 0)[alone]
+        ends = np.where(last_part[alone] == INNER, at[last[alone], own], ends_at[last[alone]])
+        steps = np.arange(copies) + (last_part[inner] - INNER)[:, None]
+        among = at[self.inner[last[inner]][:, None], steps.clip(0, copies - 1)]
+        of_copies = np.where((steps >= 0) & (steps < copies), among, ends_at[last[inner]][:, None])
+        every = np.concatenate([alone, np.repeat(inner, copies)])
+        begins = np.concatenate([ends_at[first[alone]], at[first[inner]].ravel()])
+        ends = np.concatenate([ends, of_copies.ravel()])
+        return self._added_up(moments, every, begins, ends)
+
+    def _added_up(
+        self, moments: Sequence[tuple[str, Phase]], every: NDArray[np.intp], begins: NDArray[Any], ends: NDArray[Any]
+    ) -> Liveness:
+        count, forward = len(moments), sum(phase is Phase.FORWARD for _, phase in moments)
+        is_gradient, (constant, slope) = self.is_gradient[every], self.sizes[:, every]
+        behind = np.where(self.is_held[every], count, ends + 1)
+
+        def live(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+            changes = np.bincount(begins, sizes, count + 1) - np.bincount(behind, sizes, count + 1)
+            return np.cumsum(changes)[:-1]
+
+        waits = (begins < forward) & (ends >= forward)
+        return Liveness(
+            moments=tuple(moments),
+            activations=np.array([live(np.where(is_gradient, 0.0, constant)), live(np.where(is_gradient, 0.0, slope))]),
+            gradients=live(np.where(is_gradient, constant, 0.0)),
+            kept=(int(constant[waits].sum()), int(slope[waits].sum())),
+        )
