@@ -182,7 +182,8 @@ class _Step:
         self.nodes, self.wanted, self.rules = nodes, wanted, rules
         self.parts = parts
         kept = kept_tensors(nodes, wanted=wanted, copied=rules.copied_inputs)
-        self.held = {node.name for node in nodes if rules.keeps_unread and node.usage.keeps_result}
+        keeps = rules.keeps_unread and rules.recompute is None  # the marks hold where no argument says otherwise
+        self.held = {node.name for node in nodes if keeps and node.usage.keeps_result}
         self.source = shared_storage(
             nodes,
             in_place_kinds=rules.in_place_kinds,
