@@ -208,7 +208,11 @@ class CpuTable(ProcessorTable):
 
 
 class MemoryTable(spec.SpecTable):
-    """Memory that a framework keeps on the device during a training step."""
+    """Memory that a framework keeps on the device during a training step.
+
+    ``unread_results`` says what becomes of a result that a checkpointed region is marked to keep, though
+    back-propagation reads it nowhere.
+    """
 
     in_place: tuple[spec.Identifier, ...]
     activation_gradients: Literal["kept", "reused"]
@@ -217,6 +221,7 @@ class MemoryTable(spec.SpecTable):
     extra_buffers: dict[spec.Identifier, spec.NonNegativeNumber] = Field(default_factory=dict)
     composed: dict[spec.Identifier, Annotated[int, Field(ge=0, strict=True)]] = Field(default_factory=dict)
     index_bytes: spec.Count = 4
+    unread_results: Literal["kept", "freed"] = "freed"
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0
 
 

@@ -209,13 +209,18 @@ def _again_in_region(
 ) -> tuple[Node, ...]:
     """Return the part of a region that runs again: what its back-propagation needs, or all of it."""
     inside = [node for node in part if marks[node.name].region is not None and not _is_there(node)]
+def _again_in_region(part: Sequence[Node], *, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
+    """Return the part of a region that runs again: what its back-propagation needs and is not kept, or all of it."""
+    inside = [node for node in part if node.usage.recomputed_in is not None and not _is_there(node)]
     if not any(wanted[node.name] for node in inside):
         return ()
     needed = {node.name for node in inside if marks[node.name].reruns_all or (wanted[node.name] and _saves(node))}
     needed |= kept_tensors(part, wanted=wanted)
+    kept = {node.name for node in inside if node.usage.keeps_result}
+    needed -= kept
     for node in reversed(inside):
         if node.name in needed:
-            needed.update(node.input_names)
+            needed.update(name for name in node.input_names if name not in kept)
     return tuple(node for node in inside if node.name in needed)
 
 

@@ -210,7 +210,7 @@ def _usage(where: str, entry: Mapping[str, Any], faults: list[str]) -> Usage | N
         for name in ("weight_dtype", "sparsity")
         if name in stored and not _is_text(stored[name])
     ]
-    flags = {name: entry[name] for name in ("is_trained", "in_place", "reruns_all") if name in entry}
+    flags = {name: entry[name] for name in ("is_trained", "in_place", "reruns_all", "keeps_result") if name in entry}
     mistakes += [
         f"{where}: {name}={flag!r} must be true or false" for name, flag in flags.items() if type(flag) is not bool
     ]

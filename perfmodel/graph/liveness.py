@@ -64,6 +64,8 @@ class MemoryRules:
     recompute: Recompute = None
     types: TensorTypes | None = None
     composed: tuple[tuple[str, int], ...] = ()
+    keeps_unread: bool = False
+    """Whether results that the graph marks to be kept stay although back-propagation reads them nowhere. [-]"""
 
     @property
     def parameter_bytes(self) -> int:
@@ -193,11 +195,13 @@ class _Step:
         self.nodes, self.wanted, self.rules = nodes, wanted, rules
         self.parts = parts
         kept = kept_tensors(nodes, wanted=wanted, copied=rules.copied_inputs)
+        keeps = rules.keeps_unread and rules.recompute is None  # the marks hold where no argument says otherwise
+        self.held = {node.name for node in nodes if keeps and node.usage.keeps_result}
         self.source = shared_storage(
             nodes,
             in_place_kinds=rules.in_place_kinds,
             kept=kept,
-            stays={*input_shapes, *checkpoints(self.parts)},
+            stays={*input_shapes, *checkpoints(self.parts), *self.held},
         )
         self.masks = mask_tensors(nodes)
         self.read = {name for node in nodes for name in node.input_names}
@@ -262,7 +266,7 @@ class _Step:
         made = self._input_gradients(node, of_output)
         self._parameter_gradients(node)
         for name, storage in made:
-            self._add_gradient(name, storage)
+            self._add_gradient(name, self._cast_back(node, name, storage))
 
     def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
         """Return the gradient of each input that needs one; a layer may pass on the output's own."""
@@ -273,7 +277,18 @@ class _Step:
                 # without an operation, it is the output's gradient, for a sum repeated by a view
                 passed_on = node.layer.gradient_is_view or _passes_on(node, place)
                 made.append((name, of_output if passed_on else self.lifetimes.new(self.gradient_size(name))))
+                copy = self.copies.get((node.name, name))
+                size = self.gradient_size(name) if copy is None else copy.size
+                made.append((name, of_output if passed_on else self.timeline.new(size)))
         return made
+
+    def _cast_back(self, node: Node, name: str, gradient: _Storage) -> _Storage:
+        """Return the gradient of a tensor that a layer read as a copy in another type, in the tensor's own type."""
+        if (node.name, name) not in self.copies or gradient.size == self.gradient_size(name):
+            return gradient
+        self.timeline.begin(node.name, Phase.BACKWARD)
+        self.timeline.touch(gradient)
+        return self.timeline.new(self.gradient_size(name))
 
     def _parameter_gradients(self, node: Node) -> None:
         """Make the gradients of parameters: kept if new, else added to the existing ones and freed."""
@@ -329,6 +344,8 @@ class _Step:
         return self.lifetimes
 
     def _back_through(self, part: Segment) -> None:
+        for name in self.held.intersection(node.name for node in part.nodes):
+            self.timeline.touch(self.place[name])
         for node in part.again:
             self.compute(node, Phase.BACKWARD)
         for node in reversed(part.nodes):

@@ -31,6 +31,7 @@ class Usage:
     in_place: bool | None = None
     recomputed_in: str | None = None
     reruns_all: bool = False
+    keeps_result: bool = False
     weight_dtype: str | None = None
     density: float = 1.0
     sparsity: str | None = None

@@ -52,7 +52,7 @@ def load_scaling(key: str) -> ScalingTable:
     """
     check_known("table of several devices", key, scaling_names())
     path = FOLDER / f"{key}.csv"
-    description = _description(path.with_suffix(".toml"))
+    description = read_description(path.with_suffix(".toml"))
     csv_table = CsvTable(path)
     numbers = description["numbers"]
     rows = tuple(
@@ -70,7 +70,7 @@ def load_scaling(key: str) -> ScalingTable:
     )
 
 
-def _description(path: Path) -> dict[str, Any]:
+def read_description(path: Path) -> dict[str, Any]:
     """Return a TOML of the version that this code reads."""
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     if content["schema_version"] != SCHEMA_VERSION:
@@ -114,7 +114,7 @@ def load_speedup_job(key: str) -> SpeedupJob:
     'parameter_server'
     """
     check_known("table of steps on several devices", key, [path.stem for path in sorted(_FOLDER.glob("*.toml"))])
-    content = _description(_FOLDER / f"{key}.toml")
+    content = read_description(_FOLDER / f"{key}.toml")
     return SpeedupJob(
         **{name: value for name, value in content.items() if name not in ("schema_version", "other_systems", "caveat")},
         other_systems=tuple(content["other_systems"]),
@@ -184,7 +184,7 @@ def load_parallel(key: str) -> ParallelTable:
     """
     check_known("table of many devices", key, parallel_names())
     path = PARALLEL_FOLDER / f"{key}.csv"
-    description = _description(path.with_suffix(".toml"))
+    description = read_description(path.with_suffix(".toml"))
     run = description["run"]
     csv_table = CsvTable(path)
     rows = tuple(_FORMATS[description["format"]](line, run=run) for line in csv_table.lines)
@@ -326,7 +326,7 @@ def read_network_table(path: Path) -> NetworkTable:
         If a column is missing or a value is wrong; names every fault.
     """
     check_known("table of networks", path.stem, network_table_names())
-    stated = _description(NETWORK_FOLDER / f"{path.stem}.toml")
+    stated = read_description(NETWORK_FOLDER / f"{path.stem}.toml")
     csv_table = CsvTable(path)
     meanings: dict[str, dict[str, Mapping[str, Any]]] = {}
     for meaning in stated["meaning"]:

@@ -74,6 +74,9 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
             tuple([here - places[name] for name in node.input_names]),
             tuple([(key, here - places[of[0]], of[1]) for key, of in usage.shared_parameters.items()]),
             (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all),
+            tuple(places[name] for name in node.input_names),
+            tuple((key, places[of[0]], of[1]) for key, of in usage.shared_parameters.items()),
+            (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all, usage.keeps_result),
             regions.setdefault(usage.recomputed_in, len(regions)),
             blocks.setdefault(block_of(node.name), len(blocks)),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
@@ -25,6 +25,8 @@ SELECTIVE = "selective"
 FUSED_SOFTMAX = ("fused_softmax", SELECTIVE)
 """Those in which one kernel scales, masks and normalises the scores, and products read heads where they lie."""
 ORDERS = ("pre", "post")
+ALTERNATE_BLOCKS: Final = "alternate_blocks"
+ALTERNATE_PRODUCTS: Final = "alternate_products"
 OPERANDS = ("separate", "columns", "heads")
 
 
@@ -338,12 +340,24 @@ def gpt(
     return _with_checkpoints(graph) if checkpointed else graph
 
 
-def _with_checkpoints(graph: LayerGraph) -> LayerGraph:
-    """Return the same network, every block of which is a region that runs again."""
+def _with_checkpoints(graph: LayerGraph, *, how: bool | str = True) -> LayerGraph:
+    """Return the same network, every block of which, or every other one, is a region that runs again."""
     marked = LayerGraph(graph.name, inputs=graph.input_shapes)
+    blocks: list[str] = []
+    products = 0
     for node in graph.layers:
         block = node.name.partition("_")[0]
-        region = {"recomputed_in": block, "reruns_all": True} if block.startswith("block") else {}
+        if block.startswith("block") and block not in blocks:
+            blocks.append(block)
+            products = 0
+        is_marked = block in blocks and (how != ALTERNATE_BLOCKS or len(blocks) % 2 == 0)
+        region: dict[str, Any] = {"recomputed_in": block, "reruns_all": True} if is_marked else {}
+        if is_marked and how == ALTERNATE_PRODUCTS:
+            products += isinstance(node.layer, nn.Dense)
+            is_kept = isinstance(node.layer, nn.ScaledDotProductAttention) or (
+                isinstance(node.layer, nn.Dense) and products % 2 == 1
+            )
+            region = {"recomputed_in": block, "keeps_result": is_kept}
         marked.add(node.name, node.layer, inputs=node.input_names, **node.usage.options | region)
     return marked
 
@@ -397,7 +411,18 @@ VOCABULARIES: dict[str, int] = {"llama2": 32_000, "llama3": 128_256}
 CONTEXTS: dict[str, int] = {"llama2": 4096, "llama3": 8192}
 
 
-@checked(size=one_of(LLAMA_SIZES), layers=numbered(), activation=one_of(TEXT_ACTIVATIONS), attention=one_of(ATTENTIONS))
+def _check_checkpointed(argument: str, value: object) -> None:
+    if not isinstance(value, bool):
+        check_choice(argument, value, (ALTERNATE_BLOCKS, ALTERNATE_PRODUCTS))
+
+
+@checked(
+    size=one_of(LLAMA_SIZES),
+    layers=numbered(),
+    activation=one_of(TEXT_ACTIVATIONS),
+    attention=one_of(ATTENTIONS),
+    checkpointed=_check_checkpointed,
+)
 def llama(
     *,
     size: str = "llama2_7b",
@@ -417,6 +442,7 @@ def llama(
     activation: str = "silu",
     attention_dropout: float = 0.0,
     attention: str = "fused",
+    checkpointed: bool | str = False,
 ) -> LayerGraph:
     """Return Llama 2 [1]_ or Llama 3 [2]_, or a network of their kind with sizes of one's own.
 
@@ -455,6 +481,10 @@ def llama(
         Rate of dropout on attention weights; zero for none. [1]
     attention : str
         ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
+    checkpointed : bool or str
+        Whether each block keeps its input only and runs again, all of it, in the backward phase;
+        ``alternate_blocks``: every other block does; ``alternate_products``: each block also keeps what attention and
+        every other product yield, and runs the rest again [3]_. [-]
 
     Returns
     -------
@@ -470,6 +500,7 @@ def llama(
     ----------
     .. [1] Touvron et al., Llama 2, arXiv:2307.09288.
     .. [2] Grattafiori et al., The Llama 3 herd of models, arXiv:2407.21783.
+    .. [3] Liang et al., TorchTitan, arXiv:2410.06511: selective activation checkpointing by layer and by operator.
     """
     family = size.partition("_")[0]
     published = {**LLAMA_SIZES[size], "vocabulary": VOCABULARIES[family], "sequence_length": CONTEXTS[family]}
@@ -498,4 +529,4 @@ def llama(
     )
     x = block.stack(graph, x, count=sizes["layers"])
     language_head(graph, x, norm=nn.RMSNorm(), vocabulary=sizes["vocabulary"], tied=tied)
-    return graph
+    return graph if checkpointed is False else _with_checkpoints(graph, how=checkpointed)

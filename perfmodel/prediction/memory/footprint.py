@@ -237,6 +237,7 @@ def graph_memory(
         recompute=recompute,
         types=types,
         composed=tuple((kind, count) for kind, count in policy.composed.items() if count),
+        keeps_unread=policy.unread_results == "kept",
     )
     if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
         alive = _always_alive(graph, rules=rules, policy=policy)

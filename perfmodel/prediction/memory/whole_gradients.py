@@ -40,6 +40,15 @@ class GradientRules:
         of a parameter. [1]
     has_buckets : bool
         Whether messages hold a second copy of all gradients, in the type of parameters, from the first step on. [-]
+    in_own_pool : bool
+        Whether a device's shares of gradients, and the copy that is exchanged, keep their memory from step to step, so
+        that nothing else uses it: torch makes both on the stream of the exchange, and its allocator gives memory of one
+        stream to no other [1]. [-]
+
+    References
+    ----------
+    .. [1] PyTorch, torch/distributed/_composable/fsdp/_fsdp_collectives.py, foreach_reduce_scatter ("The RS output is
+       allocated in the RS stream"), and c10/cuda/CUDACachingAllocator.cpp, where each stream has blocks of its own.
     """
 
     accumulates: bool = False
@@ -49,6 +58,7 @@ class GradientRules:
     whole_ratio: float = 1.0
     sent_ratio: float = 0.0
     has_buckets: bool = False
+    in_own_pool: bool = False
 
     @classmethod
     def of(
@@ -73,6 +83,7 @@ class GradientRules:
             kept_ratio=kept_ratio,
             whole_ratio=made_bytes / parameter_bytes,
             sent_ratio=(gradient_bytes != made_bytes) * gradient_bytes / parameter_bytes,
+            in_own_pool=layout.shard_stage == ALL_SHARED,
         )
 
     def bytes_at(
@@ -84,6 +95,8 @@ class GradientRules:
             return self.kept_ratio * before + self.has_buckets * all_bytes
         whole, complete = sizes()
         kept = before if self.accumulates else made - whole
+        if self.in_own_pool:
+            kept, complete = np.full_like(made, all_bytes), np.full_like(made, complete.max(initial=0.0))
         return self.kept_ratio / self.share * kept + self.whole_ratio * whole + self.sent_ratio * complete
 
 
