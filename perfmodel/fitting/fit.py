@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import CalibrationError
+from perfmodel.errors import ArgumentError, CalibrationError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import Z_80
 
@@ -301,7 +301,7 @@ def keep_fits(key: str, fits: Iterable[Fit]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with replacement_of(folder / f"{key}.json") as path:
             path.write_text(json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist), encoding="utf-8")
-    except OSError:
+    except (OSError, ArgumentError):  # the second from replacement_of, e.g. on a full disk
         return
 
 

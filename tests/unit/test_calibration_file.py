@@ -1,6 +1,7 @@
 """Calibration files, and fits kept by content."""
 
 import json
+import resource
 from dataclasses import replace
 
 import numpy as np
@@ -189,3 +190,17 @@ def test_a_folder_that_cannot_be_written_is_no_fault(counted, tmp_path, monkeypa
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PERFMODEL_CACHE", str(tmp_path / "file"))
     assert np.isfinite(pm.fit(table_of(0.1)).factor[0].value)
+
+
+@pytest.fixture
+def full_disk():
+    """No file of this process may grow beyond ten bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_cache_on_a_full_disk_loses_no_fit(counted, full_disk, tmp_path):
+    assert np.isfinite(pm.fit(table_of(0.1)).factor[0].value)
+    assert not list((tmp_path / "kept").iterdir())
