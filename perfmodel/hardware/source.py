@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NoReturn, Self, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     PlainSerializer,
     PlainValidator,
     ValidationError,
@@ -30,6 +29,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from perfmodel.errors import nearest_hint
 from perfmodel.units import to_base_units
+
+if TYPE_CHECKING:
+    from pydantic.functional_validators import ModelWrapValidatorHandler  # older versions name it nowhere else
 
 PositiveNumber = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
 """A finite number above zero; text and booleans are not numbers."""
