@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -247,6 +247,10 @@ class SpecFile(SpecTable):
         """Attach the stem and folder of its file to an object; content and equality ignore them."""
         self.__dict__.update({_STEM: stem, _FOLDER: folder})
         return self
+
+    def missing(self) -> Iterable[str]:
+        """List what predictions read and the file leaves out, though its schema allows that; a line for each."""
+        return ()
 
     def source_of(self, field: str) -> Source | None:
         """Return the source of a number: of those that cover it, the one that names it most specifically."""

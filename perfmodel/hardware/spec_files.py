@@ -433,9 +433,12 @@ def _load_once(lineage: tuple[tuple[Path, int], ...], model_class: type[SpecFile
 
     path = lineage[0][0]
     try:
-        return model_class.model_validate(_tables_of(lineage)).loaded_from(path.stem, path.parent)
+        loaded = model_class.model_validate(_tables_of(lineage))
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None
+    if missing := [*loaded.missing()]:
+        raise SpecError(path, missing)
+    return loaded.loaded_from(path.stem, path.parent)
 
 
 def _inherited(heir: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
