@@ -7,6 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
+
 
 class PerfmodelError(Exception):
     """Base of every error that perfmodel raises on bad input."""

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SETS = ("lowest", "newest")
@@ -75,7 +76,7 @@ def tried() -> dict[str, float]:
     assert "--system" in _command("scaling", "resnet50", code=2)  # a required option
     predicted = json.loads(_command(*PREDICT, "--json"))
 
-    job = {"batch_size": 16, "framework": "torch_423cfba"}
+    job: Any = {"batch_size": 16, "framework": "torch_423cfba"}
     network = pm.zoo.lenet5()
     prediction = pm.predict(network, device="gtx_1080", **job)
     table = pm.sweep(network, device="gtx_1080", framework="torch_423cfba", batch_size=[8, 16])

@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -392,7 +393,9 @@ def _in_turn(problem: Problem, jobs: Sequence[_Job], *, processes: int | None) -
         return
     _SHARED["problem"] = problem
     try:
-        with ProcessPoolExecutor(process_count, mp_context=multiprocessing.get_context("fork")) as pool:
+        context = multiprocessing.get_context("fork")
+        silent: Any = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_DFL)}  # ends by Ctrl-C
+        with ProcessPoolExecutor(process_count, mp_context=context, **silent) as pool:
             yield from pool.map(_fits_shared, jobs)
     finally:
         _SHARED.clear()
