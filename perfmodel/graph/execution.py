@@ -44,7 +44,7 @@ def check_recompute(recompute: Any) -> str | None:
     """Check the name of a way to place checkpoints; None is allowed."""
     if recompute is None:
         return None
-    check_known("way to recompute activations", str(recompute), RECOMPUTE)
+    check_known("way to recompute activations", recompute, RECOMPUTE)
     return str(recompute)
 
 
