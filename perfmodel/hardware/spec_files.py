@@ -308,9 +308,9 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
         path = Path(name_or_path).expanduser()
         if path.suffix != ".toml":
             raise SpecError(path, ["a path must lead to a .toml file"])
-        if not path.is_file():
+        if not os.path.isfile(path):  # noqa: PTH113 - False also for a name that no disk takes
             beside = [other.name for other in path.parent.glob("*.toml") if "schema_version" in readable_tables(other)]
-            reason = "not a file" if path.exists() else "no such file"
+            reason = "not a file" if os.path.exists(path) else "no such file"  # noqa: PTH110 - likewise
             raise SpecError(path, [reason + nearest_hint(path.name, beside, what="nearest in its folder")])
         return path
     noun = NOUN_BY_FOLDER.get(kind_folder, kind_folder)
@@ -354,6 +354,8 @@ def origin_of(kind_folder: str, name: str) -> str:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file."""
     path = Path(path)
+    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - a pipe would wait for ever
+        raise SpecError(path, ["must be a regular file"])
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

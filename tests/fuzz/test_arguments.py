@@ -104,3 +104,15 @@ def test_a_value_of_the_wrong_kind_is_refused(monkeypatch):
 def test_names_and_numbers_are_told_from_what_cannot_be_compared(name, value):
     with pytest.raises(PerfmodelError):
         pm.predict(GRAPH, **JOB | {name: value})
+
+
+@pytest.mark.parametrize("kind", ["name", "nul", "folder", "pipe", "loop", "/dev/zero"])
+@pytest.mark.parametrize("load", [pm.load_device, pm.load_framework, pm.load_calibration])
+def test_a_path_to_no_spec_file_is_refused(load, kind, tmp_path):
+    path = {"name": "x" * 5000 + ".toml", "nul": "a\0b.toml", "/dev/zero": "/dev/zero"}.get(kind, tmp_path / "x.toml")
+    made = {"folder": os.mkdir, "pipe": os.mkfifo, "loop": lambda link: link.symlink_to(link)}
+    if kind in made:
+        made[kind](path)
+    with pytest.raises(PerfmodelError) as refused:
+        load(path)
+    assert len(str(refused.value)) < 1000
