@@ -355,7 +355,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file."""
     path = Path(path)
     if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - a pipe would wait for ever
-        raise SpecError(path, ["must be a regular file"])
+        raise SpecError(path, ["cannot be read: must be a regular file"])
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
