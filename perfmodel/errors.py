@@ -7,6 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
+
 
 class PerfmodelError(Exception):
     """Base of every error that perfmodel raises on bad input."""
@@ -26,10 +29,14 @@ def short_repr(value: object) -> str:
     >>> short_repr("gtx_1080"), len(short_repr("x" * 1000))
     ("'gtx_1080'", 200)
     """
-    for name in ("stem", "name"):
-        if not isinstance(value, Path) and isinstance(text := getattr(value, name, None), str):
-            return repr(text)
-    shown = repr(value)
+    try:
+        for name in ("stem", "name"):
+            if not isinstance(value, Path) and isinstance(text := getattr(value, name, None), str):
+                return repr(text)
+        shown = repr(value)
+    except Exception:
+        shown = f"a value of type {type(value).__name__}"
+    shown = shown.encode(errors="backslashreplace").decode()
     return shown if len(shown) <= MOST_SHOWN else f"{shown[: MOST_SHOWN - 3]}..."
 
 
@@ -162,8 +169,9 @@ class UnknownNameError(PerfmodelError, KeyError):
         nearest = nearest_names(str(name), self.known)
         self.nearest = nearest[0] if nearest else None
         *others, last = [repr(close) for close in nearest] or [""]
+        shown = short_repr(name)
         hint = f" Did you mean {' or '.join([*([', '.join(others)] if others else []), last])}?" if nearest else ""
-        self.message = f"unknown {kind} {name!r}.{hint} Known: {', '.join(self.known) or 'none'}. {remedy}".rstrip()
+        self.message = f"unknown {kind} {shown}.{hint} Known: {', '.join(self.known) or 'none'}. {remedy}".rstrip()
         super().__init__(self.message)
 
     def __str__(self) -> str:
@@ -184,8 +192,22 @@ def check_known(kind: str, name: Any, known: Collection[Any], *, remedy: str = "
     remedy : str
         What else helps, as a sentence. [-]
     """
-    if name not in known:
-        raise UnknownNameError(kind, name, known, remedy=remedy)
+    if not is_one_of(name, known):
+        raise UnknownNameError(kind, name if isinstance(name, str) else short_repr(name), known, remedy=remedy)
+
+
+def is_one_of(value: object, known: Collection[Any]) -> bool:
+    """Tell whether a value is among names; also for one that has no hash, or no truth when it is compared.
+
+    Examples
+    --------
+    >>> is_one_of("ring", ("ring", "tree")), is_one_of([1, 2], {"ring": 1})
+    (True, False)
+    """
+    try:
+        return bool(value in known)
+    except Exception:
+        return False
 
 
 class ShapeError(PerfmodelError, ValueError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.symbolic import NUMBER_TYPES, Quantity, elementwise, exact, is_symbolic, named
+from perfmodel.symbolic import NUMBER_TYPES, Quantity, elementwise, exact, expression_of, is_symbolic, named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +44,7 @@ def _unevaluated_extreme(name: str) -> Callable[[Any, Any], Any]:
     neutral = -sympy.oo if name == "Max" else sympy.oo
 
     def extreme(first: Any, second: Any) -> Any:
-        first, second = sympy.sympify(first), sympy.sympify(second)
+        first, second = expression_of(first), expression_of(second)
         if first.is_number and second.is_number:
             return pick(first, second)
         if first == second or second == neutral:
@@ -140,14 +140,14 @@ def _of_max(value: Any) -> list[Any]:
     """Return the operands of a maximum, including those of nested maxima."""
     import sympy
 
-    value = sympy.sympify(value)
+    value = expression_of(value)
     return [term for inner in value.args for term in _of_max(inner)] if isinstance(value, sympy.Max) else [value]
 
 
 def _scalar_ceiling(value: Any) -> Any:
     import sympy
 
-    value = sympy.sympify(value)
+    value = expression_of(value)
     if value.is_number or value.is_integer:
         return sympy.ceiling(value)
     return sympy.ceiling(value, evaluate=False)
@@ -185,7 +185,7 @@ def _exact_ceil_ratio(numerator: Any, denominator: Any) -> Any:
     import sympy
 
     def as_fractions(value: Any) -> Any:
-        value = sympy.sympify(value)
+        value = expression_of(value)
         return value.xreplace({number: exact(float(number)) for number in value.atoms(sympy.Float)})
 
     return _scalar_ceiling(as_fractions(numerator) / as_fractions(denominator))
@@ -324,7 +324,7 @@ def _open_comparison(first: Any, second: Any) -> Any:
 
     first, second = (
         named(side, "compared") if side.has(sympy.Piecewise) else side  # a choice inside a condition would be unfolded
-        for side in (sympy.sympify(first), sympy.sympify(second))
+        for side in (expression_of(first), expression_of(second))
     )
     # Evaluated, sympy would try to prove the sign of the difference, which takes seconds for a large expression.
     return sympy.Gt(first, second, evaluate=first.is_number and second.is_number)
@@ -370,7 +370,7 @@ def total(values: Quantity) -> Quantity:
     import sympy
 
     if values.ndim == 1:
-        return sympy.Add(*[sympy.sympify(value) for value in values])
+        return sympy.Add(*[expression_of(value) for value in values])
     return np.array([total(column) for column in values.T], dtype=object)
 
 

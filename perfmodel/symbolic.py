@@ -6,7 +6,7 @@ sympy itself is imported only when a symbol is met.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from fractions import Fraction
@@ -47,6 +47,24 @@ _LOADED = sys.modules
 
 def _is_expression(operand: Any) -> bool:
     return operand.dtype.hasobject if isinstance(operand, np.ndarray) else isinstance(operand, _LOADED["sympy"].Basic)
+
+
+def expression_of(value: Any) -> Any:
+    """Return a number as a sympy expression, and an expression unchanged; text is refused, since sympy would run it.
+
+    Examples
+    --------
+    >>> expression_of(2) + 1
+    3
+    """
+    import sympy
+
+    return sympy.sympify(value, strict=True)
+
+
+def substituted(expression: Any, values: Mapping[Any, Any]) -> Any:
+    """Return an expression with numbers or expressions for its symbols; text is refused, since sympy would run it."""
+    return expression.subs({symbol: expression_of(value) for symbol, value in values.items()})
 
 
 def elementwise(function: Callable[..., Any], *operands: Quantity) -> Quantity:

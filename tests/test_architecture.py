@@ -120,3 +120,17 @@ def test_modules_and_functions_are_small():
 def test_every_part_of_the_order_that_exists_is_listed():
     top = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
     assert top - {"__init__", "__main__"} <= set(ORDER)
+
+
+def test_no_text_reaches_sympify():
+    """It runs the text; so does ``subs``. Only ``symbolic`` calls them, and refuses text."""
+    callers = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in MODULES
+        if path != PACKAGE / "symbolic.py"
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Attribute | ast.Name | ast.alias)
+        and {getattr(node, field, None) for field in ("attr", "id", "name")} & {"sympify", "subs", "parse_expr", "S"}
+        and not (isinstance(node, ast.Name) and node.id == "S")
+    ]
+    assert callers == []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -33,16 +38,13 @@ from perfmodel.cli.planning import (
 )
 from perfmodel.cli.predict import predict_command, transfer_command
 from perfmodel.cli.specs import audit_command, specs_app
-from perfmodel.errors import PerfmodelError, PerfmodelWarning
+from perfmodel.errors import INTERRUPTED, PerfmodelError, PerfmodelWarning
 
 BAD_INPUT = 2
 """Exit code of every error that a user can fix."""
 
 RARELY = 100_000
 """Allocations between garbage collections: imports and graphs make many objects, none of them garbage. [1]"""
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
 
 # Newer typer has its own copy of click, older typer imports click; in both, this class derives from BadParameter.
 _UsageError: Any = typer.BadParameter.__base__
@@ -133,30 +135,76 @@ def run(arguments: Sequence[str] | None = None) -> int:
         path = error.ctx.command_path if error.ctx else "perfmodel"
         return _refused(f"{error.format_message()} (see: {path} --help)")
     except (typer.Abort, KeyboardInterrupt):
-        sys.stderr.write("perfmodel: interrupted\n")
-        return INTERRUPTED
+        outcome = INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes once more at exit; give it somewhere to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush_elsewhere()
         return 1
+    except OSError as error:  # e.g. a full disk below what is printed, or a name that no disk takes
+        _flush_elsewhere()
+        return _refused(f"{error.filename or 'the output'}: {error.strerror or error}")
     finally:
         Command.only_listed = False
+    if outcome == INTERRUPTED:  # newer typer returns the code itself
+        _say("interrupted")
     return outcome if isinstance(outcome, int) else 0
 
 
+def _flush_elsewhere() -> None:
+    """Let the interpreter, which flushes once more at exit, do so where that succeeds."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _refused(message: str) -> int:
-    sys.stderr.write(f"perfmodel: error: {' '.join(message.split())}\n")
+    _say(f"error: {' '.join(message.split())}")
     return BAD_INPUT
+
+
+def _say(line: str) -> None:
+    """Write a line to the error stream, if it takes one."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"perfmodel: {line}\n")
+        sys.stderr.flush()
 
 
 def _shown(message: Warning | str, category: type[Warning], *_where: object, **_more: object) -> None:
     """Print a warning as one line, without Python's source line."""
     kind = "" if issubclass(category, PerfmodelWarning) else f"{category.__name__}: "
-    sys.stderr.write(f"perfmodel: warning: {kind}{' '.join(str(message).split())}\n")
+    _say(f"warning: {kind}{' '.join(str(message).split())}")
+
+
+class _Closed(io.TextIOBase):
+    """Standard output that the caller closed: what is printed cannot be, and says so."""
+
+    def write(self, _text: str) -> NoReturn:
+        raise OSError(errno.EBADF, "standard output is closed", "the output")
+
+
+def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Interrupt once more where Python lost an interrupt, as in a callback of a weak reference."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        # A signal and no flag, so that a wait ends too.
+        threading.Timer(SOON_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+SOON_S = 0.01
+"""Delay after which a lost interrupt is raised again, outside of what lost it. [s]"""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the ``perfmodel`` command and end the process with its exit code."""
     warnings.showwarning = _shown
     gc.set_threshold(RARELY)
-    sys.exit(run(arguments))
+    sys.stdout = sys.stdout or _Closed()
+    sys.stderr = sys.stderr or io.StringIO()  # closed, so that nobody reads it
+    if hasattr(signal, "pthread_kill"):
+        sys.unraisablehook = _interrupt_again
+    stops = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    if stops:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    code = run(arguments)
+    if stops:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is said; nothing that ends late may show a traceback
+    sys.exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from contextlib import ExitStack
 from functools import partial
@@ -377,7 +378,11 @@ def _executor(processes: str | None, stack: ExitStack) -> Any:
     if processes is None:
         return None
     count = whole_number("--processes", number_as_typed(processes), maximum=256)
-    return None if count == 1 else stack.enter_context(ProcessPoolExecutor(count))
+    if count == 1:
+        return None
+    # Ctrl-C ends the workers at once and without a word.
+    pool = ProcessPoolExecutor(count, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))
+    return stack.enter_context(pool)
 
 
 def _chosen(s: Sweep, best: str | None, pareto: str | None) -> Sweep:

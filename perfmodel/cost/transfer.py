@@ -18,7 +18,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum, minimum
-from perfmodel.symbolic import Quantity
+from perfmodel.symbolic import Quantity, expression_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -377,10 +377,8 @@ def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[int
     >>> longest_byte_time(capacity=[rate, 2 * rate, 10.0], flow_counts=[1, 4, 2])
     Max(0.2, 2/B)
     """
-    import sympy
-
     crowds: dict[Any, Any] = {}
     for bandwidth, count in zip(capacity, flow_counts, strict=True):
-        coefficient, rest = sympy.sympify(1 / bandwidth).as_coeff_Mul()
+        coefficient, rest = expression_of(1 / bandwidth).as_coeff_Mul()
         crowds[rest] = max(crowds.get(rest, 0), count * coefficient)
     return reduce(maximum, [coefficient * rest for rest, coefficient in crowds.items() if coefficient])

@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import CalibrationError
+from perfmodel.errors import ArgumentError, CalibrationError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import Z_80
 
@@ -301,7 +302,7 @@ def keep_fits(key: str, fits: Iterable[Fit]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with replacement_of(folder / f"{key}.json") as path:
             path.write_text(json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist), encoding="utf-8")
-    except OSError:
+    except (OSError, ArgumentError):  # the second from replacement_of, e.g. on a full disk
         return
 
 
@@ -392,7 +393,9 @@ def _in_turn(problem: Problem, jobs: Sequence[_Job], *, processes: int | None) -
         return
     _SHARED["problem"] = problem
     try:
-        with ProcessPoolExecutor(process_count, mp_context=multiprocessing.get_context("fork")) as pool:
+        context = multiprocessing.get_context("fork")
+        silent: Any = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_DFL)}  # ends by Ctrl-C
+        with ProcessPoolExecutor(process_count, mp_context=context, **silent) as pool:
             yield from pool.map(_fits_shared, jobs)
     finally:
         _SHARED.clear()

@@ -7,10 +7,10 @@ kernels, how it feeds data, what it keeps in memory, how it uses CPU threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -26,6 +26,35 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.spec_files import kept_while_unchanged
 from perfmodel.units import MIB, to_base_units
+
+PASS_CLASSES: Final = ("elementwise", "reduction", "transpose", "gather", "update")
+"""Classes of passes whose bandwidth fraction on a GPU is a constant of the framework."""
+
+ISSUER_DISPATCH: Final = ("dispatch_us", "backward_dispatch_us", "update_dispatch_us", "recording_us")
+"""Constants of a framework whose host runs ahead: time to issue an operator by ``ISSUERS``, and to record it."""
+
+READ: Final[Mapping[str, tuple[str, ...]]] = {
+    "gpu": (
+        "dispatch_us",
+        "step_overhead_us",
+        "overlap_exponent",
+        "blas_efficiency",
+        "host_copy_gb_per_s",
+        *(f"bandwidth_fraction_{name}" for name in PASS_CLASSES),
+    ),
+    "cpu": (
+        "dispatch_us",
+        "step_overhead_us",
+        "pass_serial_fraction",
+        "pass_slowdown",
+        "smallest_parallel_bytes",
+        "blas_efficiency",
+        "blas_serial_factor",
+        "blas_threads_per_core",
+        "host_copy_gb_per_s",
+    ),
+}
+"""Kind of processor -> constants that every prediction on one reads. [-]"""
 
 LibraryRole = Literal["gpu_blas", "gpu_dnn", "gpu_attention", "gpu_attention_wide", "cpu_blas"]
 
@@ -311,6 +340,17 @@ class FrameworkProfile(spec.SpecFile):
             kind = "constants"
             raise PydanticCustomError(kind, "{faults}", {"faults": "; ".join(faults)})
         return self
+
+    def missing(self) -> Iterator[str]:
+        """Yield a line for each constant or rule that predictions read and the file does not have."""
+        needed = {"gpu": (*READ["gpu"], *(ISSUER_DISPATCH if self.gpu.runs_ahead else ())), "cpu": READ["cpu"]}
+        for processor, names in needed.items():
+            stated = getattr(self, processor).constants
+            for name in dict.fromkeys(names):
+                if name not in stated:
+                    yield f"{processor}.constants.{name}: required constant is missing"
+        if not self.cpu.lowering.convolution_algorithms:
+            yield "cpu.lowering.convolution_algorithms: must name a way to convolve, since no CPU library brings one"
 
     def _serial_row_faults(self) -> list[str]:
         """Return a fault for serial rows without a time, which would cost nothing."""

@@ -57,6 +57,7 @@ def check_recompute(recompute: Any) -> Recompute:
             raise ArgumentError("recompute", recompute, "a number of blocks >= 0, or " + " or ".join(RECOMPUTE))
         return recompute
     check_known("way to recompute activations", str(recompute), RECOMPUTE)
+    check_known("way to recompute activations", recompute, RECOMPUTE)
     return str(recompute)
 
 

@@ -48,8 +48,10 @@ from perfmodel.graph.structure import GraphStructure, check_complete, check_dens
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
 from perfmodel.layers.checks import check_path, refuse
+from perfmodel.layers.checks import check_count, check_path
 from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, PACKED_BYTES, SPARSITIES, Phase, Work
+from perfmodel.symbolic import substituted
 
 
 def _symbols(value: Any) -> set[Any]:
@@ -66,7 +68,7 @@ def _substituted(value: Any, by_name: Mapping[str, int]) -> Any:
     symbols = _symbols(value)
     if not symbols:
         return value
-    result = value.subs({symbol: by_name[symbol.name] for symbol in symbols if symbol.name in by_name})
+    result = substituted(value, {symbol: by_name[symbol.name] for symbol in symbols if symbol.name in by_name})
     return int(result) if result.is_Integer else result
 
 
@@ -247,12 +249,15 @@ class LayerGraph(GraphStructure):
         ------
         UnknownNameError
             If no symbol has the name.
+        ArgumentError
+            If a size is not a whole number above zero, or a symbol.
         ShapeError
             If a layer does not fit at these sizes.
         """
         remedy = "" if self.free_sizes else f"Graph {self.name!r} has no free sizes."
-        for size in sizes:
-            check_known(f"free size of graph {self.name!r}:", size, self.free_sizes, remedy=remedy)
+        for name, size in sizes.items():
+            check_known(f"free size of graph {self.name!r}:", name, self.free_sizes, remedy=remedy)
+            check_count(name, size)
         return self._rebuilt(*with_sizes(self._input_shapes, [node.layer for node in self.layers], sizes))
 
     def at_inference(self) -> Self:

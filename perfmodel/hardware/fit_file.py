@@ -29,6 +29,12 @@ Z_80: Final = 1.2816
 """Standard deviations on either side of the mean that contain 80 % of a normal distribution. [1]"""
 
 
+MOST_DEVIATION: Final = 10.0
+"""Largest standard deviation of ln(factor): 22,000 times more or less, where no interval means anything. [1]"""
+ROUNDED: Final = 1e-3
+"""Part of a covariance that rounding to four digits explains. [1]"""
+
+
 def _patterns_have_a_folder(scales: tuple[str, ...]) -> tuple[str, ...]:
     wrong = [pattern for pattern in scales if pattern.partition("/")[0] not in spec_files.NOUN_BY_FOLDER]
     if wrong:
@@ -88,6 +94,19 @@ class Factor(spec.SpecTable):
         return any(fnmatchcase(name, pattern) for pattern in self.scales)
 
 
+def covariance_of(factors: Sequence[Factor]) -> NDArray[np.float64]:
+    """Covariance of ln(factor), shape (factors, factors); diagonal, from low and high, if the file states none. [1]"""
+    count = len(factors)
+    if not factors[0].covariance:
+        reach = np.array([math.log(entry.high) - math.log(entry.low) for entry in factors]) / 2
+        return np.diag((reach / Z_80) ** 2)
+    lower = np.zeros((count, count))
+    for index, entry in enumerate(factors):
+        lower[index, : index + 1] = entry.covariance
+    whole: NDArray[np.float64] = lower + np.tril(lower, -1).T
+    return whole
+
+
 class FittedConstant(spec.SpecTable):
     """A constant before and after the fit, for people to read."""
 
@@ -125,18 +144,28 @@ class FitFile(spec.SpecFile):
             )
         return factor
 
+    @field_validator("factor")
+    @classmethod
+    def _covariances_give_an_interval(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
+        covariance = covariance_of(factor)
+        for entry, variance in zip(factor, np.diag(covariance), strict=True):
+            if not 0 <= variance <= MOST_DEVIATION**2:
+                spec.invalid(
+                    f"{entry.name}: the variance of ln(factor) must be from 0 to {MOST_DEVIATION**2:g}, but is "
+                    f"{variance:g}; it is the last number of covariance or, without any, follows from low and high"
+                )
+        least, *_, most = np.linalg.eigvalsh(covariance).tolist() * 2
+        if least < -ROUNDED * most:
+            spec.invalid(
+                "covariance must be that of real numbers: no combination of factors may have a variance below 0, but "
+                f"one has {least:g}; copy all rows from the fit again"
+            )
+        return factor
+
     @property
     def covariance(self) -> NDArray[np.float64]:
         """Covariance of ln(factor), shape (factors, factors); diagonal if the file states none. [1]"""
-        count = len(self.factor)
-        if not self.factor[0].covariance:
-            reach = np.array([math.log(entry.high / entry.low) / 2 for entry in self.factor])
-            return np.diag((reach / Z_80) ** 2)
-        lower = np.zeros((count, count))
-        for index, entry in enumerate(self.factor):
-            lower[index, : index + 1] = entry.covariance
-        whole: NDArray[np.float64] = lower + np.tril(lower, -1).T
-        return whole
+        return covariance_of(self.factor)
 
     @property
     def constants_at_limit(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.cpu import Isa
+from perfmodel.hardware.library_constants import faults_of
 
 DEFAULT_ARCHITECTURE: Final = "default"
 
@@ -145,6 +146,23 @@ class LibraryProfile(spec.SpecFile):
         if faults:
             raise ValueError(", and ".join(faults))
         return profiles
+
+    def missing(self) -> Iterator[str]:
+        """Yield a line for each constant that predictions on a listed architecture read, and that it does not have."""
+        lines: dict[str, str] = {}
+        for architecture in self.architecture:
+            table = self._tensor_core_of(architecture)
+            for dtype in ("fp32", *(() if table is None else self.tensor_core[table].dtypes)):
+                faults = faults_of(
+                    self.constants_for(architecture, dtype=dtype),
+                    kind=self.kind,
+                    processor=self.processor,
+                    algorithms=self.algorithms_for(architecture, dtype=dtype),
+                )
+                place = f"tensor_core.{table}" if self.on_tensor_cores(architecture, dtype=dtype) else ""
+                for fault in faults:
+                    lines.setdefault(fault, f"{place or f'architecture.{architecture}'}.{fault}")
+        yield from lines.values()
 
     def _chain(self, architecture: str) -> Iterator[tuple[str, ArchitectureProfile]]:
         """Yield the tables that apply to an architecture, the most specific first."""

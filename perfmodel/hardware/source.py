@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NoReturn, Self, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     PlainSerializer,
     PlainValidator,
     ValidationError,
@@ -30,6 +29,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from perfmodel.errors import nearest_hint
 from perfmodel.units import to_base_units
+
+if TYPE_CHECKING:
+    from pydantic.functional_validators import ModelWrapValidatorHandler  # older versions name it nowhere else
 
 PositiveNumber = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
 """A finite number above zero; text and booleans are not numbers."""
@@ -245,6 +247,10 @@ class SpecFile(SpecTable):
         """Attach the stem and folder of its file to an object; content and equality ignore them."""
         self.__dict__.update({_STEM: stem, _FOLDER: folder})
         return self
+
+    def missing(self) -> Iterable[str]:
+        """List what predictions read and the file leaves out, though its schema allows that; a line for each."""
+        return ()
 
     def source_of(self, field: str) -> Source | None:
         """Return the source of a number: of those that cover it, the one that names it most specifically."""

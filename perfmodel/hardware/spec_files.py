@@ -122,26 +122,28 @@ def _table_class(annotation: Any) -> type[BaseModel] | None:
 Name: TypeAlias = Any
 Loader = TypeVar("Loader", bound=Callable[[Name], Any])
 MISSING: Final = -1
-"""Modification time of a file that does not exist or cannot be inspected. [ns]"""
+"""State of a file that does not exist or cannot be inspected; no hash is -1. [1]"""
 _MOST_KEPT: Final = 256
 """Objects that one loader caches; each is small."""
 _looked_for: ContextVar[dict[str, int] | None] = ContextVar("_looked_for", default=None)
-"""Files that the current load has looked for, with their modification times; None outside a load."""
+"""Files that the current load has looked for, with their states; None outside a load."""
 
 
-def changed_ns(path: Path) -> int:
-    """Return when a file last changed, and note that it was looked for. [ns]"""
-    changed = _now_ns(path)
+def state_of(path: Path) -> int:
+    """Return a number that differs once a file changes, and note that it was looked for. [1]"""
+    state = _state_now(path)
     if (files := _looked_for.get()) is not None:
-        files[str(path.absolute())] = changed
-    return changed
+        files[str(path.absolute())] = state
+    return state
 
 
-def _now_ns(path: str | Path) -> int:
+def _state_now(path: str | Path) -> int:
     try:
-        return os.stat(path).st_mtime_ns  # noqa: PTH116 - called for each file in each prediction; twice as fast
+        now = os.stat(path)  # noqa: PTH116 - called for each file in each prediction; twice as fast
     except (OSError, ValueError):
         return MISSING  # the code that reads the file reports what is wrong
+    # A copy may bring its time of modification along, so that this alone does not tell.
+    return hash((now.st_mtime_ns, now.st_size, now.st_ino, now.st_ctime_ns))
 
 
 def kept_while_unchanged(
@@ -182,6 +184,10 @@ def _unchanged(files: dict[str, int]) -> bool:
                 return False
     except (OSError, ValueError):  # it is gone
         return False
+    for path, then in files.items():
+        # for a file that was missing, os.access is faster than a failing os.stat
+        if os.access(path, os.F_OK) if then == MISSING else _state_now(path) != then:
+            return False
     return True
 
 
@@ -318,9 +324,9 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
         path = Path(name_or_path).expanduser()
         if path.suffix != ".toml":
             raise SpecError(path, ["a path must lead to a .toml file"])
-        if not path.is_file():
+        if not os.path.isfile(path):  # noqa: PTH113 - False also for a name that no disk takes
             beside = [other.name for other in path.parent.glob("*.toml") if "schema_version" in readable_tables(other)]
-            reason = "not a file" if path.exists() else "no such file"
+            reason = "not a file" if os.path.exists(path) else "no such file"  # noqa: PTH110 - likewise
             raise SpecError(path, [reason + nearest_hint(path.name, beside, what="nearest in its folder")])
         return path
     noun = NOUN_BY_FOLDER.get(kind_folder, kind_folder)
@@ -344,7 +350,7 @@ def _kind_that_has(name: str) -> str | None:
 def lookup(kind_folder: str, name: str) -> Path | None:
     """Return the path of a name's spec file, or None."""
     candidates = (folder / kind_folder / f"{name}.toml" for folder in spec_folders())
-    return next((path for path in candidates if changed_ns(path) != MISSING and path.is_file()), None)
+    return next((path for path in candidates if state_of(path) != MISSING and path.is_file()), None)
 
 
 def origin_of(kind_folder: str, name: str) -> str:
@@ -364,6 +370,8 @@ def origin_of(kind_folder: str, name: str) -> str:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file."""
     path = Path(path)
+    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - a pipe would wait for ever
+        raise SpecError(path, ["cannot be read: must be a regular file"])
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -382,10 +390,10 @@ def load(path: str | Path, model_class: type[Spec], *, heirs_of: str = "") -> Sp
 
 
 def _lineage(path: Path, kind_folder: str) -> tuple[tuple[Path, int], ...]:
-    """Return a file and those that it inherits from, each with the time of its last change. [ns]"""
+    """Return a file and those that it inherits from, each with its state."""
     lineage: dict[Path, int] = {}
     while path not in lineage:
-        lineage[path] = changed_ns(path)
+        lineage[path] = state_of(path)
         parent = _tables(path, lineage[path]).get("inherits") if kind_folder else None
         if parent is None:
             return tuple(lineage.items())
@@ -411,18 +419,18 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
 def kind_of(path: str | Path) -> str:
     """Return the ``kind`` that a spec file states; empty if it states none."""
     path = Path(path).absolute()
-    return str(_tables(path, changed_ns(path)).get("kind", ""))
+    return str(_tables(path, state_of(path)).get("kind", ""))
 
 
 @lru_cache(maxsize=256)  # a file's kind is asked for before it is loaded
-def _tables(path: Path, changed_ns: int) -> dict[str, Any]:
+def _tables(path: Path, state: int) -> dict[str, Any]:
     return read_toml(path)
 
 
 def readable_tables(path: Path) -> dict[str, Any]:
     """Return a file's tables; none if it cannot be read, which is an error where it is loaded."""
     try:
-        return _tables(path.absolute(), _now_ns(path))
+        return _tables(path.absolute(), _state_now(path))
     except SpecError:
         return {}
 
@@ -443,9 +451,12 @@ def _load_once(lineage: tuple[tuple[Path, int], ...], model_class: type[SpecFile
 
     path = lineage[0][0]
     try:
-        return model_class.model_validate(_tables_of(lineage)).loaded_from(path.stem, path.parent)
+        loaded = model_class.model_validate(_tables_of(lineage))
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None
+    if missing := [*loaded.missing()]:
+        raise SpecError(path, missing)
+    return loaded.loaded_from(path.stem, path.parent)
 
 
 def _inherited(heir: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:

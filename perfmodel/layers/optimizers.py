@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
-from perfmodel.errors import UnknownNameError, check_known
+from perfmodel.errors import UnknownNameError, check_known, short_repr
 from perfmodel.layers.base import Checked, Checks, Operations, layer_kind
 from perfmodel.layers.checks import one_of, optional, refuse
 from perfmodel.layers.option_text import name_and_options
@@ -574,7 +574,9 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
         if options:
             refuse("optimizer", optimizer, f"a name if options are given: {', '.join(options)}")
         return optimizer
-    name, written = name_and_options("optimizer", optimizer) if isinstance(optimizer, str) else (str(optimizer), {})
+    name, written = (
+        name_and_options("optimizer", optimizer) if isinstance(optimizer, str) else (short_repr(optimizer), {})
+    )
     if name not in OPTIMIZERS:
         raise UnknownNameError(kind="optimizer", name=name, known=OPTIMIZERS)
     chosen, options = OPTIMIZERS[name], written | options

@@ -7,6 +7,7 @@ touched, so a figure can be made on a server without a display. matplotlib is im
 from __future__ import annotations
 
 import math
+import os
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,12 +49,23 @@ SMALL_MARKER: Final = 12
 
 DOTS_PER_INCH: Final = 150
 
+NUMBER_OF_AN_AXIS: Final = "$\\mathdefault"
+"""Beginning of the formulas that matplotlib itself writes, such as powers of ten. [-]"""
+
+
+def empty_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of this size [in]; the layout makes room for everything drawn."""
+    try:
+        from matplotlib.figure import Figure
+    except ValueError as error:  # matplotlib reads the variable when it is imported
+        backend = os.environ.get("MPLBACKEND")
+        raise ArgumentError("MPLBACKEND", backend, f"unset, or a name that matplotlib knows: {error}") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return an empty figure of this size [in] and its axes; the layout makes room for everything drawn."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
+    """Return an empty figure of this size [in] and its axes."""
+    figure = empty_figure(width, height)
     return figure, figure.add_subplot()
 
 
@@ -202,15 +214,26 @@ def check_format(path: Path) -> None:
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:
     """Return a figure; save it first if a path is given."""
+    _show_names_as_written(figure)
     if path is not None:
         save(figure, path)
     return figure
+
+
+def _show_names_as_written(figure: Figure) -> None:
+    """Take a dollar in the name of a network or layer for a dollar, where matplotlib would begin a formula."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if isinstance(text, Text) and "$" in text.get_text() and not text.get_text().startswith(NUMBER_OF_AN_AXIS):
+            text.set_parse_math(False)
 
 
 def save(figure: Figure, path: str | Path, *, dots_per_inch: int = DOTS_PER_INCH) -> Path:
     """Write a figure so that a reader sees either the old file or the complete new one."""
     path = Path(path).expanduser()
     check_format(path)
+    _show_names_as_written(figure)
     with replacement_of(path) as temporary:
         figure.savefig(temporary, dpi=dots_per_inch, format=path.suffix[1:].lower())
     return path
@@ -229,9 +252,7 @@ class RooflinePoint:
 
 def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, bytes_per_s: float, title: str) -> Figure:
     """Draw kernels under the roof of the best product and stream, and next to it their fitted times."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 5), layout="constrained")
+    figure = empty_figure(11, 5)
     roof, times = figure.subplots(1, 2)
     for group, of_group, style in grouped(points):
         style |= {"s": SMALL_MARKER, "alpha": 0.6}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
-from perfmodel.presentation.figures import frame, group_style, new_figure, plain_ticks
+from perfmodel.presentation.figures import empty_figure, frame, group_style, new_figure, plain_ticks
 from perfmodel.presentation.quantities import seconds_text
 
 if TYPE_CHECKING:
@@ -266,9 +266,7 @@ class Panel:
 
 def worker_figure(panels: Sequence[Panel], *, title: str, marked_workers: int | None = None) -> Figure:
     """Draw panels side by side."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(0.6 + 4.7 * len(panels), 4.4), layout="constrained")
+    figure = empty_figure(0.6 + 4.7 * len(panels), 4.4)
     axes_row = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, panel in zip(axes_row, panels, strict=True):
         _draw(axes, panel, marked_workers=marked_workers)

@@ -1,6 +1,8 @@
 """Calibration files, and fits kept by content."""
 
 import json
+import resource
+import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +12,7 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError, CalibrationError, SpecError, UnknownNameError
 from perfmodel.fitting import fit
 from perfmodel.hardware.fit_file import load_calibration
-from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.hardware.spec_files import shipped_folder, toml_document
 from perfmodel.validation.validate import require_independence, sources_from
 
 ROW = {"batch_size": 16, "framework": "caffe_1_0_rc3", "device": "gtx_980"}
@@ -189,3 +191,40 @@ def test_a_folder_that_cannot_be_written_is_no_fault(counted, tmp_path, monkeypa
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PERFMODEL_CACHE", str(tmp_path / "file"))
     assert np.isfinite(pm.fit(table_of(0.1)).factor[0].value)
+
+
+@pytest.fixture
+def full_disk():
+    """No file of this process may grow beyond ten bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_cache_on_a_full_disk_loses_no_fit(counted, full_disk, tmp_path):
+    assert np.isfinite(pm.fit(table_of(0.1)).factor[0].value)
+    assert not list((tmp_path / "kept").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"covariance": (-1e-3,)}, "variance of ln(factor) must be from 0 to 100, but is -0.001"),
+        ({"covariance": (1e15,)}, "variance of ln(factor) must be from 0 to 100, but is 1e\\+15"),
+        ({"low": 1e-300, "high": 1e300, "covariance": ()}, "variance of ln(factor) must be from 0 to 100"),
+        ({"covariance": (0.01,), "second": (0.02, 0.01)}, "no combination of factors may have a variance below 0"),
+    ],
+)
+def test_a_covariance_without_an_interval_is_refused(tmp_path, changed, message):
+    path = shipped_folder() / "calibrations" / "shi2016_gpu.toml"
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    second = changed.pop("second", None)
+    content["factor"] = content["factor"][: 2 if second else 1]
+    content["factor"][0] |= changed
+    if second:
+        content["factor"][1] |= {"covariance": second}
+    written = tmp_path / "mine.toml"
+    written.write_text(toml_document(content, tables=("fitted_on",), lists=("factor", "constant", "source")))
+    with pytest.raises(SpecError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        pm.predict(pm.zoo.lenet5(), device="gtx_1080", batch_size=4, framework="caffe_1_0_rc3", calibration=written)

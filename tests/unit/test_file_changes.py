@@ -122,3 +122,15 @@ def test_names_serve_where_the_working_folder_is_gone(tmp_path, monkeypatch):
 def test_what_names_no_file_is_refused():
     with pytest.raises(ArgumentError, match="a name, or a path"):
         pm.load_system(["survey_fig6"])
+
+
+def test_a_file_that_keeps_its_time_is_loaded_again(own):
+    """As after ``cp -p``, a checkout, or two writes within one tick of the clock."""
+    path = own / "devices" / "gtx_1080.toml"
+    write(path, 320)
+    then = path.stat()
+    assert bandwidth(lambda: pm.load_device("gtx_1080")) == 320
+    path.write_text(path.read_text().replace("bandwidth_gb_per_s = 320\n", "bandwidth_gb_per_s = 640\n"))
+    os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+    assert path.stat().st_size == then.st_size
+    assert bandwidth(lambda: pm.load_device("gtx_1080")) == 640

@@ -46,6 +46,12 @@ def test_free_sizes_are_refused_where_a_number_is_needed(tmp_path):
         graph.with_sizes(T=3)
 
 
+@pytest.mark.parametrize("size", ["__import__('os').abort()", "7", "T + 1", 0, -1, 2.5, None, True, [7], 1j])
+def test_a_free_size_is_a_whole_number_and_no_text_is_run(size):
+    with pytest.raises(ArgumentError, match="S must be a whole number >= 1"):
+        language_model(S).with_sizes(S=size)
+
+
 def test_free_sizes_are_shown_as_expressions_in_base_units():
     width = sympy.Symbol("W", positive=True, integer=True)
     graph = LayerGraph("open", input_shape=(10,))

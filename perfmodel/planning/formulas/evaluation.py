@@ -20,6 +20,7 @@ import sympy
 
 from perfmodel.derived import derived_property
 from perfmodel.planning.formulas.named_expressions import Definitions, Taken, number_of, without_mod
+from perfmodel.symbolic import expression_of, substituted
 
 
 class Bounds(NamedTuple):
@@ -301,7 +302,7 @@ class _Nodes:
 
     def _place_of(self, expression: Any) -> int:
         """Return the index of an expression, after the definitions that it needs."""
-        node = sympy.sympify(expression)
+        node = expression_of(expression)
         if node not in self._places:
             with np.errstate(all="ignore"):  # branches that are not taken may divide by zero
                 for name, definition in self.definitions.needed_for([node]).items():
@@ -391,9 +392,10 @@ class AtPoint(_Nodes):
         dummies = [sympy.Dummy(real=True) for _ in inner]
         function, at = node.func(*dummies), {dummy: _single(of.low) for dummy, of in zip(dummies, inner, strict=True)}
         slopes = sum(
-            number_of(function.diff(dummy).subs(at)) * of.slope_low for dummy, of in zip(dummies, inner, strict=True)
+            number_of(substituted(function.diff(dummy), at)) * of.slope_low
+            for dummy, of in zip(dummies, inner, strict=True)
         )
-        value = np.full(len(self.at), number_of(function.subs(at)))
+        value = np.full(len(self.at), number_of(substituted(function, at)))
         return self._put(node, None, (), Bounds(value, value, slopes, slopes, np.False_))
 
 

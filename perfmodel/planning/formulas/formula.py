@@ -32,7 +32,7 @@ from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.predict import predict
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
-from perfmodel.symbolic import naming
+from perfmodel.symbolic import expression_of, naming
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -499,7 +499,7 @@ def _composed(opened: Opened, definitions: Definitions) -> dict[str, sympy.Expr]
         except NoForm:
             assert opened.system is not None
             raise opened.system.refusal from None
-        composed = {name: sympy.sympify(getattr(step, name)) for name in (*PARTS, *TOTALS)}
+        composed = {name: expression_of(getattr(step, name)) for name in (*PARTS, *TOTALS)}
         total = sympy.Add(*(definitions(composed[name], name, 0) for name in PARTS))
         waits = composed["exposed_transfer_s"] + composed["input_wait_s"]
         samples = opened.symbols.get("workers", opened.prepared.counted_workers) * opened.prepared.batch_size

@@ -18,6 +18,7 @@ from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
+from perfmodel.symbolic import expression_of
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
@@ -353,7 +354,7 @@ def live(point: AtPoint, expression: Any) -> Iterator[tuple[sympy.Symbol | None,
     """
     point.value(expression)
     visited: set[Any] = set()
-    open_ends: list[tuple[sympy.Symbol | None, Any]] = [(None, sympy.sympify(expression))]
+    open_ends: list[tuple[sympy.Symbol | None, Any]] = [(None, expression_of(expression))]
     while open_ends:
         owner, node = open_ends.pop()
         if node in visited:

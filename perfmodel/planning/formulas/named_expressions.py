@@ -15,6 +15,7 @@ import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
 
 from perfmodel.errors import ArgumentError
+from perfmodel.symbolic import expression_of
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
@@ -44,7 +45,7 @@ class Definitions:
 
     def __call__(self, expression: Any, name: str, place: int, part: KernelTable | None = None) -> Any:
         """Return the symbol that stands for an expression; numbers and symbols are returned unchanged."""
-        expression = sympy.sympify(expression)
+        expression = expression_of(expression)
         if expression.is_Atom:
             return expression
         if not (free := expression.free_symbols):
@@ -59,7 +60,7 @@ class Definitions:
 
     def symbols_of(self, wanted: Iterable[Any]) -> set[sympy.Symbol]:
         """Return the names and free symbols that some expressions depend on, directly or indirectly."""
-        needed: set[sympy.Symbol] = set().union(*(sympy.sympify(expression).free_symbols for expression in wanted))
+        needed: set[sympy.Symbol] = set().union(*(expression_of(expression).free_symbols for expression in wanted))
         for symbol in reversed(self.expressions):
             if symbol in needed:
                 needed |= self.symbols_by_name[symbol]
@@ -75,7 +76,7 @@ class Definitions:
         full: dict[sympy.Basic, sympy.Basic] = {}
         for symbol, expression_of_symbol in self.needed_for([expression]).items():
             full[symbol] = _rebuilt(expression_of_symbol, full)
-        return _rebuilt(sympy.sympify(expression), full)
+        return _rebuilt(expression_of(expression), full)
 
 
 def _rebuilt(node: Any, full: Mapping[sympy.Basic, sympy.Basic]) -> Any:
@@ -140,7 +141,7 @@ CANCELLING: Final = 1.5
 
 def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:
     """Return an expression with every Max, Min and choice replaced by the branch that is active at a point."""
-    expression = sympy.sympify(expression)
+    expression = expression_of(expression)
     point.value(expression)
     known: dict[Any, Any] = {}
     if only is not None:
@@ -176,7 +177,7 @@ class Leading(NamedTuple):
 
 def leading_terms(point: AtPoint, expression: Any) -> Leading:
     """Return the largest terms of an expression at a point. [unit of the expression]"""
-    value = point.value(sympy.sympify(expression))
+    value = point.value(expression_of(expression))
     terms = sympy.Add.make_args(on_branch(point, expression))
     values = {term: float(term.xreplace(dict(point.at))) for term in terms}
     if sum(map(abs, values.values())) > CANCELLING * abs(value):

@@ -30,7 +30,7 @@ from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.job.agreement import AllReduced, Synchronous, ThroughServer
 from perfmodel.prediction.job.agreements import Crowded
-from perfmodel.symbolic import is_symbolic, named, naming
+from perfmodel.symbolic import expression_of, is_symbolic, named, naming, substituted
 from perfmodel.sync.registry import LibraryCollective
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _rounded(factor: float, scale: float) -> Any:
 
 def in_workers(symbol: sympy.Symbol, counts: Sequence[int], values: Sequence[Any]) -> Any:
     """Return one expression for values at numbers of workers; values may be expressions in links."""
-    values = [sympy.sympify(value) for value in values]
+    values = [expression_of(value) for value in values]
     if all(value == values[0] for value in values):
         return values[0]
     joins = sympy.Max if any(isinstance(value, sympy.Max) for value in values) else sympy.Add
@@ -199,7 +199,7 @@ class InWorkers:
     def _holds(self, form: Any, probes: NDArray[np.float64]) -> bool:
         """Tell whether a form gives the times of some messages at every number of workers."""
         points, answers = self._answers(probes)
-        wanted = [sympy.sympify(value) for value in np.atleast_1d(form)]
+        wanted = [expression_of(value) for value in np.atleast_1d(form)]
         with np.errstate(all="ignore"):
             values = Values(Definitions(), [self.symbol, *self.links], wanted)(*points)
         columns = np.stack([np.broadcast_to(np.asarray(value, dtype=float), len(answers)) for value in values], axis=1)
@@ -437,7 +437,7 @@ class OpenSystem:
             count, stated_rate, stated_s = stated.worker_count, self.numbers[BANDWIDTH], self.numbers[LATENCY]
             here = {WORKERS: count, BANDWIDTH: bandwidth * stated_rate, LATENCY: latency * stated_s}
             point = {**at, **{symbol: here[name] for name, symbol in self.symbols.items()}}
-            numbers = {name: float(sympy.sympify(factor).subs(point)) for name, factor in factors.items()}
+            numbers = {name: float(substituted(expression_of(factor), point)) for name, factor in factors.items()}
             step = self._job(count, bandwidth, latency).prepared_on(stated.placement).step(numbers).parts
             points.append(list(point.values()))
             answers.append([float(getattr(step, name)) for name in (*wanted, "step_s")])

@@ -16,6 +16,7 @@ from perfmodel.planning.formulas.evaluation import AtPoint, Bounded, Bounds, con
 from perfmodel.planning.formulas.formula_text import changed_branches
 from perfmodel.planning.formulas.named_expressions import on_branch, single_values
 from perfmodel.planning.formulas.symbols import FREE, by_names, checked_point, known_symbol
+from perfmodel.symbolic import substituted
 
 if TYPE_CHECKING:
     from perfmodel.planning.formulas.formula import Formula
@@ -457,7 +458,7 @@ def _closed(question: _Question, root: float, low: float, high: float) -> tuple[
     if not numerator.has(x) or sympy.degree(numerator, x) > 2:
         return None, root
     for root_expression in sympy.solve(numerator, x):
-        value = root_expression.subs(TARGET, question.target)
+        value = substituted(root_expression, {TARGET: question.target})
         if value.is_real and low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
             return root_expression, float(value)
     return None, root

@@ -17,6 +17,7 @@ from perfmodel.planning.formulas.open_system import OpenSystem, most_workers
 from perfmodel.prediction.device.factors import stated_constant
 from perfmodel.prediction.device.gpu_target import product_dtype
 from perfmodel.prediction.job.gradients import MERGED
+from perfmodel.symbolic import expression_of
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.units import TERA
 
@@ -106,7 +107,7 @@ class Opened:
 
     def factor_of(self, constant: str, symbol: sympy.Symbol) -> float:
         """Return the factor on a constant; reject a constant that another symbol already replaces."""
-        factor = sympy.sympify(self.factors.get(constant, 1.0))
+        factor = expression_of(self.factors.get(constant, 1.0))
         before = [name for name, other in self.symbols.items() if other in factor.free_symbols]
         if before:
             allowed = f"a list without repeats: {before[0]} and {symbol.name} both stand for {constant}"

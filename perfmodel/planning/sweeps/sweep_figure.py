@@ -8,7 +8,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.planning.sweeps.results import LARGER_IS_BETTER, REASON
-from perfmodel.presentation.figures import GROUP_COLOURS, GROUP_MARKERS
+from perfmodel.presentation.figures import GROUP_COLOURS, GROUP_MARKERS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +22,6 @@ MOST_POINTS: Final = 20_000
 
 def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
     """Draw a column over an argument or over another column; see ``Sweep.plot``."""
-    from matplotlib.figure import Figure
-
     known = [name for name in sweep.columns if name != REASON]
     for kind, name, names in (
         ("column", x, known),
@@ -36,8 +34,7 @@ def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
     fitting = fitting.taken(np.isfinite(np.asarray(fitting[y], dtype=float)))
     if not len(fitting):
         raise ArgumentError("y", y, "a column with a value for a configuration that fits, or there is nothing to draw")
-    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(7.5, 4.8)
     if x in sweep.results:
         _cloud(axes, fitting, x, y, by)
     else:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError, short_repr
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 HOST_MEMORY: Final = "memory"
@@ -29,6 +29,10 @@ def of_type(name: str, value: Any, types: tuple[type, ...], allowed: str) -> Non
 _NUMBERS: Final = (int, float, np.integer, np.floating)
 
 
+MOST_COUNT: Final = 2**63 - 1
+"""Largest whole number of an argument: what arrays of numbers hold. [1]"""
+
+
 def _is_finite(value: Any) -> bool:
     try:
         return bool(math.isfinite(value))
@@ -44,7 +48,7 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
     >>> whole_number("batch_size", 16)
     16
     """
-    if type(value) is int and value >= minimum and maximum is None:  # as most are
+    if type(value) is int and minimum <= value <= MOST_COUNT and maximum is None:  # as most are
         return value
     is_whole = (
         isinstance(value, _NUMBERS)
@@ -52,12 +56,12 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
         and _is_finite(value)
         and value == int(value)
         and value >= minimum
-        and (maximum is None or value <= maximum)
+        and value <= (MOST_COUNT if maximum is None else maximum)
     )
     if not is_whole:
-        allowed = (
-            f"a whole number >= {minimum}" if maximum is None else f"a whole number from {minimum:,} to {maximum:,}"
-        )
+        is_huge = type(value) is int and value > MOST_COUNT
+        most = MOST_COUNT if maximum is None and is_huge else maximum
+        allowed = f"a whole number >= {minimum}" if most is None else f"a whole number from {minimum:,} to {most:,}"
         raise ArgumentError(name, value, allowed)
     return int(value)
 
@@ -94,8 +98,8 @@ def from_zero_to(most: float, name: str, value: Any) -> float:
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """Check one of a few names."""
-    if value not in known:
-        raise UnknownNameError(name, str(value), known)
+    if not isinstance(value, str) or value not in known:
+        raise UnknownNameError(name, value if isinstance(value, str) else short_repr(value), known)
     return str(value)
 
 

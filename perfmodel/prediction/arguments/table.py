@@ -24,6 +24,7 @@ from perfmodel.parallelism.base import CONTEXT_METHODS, STAGE_CUTS
 from perfmodel.prediction.arguments import tries
 from perfmodel.prediction.arguments.checks import (
     DTYPES,
+    MOST_COUNT,
     PREDICTED_PHASES,
     flag,
     from_zero_to,
@@ -146,7 +147,8 @@ def _among(where: str) -> Check:
 
 def _message_size(name: str, value: Any) -> Any:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if value == MERGED or (is_number and value >= 0):
+    is_number = is_number and not (isinstance(value, int) and value > MOST_COUNT)  # more than a float may hold
+    if (isinstance(value, str) and value == MERGED) or (is_number and value >= 0):
         return value
     allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"
     raise ArgumentError(name, value, allowed)
@@ -492,7 +494,8 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
         if value is not default:
             check = CHECKS[name]
             checked = value if check is None else check(name, value)
-            if default is None or checked != default:  # comparing with None would compare whole spec files
+            # A value of another type differs: comparing would compare whole spec files, or raise.
+            if type(checked) is not type(default) or checked != default:
                 stated[name] = checked
     return stated
 

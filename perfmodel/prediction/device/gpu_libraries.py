@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel.cost.gpu import TileMenu, tile_menu
 from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
 from perfmodel.derived import derived
+from perfmodel.framework.profile import PASS_CLASSES
 from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, framework_constants, library_constants
 from perfmodel.symbolic import Quantity
@@ -191,19 +192,13 @@ def recurrent_library(
     )
 
 
-ISSUER_DISPATCH: Final = ("dispatch_us", "backward_dispatch_us", "update_dispatch_us", "recording_us")
-"""Constants of a framework whose host runs ahead: time to issue an operator by ``ISSUERS``, and to record it."""
-
 BLAS_SHAPE_CLASSES = ("gemm",)
 """Shape classes of products that the BLAS runs; every other class is the DNN library's."""
-
-FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
-"""Classes of passes whose bandwidth fraction is a constant of the framework."""
 
 FRAMEWORK_PASSES = ("depthwise_input_gradient", "depthwise_weight_gradient")
 """Passes that may have a bandwidth fraction of their own; otherwise that of their class holds."""
 
-_BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in FRAMEWORK_PASS_CLASSES + FRAMEWORK_PASSES}
+_BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in PASS_CLASSES + FRAMEWORK_PASSES}
 
 LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
 """Passes that belong to a convolution algorithm of the DNN library."""

@@ -17,7 +17,7 @@ from perfmodel.derived import derived, derived_property, record
 from perfmodel.errors import UnknownNameError
 from perfmodel.framework.kernel_classes import pass_class
 from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, base_dtype
-from perfmodel.framework.profile import FrameworkProfile, load_framework
+from perfmodel.framework.profile import ISSUER_DISPATCH, FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.gpu import SPARSE_TENSOR_CORES, STORAGE_TYPES, Gpu
@@ -34,7 +34,6 @@ from perfmodel.prediction.device.gpu_clock import (
     sustained_peak_flop_per_s,
 )
 from perfmodel.prediction.device.gpu_libraries import (
-    ISSUER_DISPATCH,
     REACH_VALUES,
     RECURRENT_TIMES,
     RECURRENT_VALUES,

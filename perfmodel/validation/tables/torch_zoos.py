@@ -50,7 +50,7 @@ def graph_of(zoo: str, network: str, *, image_size: int, training: bool, fused_a
             return LayerGraph.load(path)
     graph = _imported(zoo, network, image_size=image_size, training=training, fused_attention=fused_attention)
     if path is not None:
-        with suppress(OSError):
+        with suppress(PerfmodelError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             graph.save(path)
     return graph
