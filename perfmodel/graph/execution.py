@@ -56,7 +56,6 @@ def check_recompute(recompute: Any) -> Recompute:
         if recompute < 0:
             raise ArgumentError("recompute", recompute, "a number of blocks >= 0, or " + " or ".join(RECOMPUTE))
         return recompute
-    check_known("way to recompute activations", str(recompute), RECOMPUTE)
     check_known("way to recompute activations", recompute, RECOMPUTE)
     return str(recompute)
 
@@ -167,16 +166,18 @@ def _saves(node: Node) -> bool:
 
 
 class _Mark(NamedTuple):
-    """The region of a layer that runs again, and whether all of the region does."""
+    """The region of a layer that runs again, whether all of the region does, and whether its result stays."""
 
     region: str | None = None
     reruns_all: bool = False
+    keeps_result: bool = False
 
 
 def _marks_of(nodes: Sequence[Node], recompute: Recompute) -> dict[str, _Mark]:
     """Return the region of each layer: of the graph's own marks, of attention's cores, or of the first blocks."""
     if recompute is None:
-        return {node.name: _Mark(node.usage.recomputed_in, node.usage.reruns_all) for node in nodes}
+        usages = {node.name: node.usage for node in nodes}
+        return {name: _Mark(use.recomputed_in, use.reruns_all, use.keeps_result) for name, use in usages.items()}
     if isinstance(recompute, int):
         again = set(blocks_of(nodes)[:recompute])
         regions = {node.name: block_of(node.name) for node in nodes}
@@ -208,16 +209,13 @@ def _is_there(node: Node) -> bool:
 def _again_in_region(
     part: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark]
 ) -> tuple[Node, ...]:
-    """Return the part of a region that runs again: what its back-propagation needs, or all of it."""
-    inside = [node for node in part if marks[node.name].region is not None and not _is_there(node)]
-def _again_in_region(part: Sequence[Node], *, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
     """Return the part of a region that runs again: what its back-propagation needs and is not kept, or all of it."""
-    inside = [node for node in part if node.usage.recomputed_in is not None and not _is_there(node)]
+    inside = [node for node in part if marks[node.name].region is not None and not _is_there(node)]
     if not any(wanted[node.name] for node in inside):
         return ()
     needed = {node.name for node in inside if marks[node.name].reruns_all or (wanted[node.name] and _saves(node))}
     needed |= kept_tensors(part, wanted=wanted)
-    kept = {node.name for node in inside if node.usage.keeps_result}
+    kept = {node.name for node in inside if marks[node.name].keeps_result}
     needed -= kept
     for node in reversed(inside):
         if node.name in needed:

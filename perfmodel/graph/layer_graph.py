@@ -37,18 +37,15 @@ from perfmodel.graph.execution import (
     wants_gradient,
 )
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
-from perfmodel.graph.liveness import Liveness, MemoryRules, liveness
+from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, lifetimes
 from perfmodel.graph.node import Node
 from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
-from perfmodel.graph.storage import is_parameter
-from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, lifetimes
-from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
 from perfmodel.graph.repeats import liveness_of_blocks
+from perfmodel.graph.storage import is_parameter
 from perfmodel.graph.structure import GraphStructure, check_complete, check_density
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
-from perfmodel.layers.checks import check_path, refuse
-from perfmodel.layers.checks import check_count, check_path
+from perfmodel.layers.checks import check_count, check_path, refuse
 from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, PACKED_BYTES, SPARSITIES, Phase, Work
 from perfmodel.symbolic import substituted
@@ -466,7 +463,6 @@ class LayerGraph(GraphStructure):
 
         return self._once((chosen, rules, input_gradient), derive)
 
-    def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: Recompute = None) -> Any:
     def lifetimes(self, phase: Phase, *, rules: MemoryRules, input_gradient: bool) -> Lifetimes:
         """Return when each storage of a phase is first and last in use."""
         self._check_complete()
@@ -477,7 +473,7 @@ class LayerGraph(GraphStructure):
             parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
         return lifetimes(self._input_shapes, self.layers, phase=phase, wanted=wanted, parts=parts, rules=rules)
 
-    def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: str | None = None) -> Any:
+    def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: Recompute = None) -> Any:
         """Return the bytes kept in memory from the forward phase until back-propagation reads them [B].
 
         Parameters

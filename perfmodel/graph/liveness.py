@@ -276,19 +276,18 @@ class _Step:
             if into[place]:
                 # without an operation, it is the output's gradient, for a sum repeated by a view
                 passed_on = node.layer.gradient_is_view or _passes_on(node, place)
-                made.append((name, of_output if passed_on else self.lifetimes.new(self.gradient_size(name))))
                 copy = self.copies.get((node.name, name))
                 size = self.gradient_size(name) if copy is None else copy.size
-                made.append((name, of_output if passed_on else self.timeline.new(size)))
+                made.append((name, of_output if passed_on else self.lifetimes.new(size)))
         return made
 
     def _cast_back(self, node: Node, name: str, gradient: _Storage) -> _Storage:
         """Return the gradient of a tensor that a layer read as a copy in another type, in the tensor's own type."""
         if (node.name, name) not in self.copies or gradient.size == self.gradient_size(name):
             return gradient
-        self.timeline.begin(node.name, Phase.BACKWARD)
-        self.timeline.touch(gradient)
-        return self.timeline.new(self.gradient_size(name))
+        self.lifetimes.begin(node.name, Phase.BACKWARD)
+        self.lifetimes.touch(gradient)
+        return self.lifetimes.new(self.gradient_size(name))
 
     def _parameter_gradients(self, node: Node) -> None:
         """Make the gradients of parameters: kept if new, else added to the existing ones and freed."""
@@ -345,7 +344,7 @@ class _Step:
 
     def _back_through(self, part: Segment) -> None:
         for name in self.held.intersection(node.name for node in part.nodes):
-            self.timeline.touch(self.place[name])
+            self.lifetimes.touch(self.place[name])
         for node in part.again:
             self.compute(node, Phase.BACKWARD)
         for node in reversed(part.nodes):

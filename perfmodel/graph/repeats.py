@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived_property, kept
-from perfmodel.graph.execution import has_blocks
+from perfmodel.graph.execution import Recompute, has_blocks
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules
 from perfmodel.layers import SharedShape
 from perfmodel.records import Phase
@@ -189,7 +189,7 @@ def _are_alone(graph: LayerGraph, blocks: Blocks) -> bool:
     return places.get(following, -1) in inside and is_like and is_free and is_left and not owned
 
 
-def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: str | None) -> Shortened | None:
+def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: Recompute) -> Shortened | None:
     """Return what :func:`shortened` left of a graph, if it was shortened and is run block by block."""
     short: Shortened | None = graph.kept("shortened").get(())
     if short is None or recompute is None:

@@ -142,6 +142,10 @@ def _state_now(path: str | Path) -> int:
         now = os.stat(path)  # noqa: PTH116 - called for each file in each prediction; twice as fast
     except (OSError, ValueError):
         return MISSING  # the code that reads the file reports what is wrong
+    return _state_in(now)
+
+
+def _state_in(now: os.stat_result) -> int:
     # A copy may bring its time of modification along, so that this alone does not tell.
     return hash((now.st_mtime_ns, now.st_size, now.st_ino, now.st_ctime_ns))
 
@@ -178,16 +182,12 @@ def kept_while_unchanged(
 def _unchanged(files: dict[str, int]) -> bool:
     """Look at each file; written out, because every prediction asks."""
     try:
-        for path, then_ns in files.items():
+        for path, then in files.items():
             # for a file that was missing, os.access is faster than a failing os.stat
-            if os.access(path, os.F_OK) if then_ns == MISSING else os.stat(path).st_mtime_ns != then_ns:  # noqa: PTH116
+            if os.access(path, os.F_OK) if then == MISSING else _state_in(os.stat(path)) != then:  # noqa: PTH116
                 return False
     except (OSError, ValueError):  # it is gone
         return False
-    for path, then in files.items():
-        # for a file that was missing, os.access is faster than a failing os.stat
-        if os.access(path, os.F_OK) if then == MISSING else _state_now(path) != then:
-            return False
     return True
 
 

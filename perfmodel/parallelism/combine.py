@@ -117,20 +117,6 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
     layout, whole = request.layout, request.graph
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
-        shard = _shard(
-            whole,
-            whole.fingerprint,
-            tensor_size=layout.tensor_size,
-            element_bytes=request.element_bytes,
-            sequence_parallel=layout.sequence_parallel,
-        )
-    if layout.context_size > 1:
-        method, size = layout.context_method, request.element_bytes
-        key = (layout.tensor_size, layout.sequence_parallel, layout.context_size, method, size, whole.fingerprint)
-        make = partial(
-            context_split, shard, context_size=layout.context_size, context_method=method, element_bytes=size
-        )
-        shard = kept(whole.kept("context"), key, make, most=MOST_PLACED)
         how: dict[str, Any] = {
             "tensor_size": layout.tensor_size,
             "element_bytes": request.element_bytes,
@@ -138,6 +124,13 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
         }
         make = partial(tensor_split, whole, **how)
         shard = kept(whole.kept("shards"), tuple(how.values()), make, most=MOST_PLACED)
+    if layout.context_size > 1:
+        method, size = layout.context_method, request.element_bytes
+        key = (layout.tensor_size, layout.sequence_parallel, layout.context_size, method, size)
+        make = partial(
+            context_split, shard, context_size=layout.context_size, context_method=method, element_bytes=size
+        )
+        shard = kept(whole.kept("context"), key, make, most=MOST_PLACED)
     count = layout.stages * layout.interleave
     if count == 1:
         return shard, ()

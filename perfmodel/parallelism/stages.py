@@ -65,20 +65,17 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
     """
     places = {name: place for place, name in enumerate([*graph.input_shapes, *(node.name for node in graph.layers)])}
     regions: dict[str | None, int] = {None: -1}
-    blocks: dict[str | None, int] = {None: -1}
+    first_of: dict[str, int] = {}
 
     def of_node(node: Node) -> tuple[object, ...]:
-        usage, here = node.usage, places[node.name]
+        usage, here, block = node.usage, places[node.name], block_of(node.name)
         return (
             node.layer,
             tuple([here - places[name] for name in node.input_names]),
             tuple([(key, here - places[of[0]], of[1]) for key, of in usage.shared_parameters.items()]),
-            (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all),
-            tuple(places[name] for name in node.input_names),
-            tuple((key, places[of[0]], of[1]) for key, of in usage.shared_parameters.items()),
             (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all, usage.keeps_result),
             regions.setdefault(usage.recomputed_in, len(regions)),
-            blocks.setdefault(block_of(node.name), len(blocks)),
+            None if block is None else here - first_of.setdefault(block, here),
         )
 
     inputs = tuple((type(shape).__name__, tuple(shape)) for shape in graph.input_shapes.values())
@@ -313,7 +310,7 @@ def even_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
     first: dict[str | None, int] = {}
     for place, node in enumerate(graph.layers):
         first.setdefault(block_of(node.name), place)
-    at = {cut.place: cut for cut in known_cuts(graph, graph.fingerprint)}
+    at = {cut.place: cut for cut in known_cuts(graph)}
     places = [first[block] for block in blocks[:: len(blocks) // stage_count][1:]]
     if not all(place in at for place in places):
         allowed = f"'balanced' for {graph.name}, whose blocks are joined by more than one tensor"

@@ -388,12 +388,7 @@ def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Qu
 
 
 def group_times(
-    table: KernelTable,
-    numbers: ProcessorNumbers,
-    *,
-    batch_size: Quantity,
-    workspace_limit_bytes: float,
-    known: dict[Any, Any] | None = None,
+    table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> GroupTimes:
     """Time every alternative and choose, per group, the fastest whose workspace fits; costs by group."""
     how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
@@ -401,24 +396,26 @@ def group_times(
 
 
 def chosen_times(
-    table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
+    table: KernelTable,
+    numbers: ProcessorNumbers,
+    *,
+    batch_size: Quantity,
+    workspace_limit_bytes: float,
+    known: dict[Any, Any] | None = None,
 ) -> Chosen:
-    """Time every alternative and choose, per group, the fastest whose workspace fits."""
-    chosen = _fastest(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
-    return _run_ahead(table, chosen.groups, numbers) if numbers.queued else chosen
     """Time every alternative and choose, per group, the fastest whose workspace fits.
 
     ``known`` has, and gets, what tables with the same rows share at this batch size.
     """
     how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
     if known is None:
-        groups = _fastest(table, numbers, **how)
+        chosen = _fastest(table, numbers, **how)
     else:
         key = (table.rows, id(numbers))
         if key not in known:
             known[key] = _fastest(table, numbers, **how), numbers  # kept alive, so that no others get their id
-        groups = known[key][0]
-    return _run_ahead(table, groups, numbers) if numbers.queued else groups
+        chosen = known[key][0]
+    return _run_ahead(table, chosen.groups, numbers) if numbers.queued else chosen
 
 
 def _fastest(

@@ -319,9 +319,8 @@ class Prepared:
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
         with naming_of(table):
-            chosen = chosen_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes)
             of_rows = None if known is None else known.setdefault(("rows", stage.placed.batch_factor), {})
-            groups = group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes, known=of_rows)
+            chosen = chosen_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes, known=of_rows)
         return TimedStage(
             stage=stage,
             numbers=numbers,

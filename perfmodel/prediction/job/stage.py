@@ -120,12 +120,9 @@ class TimedStage:
         key = (table, id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
         if key not in known:
             with naming_of(table):
-                chosen = chosen_times(table, numbers, **how)
-                known[key] = step_time(table, numbers, groups=chosen, phase=Phase.BACKWARD, **how)
-        return known[key]
                 of_rows = known.setdefault(("rows", self.stage.placed.batch_factor), {})
-                groups = group_times(table, numbers, **how, known=of_rows)
-                known[key] = step_time(table, numbers, groups=groups, phase=Phase.BACKWARD, **how)
+                chosen = chosen_times(table, numbers, **how, known=of_rows)
+                known[key] = step_time(table, numbers, groups=chosen, phase=Phase.BACKWARD, **how)
         times: StepTime = known[key]
         return times
 
