@@ -136,6 +136,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _refused(f"{error.format_message()} (see: {path} --help)")
     except (typer.Abort, KeyboardInterrupt):
         outcome = INTERRUPTED
+    except SystemExit as left:  # which has said why
+        return left.code if isinstance(left.code, int) else 1
     except BrokenPipeError:
         _flush_elsewhere()
         return 1

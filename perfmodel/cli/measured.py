@@ -49,7 +49,7 @@ def telling_interrupts() -> Iterator[None]:
         yield
     except CalibrationInterrupted as interrupted:
         sys.stderr.write(f"perfmodel: {interrupted}\n")
-        raise typer.Exit(INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
 
 
 def calibrate_command(

@@ -79,7 +79,7 @@ def run_time(
     >>> t = run_time(step_s=1.0, step_count=10**6, device_count=1000, checkpoint_s=60.0,
     ...              failures_per_device_day=0.002, restart_s=600.0)
     >>> [round(float(part)) for part in t]
-    [1000000, 0, 26614, 41857]
+    [1000000, 0, 26821, 42539]
 
     References
     ----------

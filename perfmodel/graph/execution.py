@@ -313,6 +313,12 @@ class LayerStep(NamedTuple):
         return _probed_layer(self.node, self.into, sizes)
 
 
+def stays_dense(node: Node) -> bool:
+    """Return whether a layer has a table of weights that stays dense when others are packed."""
+    has_table = any(len(shape) > 1 for shape in node.parameter_shapes.values())
+    return has_table and not (is_parameter(node) or node.usage.weight_format or multiplies_by_weights(node))
+
+
 def multiplies_by_weights(node: Node) -> bool:
     """Return whether a layer has weights of its own that are an operand of a product or a convolution."""
     has_matrix = any(len(shape) > 1 for shape in node.parameter_shapes.values())

@@ -34,14 +34,13 @@ from perfmodel.graph.execution import (
     forward_steps,
     multiplies_by_weights,
     segments,
+    stays_dense,
     wants_gradient,
 )
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, lifetimes
-from perfmodel.graph.node import Node
 from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
 from perfmodel.graph.repeats import liveness_of_blocks
-from perfmodel.graph.storage import is_parameter
 from perfmodel.graph.structure import GraphStructure, check_complete, check_density
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
@@ -345,8 +344,7 @@ class LayerGraph(GraphStructure):
         if not chosen:
             refuse("density", density, f"1 for {self.name!r}, which has no dense layers, convolutions or attention")
         stored = {name: {"density": density, "sparsity": pattern} for name in chosen}
-        graph = self._rebuilt(self._input_shapes, self._kinds, stored)
-        return with_history(graph, "pruned", options, before=self)
+        return with_history(self._rebuilt(self._input_shapes, self._kinds, stored), "pruned", options, before=self)
 
     def _with_fewer_channels(self, density: float, layers: Sequence[str] | None) -> Self:
         for name in layers or ():
@@ -364,12 +362,7 @@ class LayerGraph(GraphStructure):
     @property
     def dense_layers(self) -> tuple[str, ...]:
         """Names of the layers whose tables of weights stay dense when others are packed: recurrences, embeddings."""
-
-        def is_dense(node: Node) -> bool:
-            has_table = any(len(shape) > 1 for shape in node.parameter_shapes.values())
-            return has_table and not (is_parameter(node) or node.usage.weight_format or multiplies_by_weights(node))
-
-        return self._once("dense", lambda: tuple(node.name for node in self.layers if is_dense(node)))
+        return self._once("dense", lambda: tuple(node.name for node in self.layers if stays_dense(node)))
 
     @property
     def _kinds(self) -> list[Layer]:
@@ -467,10 +460,9 @@ class LayerGraph(GraphStructure):
         """Return when each storage of a phase is first and last in use."""
         self._check_complete()
         wanted = self.wants_gradient(input_gradient=input_gradient)
-        parts = self.segments(input_gradient=input_gradient, recompute=rules.recompute)
         if Phase.BACKWARD not in phase.parts:
             wanted = dict.fromkeys(wanted, False)
-            parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
+        parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
         return lifetimes(self._input_shapes, self.layers, phase=phase, wanted=wanted, parts=parts, rules=rules)
 
     def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: Recompute = None) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived_property, kept
-from perfmodel.graph.execution import Recompute, has_blocks
+from perfmodel.graph.execution import Recompute, block_of, has_blocks
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules
 from perfmodel.layers import SharedShape
 from perfmodel.records import Phase
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.graph.layer_graph import LayerGraph
+    from perfmodel.graph.node import Node
 
 HEAD, FIRST, INNER, LAST, TAIL = range(5)
 """Parts of a short graph: what lies before the blocks, the three blocks, and what lies behind."""
@@ -36,6 +37,8 @@ LEAST_LEFT_OUT: Final = 1 / 6
 """Share of a graph's layers that must be left out for the short graph to be worth making. [1]"""
 MOST_KEPT: Final = 16
 """Ways to run a short graph of which the storages are kept. [1]"""
+MOST_PARTS: Final = 1024
+"""Parts cached per graph; the oldest is dropped first. [1]"""
 MOST_PERIODS: Final = 16
 """Lengths of a block that are tried. [1]"""
 
@@ -187,6 +190,60 @@ def _are_alone(graph: LayerGraph, blocks: Blocks) -> bool:
     is_left = all(places.get(name, -1) not in inside[:-period] for name in read)
     owned = any(places.get(owner, -1) in inside for node in nodes for owner, _ in node.usage.shared_parameters.values())
     return places.get(following, -1) in inside and is_like and is_free and is_left and not owned
+
+
+def structure_of(graph: LayerGraph) -> tuple[object, ...]:
+    """Structure shared by graphs that differ only in names, with blocks alike; can be a key of a mapping.
+
+    Examples
+    --------
+    >>> from perfmodel.graph import LayerGraph
+    >>> from perfmodel.layers import Dense
+    >>> first, second = LayerGraph("a", input_shape=(3,)), LayerGraph("b", inputs={"x": (3,)})
+    >>> _ = first.add("one", Dense(units=2), inputs="input"), second.add("two", Dense(units=2), inputs="x")
+    >>> structure_of(first) == structure_of(second)
+    True
+    """
+    places = {name: place for place, name in enumerate([*graph.input_shapes, *(node.name for node in graph.layers)])}
+    regions: dict[str | None, int] = {None: -1}
+    first_of: dict[str, int] = {}
+
+    def of_node(node: Node) -> tuple[object, ...]:
+        usage, here, block = node.usage, places[node.name], block_of(node.name)
+        return (
+            node.layer,
+            tuple([here - places[name] for name in node.input_names]),
+            tuple([(key, here - places[of[0]], of[1]) for key, of in usage.shared_parameters.items()]),
+            (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all, usage.keeps_result),
+            regions.setdefault(usage.recomputed_in, len(regions)),
+            None if block is None else here - first_of.setdefault(block, here),
+        )
+
+    inputs = tuple((type(shape).__name__, tuple(shape)) for shape in graph.input_shapes.values())
+    return (graph.fixed_batch_size, inputs, tuple(of_node(node) for node in graph.layers))
+
+
+def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:
+    """First part of a graph with the same structure as this one, so that results for it can be reused."""
+    if part is of:
+        return of
+    first: LayerGraph = kept(of.kept("parts"), _kept_structure(part), lambda: part, most=MOST_PARTS)
+    return first
+
+
+def _kept_structure(part: LayerGraph) -> tuple[Any, ...]:
+    structure: tuple[Any, ...] = kept(part.kept("structure"), (), lambda: structure_of(part), most=1)
+    return structure
+
+
+def shorten(part: LayerGraph, *, of: LayerGraph) -> None:
+    """Let a part of a graph, or all of it, be lowered as a short one where it repeats a block; alike parts share it."""
+
+    def make() -> Shortened | None:
+        short = shortened(part, _kept_structure(part)[-1])
+        return None if short is None else replace(short, graph=first_alike(short.graph, of=of))
+
+    kept(part.kept("shortened"), (), make, most=1)
 
 
 def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: Recompute) -> Shortened | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,16 +14,12 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import block_of, blocks_of, wants_gradient
 from perfmodel.graph.node import Node
-from perfmodel.graph.repeats import Shortened, shortened
 from perfmodel.layers import SharedShape
 from perfmodel.parallelism.base import Exchange, LayerSeconds, StageGraph
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-MOST_PARTS: Final = 1024
-"""Parts cached per graph; the oldest is dropped first. [1]"""
 
 
 def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[LayerGraph, dict[str, int]]:
@@ -50,59 +46,6 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
         options = {key: value for key, value in options.items() if key != "shared_parameters"}
         part.add(node.name, node.layer, inputs=node.input_names, shared_parameters=shared or None, **options)
     return part, copied
-
-
-def structure_of(graph: LayerGraph) -> tuple[object, ...]:
-    """Structure shared by graphs that differ only in names, with blocks alike; can be a key of a mapping.
-
-    Examples
-    --------
-    >>> from perfmodel.layers import Dense
-    >>> first, second = LayerGraph("a", input_shape=(3,)), LayerGraph("b", inputs={"x": (3,)})
-    >>> _ = first.add("one", Dense(units=2), inputs="input"), second.add("two", Dense(units=2), inputs="x")
-    >>> structure_of(first) == structure_of(second)
-    True
-    """
-    places = {name: place for place, name in enumerate([*graph.input_shapes, *(node.name for node in graph.layers)])}
-    regions: dict[str | None, int] = {None: -1}
-    first_of: dict[str, int] = {}
-
-    def of_node(node: Node) -> tuple[object, ...]:
-        usage, here, block = node.usage, places[node.name], block_of(node.name)
-        return (
-            node.layer,
-            tuple([here - places[name] for name in node.input_names]),
-            tuple([(key, here - places[of[0]], of[1]) for key, of in usage.shared_parameters.items()]),
-            (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all, usage.keeps_result),
-            regions.setdefault(usage.recomputed_in, len(regions)),
-            None if block is None else here - first_of.setdefault(block, here),
-        )
-
-    inputs = tuple((type(shape).__name__, tuple(shape)) for shape in graph.input_shapes.values())
-    return (graph.fixed_batch_size, inputs, tuple(of_node(node) for node in graph.layers))
-
-
-def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:
-    """First part of a graph with the same structure as this one, so that results for it can be reused."""
-    if part is of:
-        return of
-    first: LayerGraph = kept(of.kept("parts"), _kept_structure(part), lambda: part, most=MOST_PARTS)
-    return first
-
-
-def _kept_structure(part: LayerGraph) -> tuple[Any, ...]:
-    structure: tuple[Any, ...] = kept(part.kept("structure"), (), lambda: structure_of(part), most=1)
-    return structure
-
-
-def shorten(part: LayerGraph, *, of: LayerGraph) -> None:
-    """Let a part of a graph, or all of it, be lowered as a short one where it repeats a block; alike parts share it."""
-
-    def make() -> Shortened | None:
-        short = shortened(part, _kept_structure(part)[-1])
-        return None if short is None else replace(short, graph=first_alike(short.graph, of=of))
-
-    kept(part.kept("shortened"), (), make, most=1)
 
 
 _ROUNDING = 1e-12

@@ -70,7 +70,7 @@ def test_inference_takes_less_than_training_and_in_place_no_more(graph, habit, b
 
 
 @pytest.mark.parametrize("network", ["resnet50", "vgg16", "densenet121", "googlenet", "alexnet"])
-@pytest.mark.parametrize("recompute", RECOMPUTE)
+@pytest.mark.parametrize("recompute", [way for way in RECOMPUTE if way != "selective"])  # that is for attention
 def test_recomputing_published_networks_lowers_the_peak(network, recompute):
     graph = pm.zoo.build(network)
     assert peak(graph, 256, recompute=recompute) < peak(graph, 256)

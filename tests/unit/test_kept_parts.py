@@ -6,11 +6,11 @@ import weakref
 import pytest
 
 import perfmodel as pm
+from perfmodel.graph import repeats as parts_of_graphs
 from perfmodel.graph.liveness import MemoryRules
+from perfmodel.graph.repeats import first_alike, structure_of
 from perfmodel.layers import CrossEntropy, Dense, ReLU
-from perfmodel.parallelism import stages as parts_of_graphs
 from perfmodel.parallelism.registry import place
-from perfmodel.parallelism.stages import first_alike, structure_of
 
 PIPELINE = {"system": "dgx_1_p100", "batch_size": 16, "parallelism": "pipeline", "stages": 4, "micro_batches": 4}
 TENSOR = {"system": "dgx_1_p100", "batch_size": 16, "parallelism": "tensor", "tensor_size": 2, "workers": 2}

@@ -129,7 +129,7 @@ def test_a_sweep_counts_by_type_and_number_of_workers_what_holds_for_some_rows_o
     ("typed", "proposed"),
     [
         ("A100", ["a100_40_sxm", "a100_80_sxm", "a100_40_pcie"]),
-        ("H100", ["h100_sxm", "h100_pcie"]),
+        ("H100", ["h100_sxm", "h100_pcie", "h100_sxm_96_hbm2e"]),
         ("V100", ["v100_pcie", "v100_sxm2", "v100_sxm2_32gb"]),
         ("p100", ["tesla_p100_pcie", "tesla_p100_sxm2"]),
         ("K80", ["tesla_k80_gk210"]),

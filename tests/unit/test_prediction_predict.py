@@ -21,7 +21,7 @@ SIGNATURE = {
     "batch_size": None, "global_batch_size": None, "device": None, "system": None, "framework": "generic",
     "threads": None, "phase": "step", "dtype": "fp32", "optimizer": "sgd", "recompute": None, "workers": 1,
     "parallelism": "data", "sync": "ring_all_reduce", "overlap": True, "bucket_bytes": None, "server_count": 1,
-    "group_size": None, "staleness_bound": None, "stages": 1, "stage_cut": "balanced", "micro_batches": 1,
+    "server_on": None, "group_size": None, "staleness_bound": None, "stages": 1, "stage_cut": "balanced", "micro_batches": 1,
     "schedule": "1f1b", "interleave": 1, "tensor_size": 1, "sequence_parallel": False, "context_size": 1,
     "context_method": "ring", "shard_stage": 0, "accumulation_steps": 1, "shard_group": None, "prefetch_limit": 1,
     "no_sync": False, "gradient_dtype": None, "machines": None, "backup_workers": 0, "push_period": 1,

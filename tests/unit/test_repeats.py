@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.graph.repeats import shortened
+from perfmodel.graph.repeats import shortened, structure_of
 from perfmodel.layers import Add, CrossEntropy, Dense, LayerNorm, ReLU
 from perfmodel.layers.optimizers import Adam
-from perfmodel.parallelism.stages import structure_of
 from perfmodel.prediction.job import prepare
 
 NETWORKS = {

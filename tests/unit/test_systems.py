@@ -600,7 +600,7 @@ def test_every_fault_of_a_file_is_told_at_once(tmp_path):
         ('"gce_n1_standard_4"', '"desktop_i7_3820"', "node0 has no [[nic]]"),
         ("count = 4", "count = 0", "node[0].count: value 0"),
         ("gce_network_2017_x4", "ethernet_25_gbit", "must be a network of each machine; node0 has gce_network_2017_x4"),
-        ("gce_network_2017_x4", "gce_netwrk_2017_x4", "Did you mean 'gce_network_2017_x4'"),
+        ("gce_network_2017_x4", "gce_netwrk_2017_x4", "Did you mean 'gce_network_2017_x8'"),
         ("120.0", "-1.0", "fabric.hop_latency_us: value -1.0"),
         ("120.0", "120.0\noversubscription = 2.0", "needs machines_per_leaf"),
         ("120.0", "120.0\noversubscription = 0.5", "fabric.oversubscription: value 0.5"),

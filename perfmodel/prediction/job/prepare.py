@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph.execution import check_recomputable
+from perfmodel.graph.repeats import first_alike, shorten
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
-from perfmodel.parallelism.stages import first_alike, shorten
 from perfmodel.prediction.job.lowered import gradient_dtype, lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
