@@ -219,7 +219,7 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def same_names():
-    keras.utils.clear_session()
+    keras.utils.clear_session(free_memory=False)  # a full collection takes longer than a test
 
 
 @pytest.mark.parametrize("name", MODELS)

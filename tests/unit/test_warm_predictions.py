@@ -96,7 +96,7 @@ def test_what_is_derived_is_by_object_and_goes_with_it():
     assert made == [1, 1, 3, 5]
     for number in range(50):  # new objects come to lie where dead ones lay
         assert times(Thing(number)) == number
-        gc.collect()
+        gc.collect(0)
 
 
 @pytest.mark.parametrize("collects", [True, False])
