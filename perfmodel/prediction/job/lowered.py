@@ -377,7 +377,7 @@ def _lowered_layers(
     profile: FrameworkProfile,
     processor: str,
     support: LibrarySupport,
-    recompute: str | None,
+    recompute: Recompute,
     lowered_for: str | None,
 ) -> _TableAndTypes:
     """Lower a graph layer by layer; return its types too under automatic mixed precision."""

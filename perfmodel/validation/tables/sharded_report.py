@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,12 +53,9 @@ def sharded_report(file: Path) -> RowReport:
     """
     table = load_sharded(file.stem)
     scored = [row for row in table.rows if not row.not_scored]
-    graphs: dict[tuple[tuple[str, Any], ...], LayerGraph] = {}
-    for row in scored:  # runs of one network share it, and what follows from it
-        key = tuple(row.network_options.items())
-        graphs[key] = graphs[key] if key in graphs else zoo.build("llama", **row.network_options)
+    built = cache(lambda options: zoo.build("llama", **dict(options)))  # runs of one network share it
     rows = row_table(
-        [_score(row, graphs[tuple(row.network_options.items())]) for row in scored],
+        [_score(row, built(tuple(row.network_options.items()))) for row in scored],
         title=table.title,
     )
     measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))
