@@ -264,7 +264,8 @@ def test_a_step_and_an_epoch_cost_what_their_instances_charge(alexnet):
 GIB_OF_A_DEVICE = {"p2": 12, "p3": 16, "p3dn": 32, "p4d": 40, "p4de": 80, "p5": 80, "a2-highgpu": 40,
                    "a2-ultragpu": 80, "a3-highgpu": 80, "g2-standard": 24}  # fmt: skip
 GIB_OF_A_RENTED_DEVICE = {"BM.GPU.H100.8": 80, "BM.GPU.MI300X.8": 192, "gpu_8x_h100_sxm5": 80,
-                          "gpu-h100-sxm_1gpu-16vcpu-200gb": 80, "gpu-h200-sxm_1gpu-16vcpu-200gb": 141}  # fmt: skip
+                          "gpu-h100-sxm_1gpu-16vcpu-200gb": 80, "gpu-h200-sxm_1gpu-16vcpu-200gb": 141,
+                          "1A100.40S.22V": 40}  # fmt: skip
 GIB_OF_WHAT_IS_ATTACHED = {"K80": 12, "P100": 16, "V100": 16, "T4": 16}
 
 
