@@ -71,7 +71,8 @@ def uncollected(make: Callable[..., Result]) -> Callable[..., Result]:
     """Return a function during which the garbage collector waits.
 
     It looks at all objects again each time they grow by a quarter: half the time of wiring a system of many machines,
-    whose hundreds of thousands of links all stay.
+    whose hundreds of thousands of links all stay, and a sixth of that of a sweep of layouts. To change its thresholds
+    or freeze objects would affect the whole process, and outlast the call.
     """
 
     @wraps(make)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -182,42 +182,8 @@ def _as_it_is(value: Quantity, name: str) -> Quantity:
     return value
 
 
-_Event = tuple[int, int, int, int]
-"""A turn's device, work and link, and the position of the turn that it waits for, which comes before it."""
 NO_TURN: Final = -1
 """Position of no link, and of no turn. [1]"""
-
-
-@lru_cache(maxsize=MOST_ORDERS)
-def _events(key: ById, chunk_count: int) -> list[_Event]:
-    """Return the turns of all devices in one sequence."""
-    works = [*range(chunk_count), *reversed(range(chunk_count, 2 * chunk_count))]  # on the way of a micro-batch
-    links = [*range(chunk_count - 1), NO_TURN, *reversed(range(chunk_count - 1, 2 * chunk_count - 2)), NO_TURN]
-    batch_count = max(turn.micro_batch for turn in key.orders[0]) + 1
-    orders = [
-        [
-            (chunk if phase == "forward" else 2 * chunk_count - 1 - chunk) * batch_count + batch
-            for phase, chunk, batch in order
-        ]
-        for order in key.orders
-    ]
-    place_of = [NO_TURN] * (2 * chunk_count * batch_count)
-    places = [0] * len(orders)
-    events: list[_Event] = []
-    before = -1
-    while len(events) > before:
-        before = len(events)
-        for device, order in enumerate(orders):
-            for code in order[places[device] :]:
-                source = place_of[code - batch_count] if code >= batch_count else NO_TURN
-                if source == NO_TURN and code >= batch_count:
-                    break
-                place_of[code] = len(events)
-                places[device] += 1
-                step = code // batch_count
-                events.append((device, works[step], links[step], source))
-    assert all(place == len(order) for place, order in zip(places, orders, strict=True)), "an order waits for itself"
-    return events
 
 
 class _Level(NamedTuple):
@@ -249,6 +215,8 @@ class _Turns(NamedTuple):
     source: NDArray[np.intp]
     slot: NDArray[np.intp]
     is_last: NDArray[np.bool_]
+    awaited: NDArray[np.intp]
+    """The turn whose result a turn waits for, which comes before it."""
     device_count: int
     slot_count: int
 
@@ -256,38 +224,106 @@ class _Turns(NamedTuple):
 @lru_cache(maxsize=MOST_ORDERS)
 def _turns_of(key: ById, chunk_count: int) -> _Turns:
     """Return turns level by level, and the positions of results not yet read, each reused after its result is read."""
-    events = _events.__wrapped__(key, chunk_count)
-    level_of: list[int] = []
-    next_level = [0] * len(key.orders)
-    slots = [NO_READER] * len(events)
-    for device, _, _, source in events:
-        level = next_level[device]
-        if source != NO_TURN:
-            slots[source] = NO_SOURCE
-            level = max(level, level_of[source] + 1)
-        level_of.append(level)
-        next_level[device] = level + 1
-    levels = np.array(level_of)
-    order = np.argsort(levels, kind="stable")
-    edges = np.searchsorted(levels[order], range(levels.max() + 2)).tolist()
-    columns = np.fromiter(chain.from_iterable(events), dtype=np.intp, count=4 * len(events)).reshape(-1, 4)
-    device_of, work_of, link_of, source_of = columns[order].T
-    slot_count = _give_slots(slots, source_of.tolist(), order.tolist(), edges)
-    values = np.array([*slots, NO_SOURCE])
+    works = np.array([*range(chunk_count), *reversed(range(chunk_count, 2 * chunk_count))])  # of a micro-batch, in turn
+    links = np.array(
+        [*range(chunk_count - 1), NO_TURN, *reversed(range(chunk_count - 1, 2 * chunk_count - 2)), NO_TURN]
+    )
+    batch_count = max(turn.micro_batch for turn in key.orders[0]) + 1
+    backward = 2 * chunk_count - 1
+    orders = [
+        [(chunk if phase == "forward" else backward - chunk) * batch_count + batch for phase, chunk, batch in order]
+        for order in key.orders
+    ]
+    level_of = np.array(_levels_of_turns(orders, batch_count, 2 * chunk_count * batch_count))
+    codes = np.concatenate([np.array(order) for order in orders])
+    in_levels = np.argsort(level_of[codes], kind="stable")
+    codes, every = codes[in_levels], np.arange(len(codes))
+    step, batch = np.divmod(codes, batch_count)
+    first_slots, windows, slot_count = _windows(level_of.reshape(-1, batch_count))
+    slot_of, place_of = np.full(len(level_of), NO_SOURCE), np.full(len(level_of), NO_TURN)
+    slot_of[codes], place_of[codes] = first_slots[step] + batch % windows[step], every
+    work, waits = works[step], codes >= batch_count
     last_of_chunk = np.zeros(chunk_count, dtype=np.intp)
-    last_of_chunk[columns[:, 1] % chunk_count] = np.arange(len(events))  # of equal places, the last one stays
-    is_last = np.zeros(len(events), dtype=bool)
+    last_of_chunk[work % chunk_count] = every  # of equal places, the last one stays
+    is_last = np.zeros(len(codes), dtype=bool)
     is_last[last_of_chunk] = True
     return _Turns(
-        level=levels[order],
-        device=device_of,
-        work=work_of,
-        link=link_of,
-        source=values[source_of],
-        slot=values[order],
-        is_last=is_last[order],
-        device_count=len(key.orders),
+        level=level_of[codes],
+        device=np.repeat(np.arange(len(orders)), [len(order) for order in orders])[in_levels],
+        work=work,
+        link=links[step],
+        source=np.where(waits, slot_of[codes - batch_count], NO_SOURCE),
+        slot=slot_of[codes],
+        is_last=is_last,
+        awaited=np.where(waits, place_of[codes - batch_count], NO_TURN),
+        device_count=len(orders),
         slot_count=slot_count,
+    )
+
+
+def _levels_of_turns(orders: Sequence[Sequence[int]], batch_count: int, count: int) -> list[int]:
+    """Return the level of each turn: one more than those of its device's turn before and of the turn it waits for.
+
+    Turns are numbered micro-batch by micro-batch in each step of their way, so that a turn waits for the one as many
+    numbers before as there are micro-batches.
+    """
+    level_of = [NO_TURN] * count
+    places, next_level = [0] * len(orders), [0] * len(orders)
+    has_changed = True
+    while has_changed:
+        has_changed = False
+        for device in (*range(len(orders)), *reversed(range(len(orders)))):
+            order, place, level = orders[device], places[device], next_level[device]
+            while place < len(order):
+                code = order[place]
+                if code >= batch_count:
+                    awaited = level_of[code - batch_count]
+                    if awaited == NO_TURN:
+                        break
+                    if awaited >= level:
+                        level = awaited + 1
+                level_of[code] = level
+                level += 1
+                place += 1
+                has_changed = True
+            places[device], next_level[device] = place, level
+    assert all(place == len(order) for place, order in zip(places, orders, strict=True)), "an order waits for itself"
+    return level_of
+
+
+def _windows(levels: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
+    """Return the first position for results of each step, the number of its positions, and that of all positions.
+
+    Micro-batches whose numbers differ by a multiple of that number take the same position, one after the other.
+    """
+    first, windows, count = [], [], NO_READER + 1
+    unread = np.full((1, levels.shape[1]), NO_TURN)
+    for written, read in pairwise(np.concatenate([levels, unread])):
+        if read[0] == NO_TURN:
+            first.append(NO_READER)
+            windows.append(1)
+            continue
+        first.append(count)
+        windows.append(_most_waiting(written, read))
+        count += windows[-1]
+    return np.array(first), np.array(windows), count
+
+
+def _most_waiting(written: NDArray[np.intp], read: NDArray[np.intp]) -> int:
+    """Return how many micro-batches in a row have results that wait at once; a level reads before it writes."""
+    if written[0] > written[-1]:
+        written, read = written[::-1], read[::-1]
+    if (np.diff(written) < 0).any() or (np.diff(read) < 0).any():
+        return len(written)
+    return 1 + int((np.arange(len(written)) - np.searchsorted(read, written, side="right")).max())
+
+
+@lru_cache(maxsize=MOST_ORDERS)
+def _events(key: ById, chunk_count: int) -> list[tuple[int, int, int, int]]:
+    """Return the turns of all devices in one sequence: device, work, link, and place of the turn that each awaits."""
+    turns = _turns_of.__wrapped__(key, chunk_count)
+    return list(
+        zip(*(column.tolist() for column in (turns.device, turns.work, turns.link, turns.awaited)), strict=True)
     )
 
 
@@ -318,18 +354,3 @@ def _levels(keys: tuple[ById, ...], chunk_count: int) -> tuple[list[_Level], int
         [column[start:end] for start, end in pairwise(places.tolist())] for places, some in columns for column in some
     ]
     return [_Level(*values) for values in zip(*cut, strict=True)], int(slot_ends[-1])
-
-
-def _give_slots(slots: list[int], sources: Sequence[int], order: Sequence[int], edges: Sequence[int]) -> int:
-    """Give each turn whose result is read a position to keep it in; return how many there are."""
-    unused: list[int] = []
-    count = NO_READER + 1
-    for start, end in pairwise(edges):
-        unused += [slots[source] for source in sources[start:end] if source != NO_TURN]
-        for place in order[start:end]:
-            if slots[place] != NO_READER:
-                if not unused:
-                    unused.append(count)
-                    count += 1
-                slots[place] = unused.pop()
-    return count

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, reduce
-from itertools import chain
+from itertools import accumulate, chain
 from operator import add, ge
 from typing import Any, Final, Literal, NamedTuple
 
@@ -290,12 +290,9 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
 @lru_cache(maxsize=MOST_ORDERS)
 def _kept_counts(key: ById, chunks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Return a device's micro-batches in each chunk, at moments when no other moment holds more of every chunk."""
-    places = {chunk: place for place, chunk in enumerate(chunks)}
-    now = [0] * len(chunks)
-    moments: set[tuple[int, ...]] = set()
-    for turn in key.orders:
-        now[places[turn.chunk]] += 1 if turn.phase == "forward" else -1
-        moments.add(tuple(now))
+    changes = [(chunk, 1 if phase == "forward" else -1) for phase, chunk, _ in key.orders]
+    of_chunks = [accumulate([change if of == chunk else 0 for of, change in changes]) for chunk in chunks]
+    moments = set(zip(*of_chunks, strict=True))
     most: list[tuple[int, ...]] = []
     for moment in sorted(moments, reverse=True):  # a moment that holds no less of any chunk comes first
         if not any(all(map(ge, other, moment)) for other in most):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.derived import uncollected
 from perfmodel.measurements.table import Run
 from perfmodel.planning.sweeps.results import REASON, Reasons, checked_columns
 from perfmodel.planning.sweeps.space import space_of
@@ -21,6 +22,7 @@ from perfmodel.presentation.progress import progress_bar
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.planning.sweeps.space import Space
+    from perfmodel.planning.sweeps.tasks import Columns
 
 
 def sweep(
@@ -105,6 +107,21 @@ def sweep(
         subject_of_graph(graph, optimizer="sgd", phase="forward")
         _check_batch_sizes(space)
     size = None if dataset_size is None else whole_number("dataset_size", dataset_size)
+    results, reasons = _evaluated(space, asked, prices, size, executor=executor, progress=progress)
+    return Sweep(space, results, tuple(reasons.texts))
+
+
+@uncollected
+def _evaluated(
+    space: Space,
+    asked: tuple[str, ...],
+    prices: Prices,
+    size: int | None,
+    *,
+    executor: Executor | None,
+    progress: bool,
+) -> tuple[Columns, Reasons]:
+    """Return the columns of all configurations; its caches are gone before garbage is collected again."""
     evaluation = Evaluation(space, asked, prices, size)
     results, reasons = empty_columns(asked, space.size), Reasons()
     with progress_bar("configurations", shown=progress) as report:
@@ -116,7 +133,7 @@ def sweep(
                 results[name][rows] = known[column] if name == REASON else column
             done += task.size
             report(done, space.size)
-    return Sweep(space, results, tuple(reasons.texts))
+    return results, reasons
 
 
 def _places(space: Space, name: str) -> range:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import pickle
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from perfmodel.derived import uncollected
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.table import Run
 from perfmodel.planning.sweeps.layouts import Layouts
@@ -206,8 +206,7 @@ class Evaluation:
         rows = _ResultRows(self, task.size)
         if isinstance(task, LayoutTask):
             self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
-            with _uncollected():
-                rows.layouts(self._layouts, task.rows_in(self.space))
+            rows.layouts(self._layouts, task.rows_in(self.space))
         else:
             _TaskEvaluation(rows, self, task).every_job()
         return TaskColumns(rows.columns, rows.reasons.texts)
@@ -220,22 +219,6 @@ class Evaluation:
             block = Workers(self.space).block(codes, len(task.workers))
             last = self._last = (task.workers, block, JointSteps(self.prices, self.dataset_size))
         return last[1], last[2]
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Switch off cyclic garbage collection inside the block, which makes millions of objects without cycles.
-
-    The collector would walk all of them again and again, which takes a sixth of the time of a sweep of layouts. To
-    change its thresholds or freeze objects would affect the whole process, and outlast the block.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _ResultRows:
@@ -409,6 +392,7 @@ _OPEN: dict[bytes, Evaluation] = {}
 """The evaluation of this process's present sweep, by its pickle, so that its tasks share caches."""
 
 
+@uncollected
 def evaluate_pickled(pickled: bytes, task: AnyTask) -> TaskColumns:
     """Evaluate a task in a worker process."""
     evaluation = _OPEN.get(pickled)
