@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
-from perfmodel.measurements import scaling_tables, sharded_tables
+from perfmodel.measurements import published_layouts, scaling_tables, sharded_tables
 from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.measurements.scaling_tables import network_table_names
 from perfmodel.validation.scores.table_report import RowReport
@@ -22,6 +22,7 @@ from perfmodel.validation.tables.best_products import best_products
 from perfmodel.validation.tables.clusters import calls_between, calls_inside, collective_report, sharded_steps
 from perfmodel.validation.tables.layouts import layout_report
 from perfmodel.validation.tables.parallel_report import doubling_claims, parallel_report
+from perfmodel.validation.tables.published_report import published_report
 from perfmodel.validation.tables.sharded_report import sharded_report
 from perfmodel.validation.tables.speedup import speedup_report
 from perfmodel.validation.tables.torch_networks import network_report
@@ -77,6 +78,7 @@ OWN_TABLES: Final[dict[str, OwnTable]] = {
     for table in (
         *(_of_file(MANY_DEVICES, path, parallel_report) for path in sorted(_PARALLEL.glob("*.csv"))),
         *(_of_file(MANY_DEVICES, path, sharded_report) for path in sorted(sharded_tables.FOLDER.glob("*.csv"))),
+        *(_of_file(MANY_DEVICES, path, published_report) for path in sorted(published_layouts.FOLDER.glob("*.csv"))),
         _of_file(MANY_DEVICES, _SCALING / "mullapudi2017.csv", lambda file: mullapudi.illustrate()),
         _of_file(MANY_DEVICES, _SCALING / "wuensche2018_multi_gpu.csv", doubling_claims),
         _of_file(COLLECTIVES, Path("systems/deepbench_allreduce.csv"), collective_report),

@@ -1,0 +1,108 @@
+"""Layouts of large runs as their authors published them: what ran, and how far off the steps are; nothing is fitted."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+
+import perfmodel as pm
+from perfmodel import zoo
+from perfmodel.cli.app import run
+from perfmodel.measurements import published_layouts
+from perfmodel.measurements.published_layouts import load_published, megatron_flop, palm_flop
+from perfmodel.measurements.scaling_tables import load_parallel
+from perfmodel.validation.tables import parallel_report, published_report
+from perfmodel.validation.tables.published_report import ONE_MFU
+
+KEY = "published_layouts"
+PARAMETERS_BILLION = {
+    "gpt_1.7b": 1.7, "gpt_3.6b": 3.6, "gpt_7.5b": 7.5, "gpt_18b": 18.4, "gpt_39b": 39.1,
+}  # fmt: skip
+"""Parameters that Narayanan's table 1 prints."""
+
+
+@pytest.fixture(scope="module")
+def report():
+    """Two rows of another table, the five smallest of this one and the two of 8K tokens: the whole takes 20 s."""
+    with pytest.MonkeyPatch.context() as patched:
+        cases = published_report._cases
+        quick = ("gpt_22b", *PARAMETERS_BILLION, "llama3.1_405b, 8192 tokens, 8192 devices")
+        patched.setattr(
+            published_report, "_cases", lambda table: (case for case in cases(table) if case[1].startswith(quick))
+        )
+        return pm.validate(KEY)
+
+
+def _scores(report, part):
+    return {each.score.model: each.score for each in report.parts if each.part == part}
+
+
+def test_every_line_is_a_layout_that_uses_its_devices_and_says_where_it_comes_from():
+    table = load_published(KEY)
+    with (published_layouts.FOLDER / f"{KEY}.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == len(table.rows) == 13
+    assert set(table.source) >= {"authors", "publication", "table", "how_read", "licence"}
+    for line, row in zip(lines, table.rows, strict=True):
+        job = row.arguments
+        sizes = [job[name] for name in ("workers", "stages", "tensor_size", "context_size")]
+        assert sizes[0] * sizes[1] * sizes[2] * sizes[3] == int(line["device_count"])
+        assert job["workers"] * job["micro_batches"] * int(line["micro_batch"]) == int(line["global_batch"])
+        assert row.study in table.evidence
+    tokens = {row.sizes["samples"] * row.sizes["length"] for row in table.rows if row.study == "llama3_2024"}
+    assert tokens == {16 * 2**20}  # "16M" in all three rows
+
+
+def test_counts_of_flop_are_those_of_the_papers():
+    """The rates of all devices that the papers print, and the days they estimate, follow from the counts."""
+    by_label = {row.label.partition(",")[0]: row for row in load_published(KEY).rows}
+    for network, petaflop_per_s in {"gpt_1.7b": 4.4, "gpt_18b": 34.6, "gpt_146b": 227.1, "gpt_1t": 502.0}.items():
+        row = by_label[network]
+        assert row.flop_per_s * row.device_count / 1e15 == pytest.approx(petaflop_per_s, rel=0.01)
+        flop = megatron_flop(**row.sizes)
+        assert flop / row.step_s(0) == pytest.approx(row.flop_per_s * row.device_count)
+    one_trillion = by_label["gpt_1t"]
+    steps = 450e9 / (one_trillion.sizes["samples"] * one_trillion.sizes["length"])
+    assert steps * one_trillion.step_s(0) / 86_400 == pytest.approx(84, abs=2)  # section 5.1
+    # six FLOP a parameter and token without attention, and attention as much as the third row's caveat says
+    llama = load_published(KEY).rows[-1]
+    whole = palm_flop(parameters=405_853_388_800, **llama.sizes)
+    assert 1 - 6 * 405_853_388_800 * 16 * 2**20 / whole == pytest.approx(0.57, abs=0.005)
+
+
+def test_what_the_authors_count_is_what_the_graphs_count():
+    """Products four times, of the scores three times: HFU of a network whose blocks run again; else MFU."""
+    row = load_published(KEY).rows[0]
+    prediction = pm.predict(zoo.build(row.builder, **row.builder_options), **row.arguments)
+    assert megatron_flop(**row.sizes) == pytest.approx(prediction.utilisation().hardware_flop, rel=1e-4)
+
+
+def test_steps_are_nearer_than_one_mfu_told_the_answers(report):
+    scores = _scores(report, "all")
+    assert report.mape == scores["perfmodel"].mape < 9
+    assert report.mape < scores[ONE_MFU].mape
+    assert (scores["perfmodel"].fitted, scores[ONE_MFU].fitted) == (0, 1)
+    # larger networks run at a higher share of peak, by prediction as measured
+    gpt = [row for row in report.rows if row.study == "narayanan2021"]
+    assert [row.error_percent for row in gpt] == sorted(row.error_percent for row in gpt)
+    assert all(abs(row.error_percent) < 15 for row in report.rows)
+
+
+def test_rows_of_another_table_are_predicted_as_there(report):
+    table = load_parallel("korthikanti2022")
+    steps = parallel_report.predicted_steps(replace(table, rows=table.rows[:2]))
+    other = {row.label: float(step.parts.step_s) for row, _, step in steps}
+    assert {row.row: row.predicted_s for row in report.rows if row.row in other} == pytest.approx(other, rel=1e-3)
+    assert len(other) == 2
+
+
+def test_rows_that_are_predicted_not_to_fit_are_named(report):
+    named = [text for text in report.caveats if text.startswith("memory: ")]
+    assert [text.partition(" is predicted")[0] for text in named] == [
+        "memory: llama3.1_405b, 8192 tokens, 8192 devices"
+    ]
+
+
+def test_command_refuses_options_that_do_nothing(capsys):
+    assert run(["validate", KEY, "--sensitivity"]) == 2
+    assert KEY in capsys.readouterr().err
