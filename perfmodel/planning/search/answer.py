@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -257,9 +258,8 @@ class Search(Drawn):
         return self._found(self.fitting, rank)
 
     def _found(self, sweep: Sweep, index: int) -> FoundLayout:
-        assert sweep.places is not None
-        space = sweep.space
-        job = Job(self.graph, **space.arguments(int(sweep.places[index])))
+        space, place = sweep.space, index if sweep.places is None else int(sweep.places[index])
+        job = Job(self.graph, **space.arguments(place))
         totals = None
         if self.run is not None:
             price = float("nan") if self.usd_per_hour is None else self.usd_per_hour
@@ -324,17 +324,27 @@ class Search(Drawn):
         return self._found(self._staircase, int(steps[-1]))
 
     @property
-    def _smallest(self) -> str:
+    def smallest(self) -> FoundLayout | None:
+        """The layout that needs least memory, though it may not fit; None if none can be."""
+        least = self._least
+        return None if least is None else self._found(self.layouts, least)
+
+    @property
+    def _least(self) -> int | None:
         memory = self.layouts.results["memory_bytes"]
-        if not np.isfinite(memory).any():
+        return int(np.nanargmin(memory)) if np.isfinite(memory).any() else None
+
+    @property
+    def _smallest(self) -> str:
+        least = self._least
+        if least is None:
             return f"no layout can be: {next(iter(self.layouts.refused), '')}"
-        least = int(np.nanargmin(memory))
         row = self.layouts.row(least)
         usable = (1 - self.reserve) * row["capacity_bytes"]
-        return (
-            f"the layout that needs least memory, {layout_text(row)}, needs {bytes_text(row['memory_bytes'])} of "
-            f"{bytes_text(usable)}"
-        )
+        needs = f"{bytes_text(row['memory_bytes'])} of {bytes_text(usable)}"
+        most = 1 - row["memory_bytes"] / row["capacity_bytes"]
+        nearest = f"; reserve={math.floor(1000 * most) / 1000:g} would do" if most >= 0 else ""
+        return f"the layout that needs least memory, {layout_text(row)}, needs {needs}{nearest}"
 
     @property
     def refused(self) -> dict[str, int]:
@@ -479,7 +489,7 @@ def layout_text(row: Any) -> str:
     """Write a layout in words."""
     of_row: dict[str, Any] = row if isinstance(row, dict) else vars(row)
     get: Callable[[str], Any] = of_row.get
-    said = [f"{get('workers')} workers"]
+    said = ["1 worker" if get("workers") == 1 else f"{get('workers')} workers"]
     if get("tensor_size") > 1:
         said.append(f"tensor {get('tensor_size')}")
     if (get("context_size") or 1) > 1:
