@@ -56,6 +56,7 @@ def search_of_job(p: Prediction, *, keeps_layout: bool) -> Search:
     """
     job, part = p.job, p.basis.prepared.target.system_part
     assert part is not None
+    assert isinstance(job.graph, LayerGraph)
     left_out = (*SET_BY_SEARCH, *(() if keeps_layout else OF_LAYOUT))
     asked: dict[str, Any] = {name: value for name, value in job.asked.items() if name not in left_out}
     return search(
