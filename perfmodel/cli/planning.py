@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 CANDIDATE_HELP = (
     "Hardware to consider: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
-    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD per hour for one of your own devices); with --dataset "
-    "also input_from=object_store;decode_cores=8. Repeatable."
+    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD per hour for one of your own devices); several "
+    "machines price=p5.48xlarge;machines=8,16; with --dataset also input_from=object_store;decode_cores=8. Repeatable."
 )
 
 
@@ -101,8 +101,9 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
             raise ArgumentError("--candidate", typed, f"must not repeat {' and '.join(twice)}")
         stated = {key.strip(): value.strip() for key, _, value in pairs}
     candidate: dict[str, Any] = dict(stated)
-    if "workers" in candidate:
-        candidate["workers"] = tuple(number_as_typed(count) for count in stated["workers"].split(","))
+    for name in ("workers", "machines"):
+        if name in candidate:
+            candidate[name] = tuple(number_as_typed(count) for count in stated[name].split(","))
     for name in ("price", "decode_cores"):
         if isinstance(number := number_as_typed(stated.get(name)), int | float):
             candidate[name] = number

@@ -270,6 +270,8 @@ def test_a_picture_shows_the_best_at_each_point_or_the_front(money, tmp_path):
     assert len(lines) == 3
     assert lines[0].get_xdata().tolist() == [16, 32, 64, 128]  # the largest batch fits nowhere
     cloud = money.plot("step_s", "usd_per_epoch", by="device")
+    labels = [(axes.get_xlabel(), axes.get_ylabel()) for axes in (figure.axes[0], cloud.axes[0])]
+    assert labels == [("batch_size [samples]", "samples_per_s [samples/s]"), ("step_s [s]", "usd_per_epoch [USD]")]
     assert (
         cloud.axes[0].get_lines()[0].get_xdata().tolist() == money.pareto("step_s", "usd_per_epoch")["step_s"].tolist()
     )

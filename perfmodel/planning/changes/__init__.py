@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from perfmodel.planning.changes import architectures, arguments, machines
+from perfmodel.planning.changes import architectures, arguments, layouts, machines
 from perfmodel.planning.changes.arguments import Change, NotApplicableError, Situation
 from perfmodel.prediction.arguments.table import ARGUMENTS
 
@@ -44,6 +44,7 @@ CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "schedule": arguments.schedule,
     "sequence_parallel": arguments.sequence_parallel,
     "shard_stage": arguments.shard_stage,
+    "layout": layouts.layout,
 }
 """Kind -> the function that yields changes of that kind, for the same network: what is tried unless kinds are named."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
+from perfmodel.prediction.arguments.checks import positive
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 
@@ -291,6 +292,8 @@ class PlanRow:
         What rules it out: ``deadline``, ``budget``, both, ``memory``, or an impossible argument; None if possible. [-]
     reason : str or None
         The same in words. [-]
+    layout : str or None
+        Layout that a search found, in words; None for the job as it is given. [-]
     """
 
     candidate: str
@@ -314,6 +317,7 @@ class PlanRow:
     most_usd: float | None = None
     limited_by: str | None = None
     reason: str | None = None
+    layout: str | None = None
 
     @property
     def can_run(self) -> bool:
@@ -328,7 +332,9 @@ class PlanRow:
 
     def describe(self) -> str:
         """Return the row in a few words."""
-        several = "" if self.workers == 1 else f", {self.workers} workers by {self.sync}"
+        layout = self.layout or (None if self.workers == 1 else f"{self.workers} workers")
+        several = "" if layout is None else f", {layout}"
+        several += "" if self.workers == 1 else f" by {self.sync}"
         return f"{self.candidate} ({self.purchase.replace('_', ' ')}{several})"
 
 
@@ -342,9 +348,10 @@ class Limits:
 
     @classmethod
     def of(cls, *, deadline_hours: float | None, budget_usd: float | None) -> Limits:
-        """Return the limits of a plan; with only a budget, the best row is the fastest."""
-        wants_speed = deadline_hours is None and budget_usd is not None
-        return cls(deadline_hours=deadline_hours, budget_usd=budget_usd, wants_speed=wants_speed)
+        """Return the limits of a plan, checked; with only a budget, the best row is the fastest."""
+        stated = {"deadline_hours": deadline_hours, "budget_usd": budget_usd}
+        checked = {name: None if most is None else positive(name, most) for name, most in stated.items()}
+        return cls(**checked, wants_speed=deadline_hours is None and budget_usd is not None)
 
     def missed(self, hours: float, usd: float) -> tuple[str, ...]:
         """Return the limits that hours and cost exceed."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.catalogue import load_device, load_instance_price, load_system
+from perfmodel.hardware.cluster import several
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
@@ -17,6 +18,7 @@ from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.wiring import Wired
 from perfmodel.planning.plans.answer import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms, Workload
+from perfmodel.planning.plans.layouts import WHEN_NEEDED, laid_out
 from perfmodel.planning.scaling import listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
 from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, mean_power_of, processors_of
@@ -39,6 +41,9 @@ OWN: Final = "own"
 """Purchase recorded for hardware priced with a plain number."""
 
 
+Answer = tuple["Prediction | ArgumentError | UnknownNameError", str | None]
+"""A prediction or what prevents it, and the layout in words if it was searched."""
+
 OF_BILL: Final = ("hours", "usd", "storage_usd", "energy_usd", "energy_kwh", "lost_share")
 """Fields copied from the bill; None if the job never finishes."""
 
@@ -51,6 +56,8 @@ class Entry:
     candidate: Candidate
     hired: Hired | None = None
     prediction: Prediction | None = None
+    asked_workers: int = 1
+    """Workers of the job as it is given; a searched layout may have others. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,10 +72,14 @@ class Question:
     limits: Limits
     terms: Terms
     candidates: tuple[Candidate, ...]
-    predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
+    layouts: str = WHEN_NEEDED
+    predictions: dict[Any, Answer] = field(default_factory=dict)
 
-    def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
-        """Return the prediction on a candidate, or the error that prevents it; equal hardware shares one."""
+    def predicted(self, candidate: Candidate, sync: str, workers: int) -> Answer:
+        """Return the prediction on a candidate, or the error that prevents it, and a layout that was searched.
+
+        Equal hardware shares one.
+        """
         (kind, thing), *_ = candidate.hardware.items()
         feed = self.feed_of(candidate)
         fed = tuple((name, str(value)) for name, value in feed.items())
@@ -76,13 +87,15 @@ class Question:
         if key not in self.predictions:
             try:
                 how = self.sizes | candidate.hardware | options_of(self.options, sync, workers) | feed
-                self.predictions[key] = predict(self.graph, workers=workers, sync=sync, **how)
+                self.predictions[key] = laid_out(
+                    predict(self.graph, workers=workers, sync=sync, **how), layouts=self.layouts
+                )
             except ArgumentError as error:
-                self.predictions[key] = _with_remedy(error)
+                self.predictions[key] = _with_remedy(error), None
             except UnknownNameError as error:
                 if error.name != self.options.get("dtype"):
                     raise
-                self.predictions[key] = error  # other candidates may support that data type
+                self.predictions[key] = error, None  # other candidates may support that data type
         return self.predictions[key]
 
     def feed_of(self, candidate: Candidate) -> dict[str, Any]:
@@ -103,7 +116,7 @@ class Question:
         if purchase == ON_DEMAND:
             bought = price.purchase if isinstance(price, InstancePrice) else OWN
         row = PlanRow(candidate=candidate.name, purchase=bought, sync=sync, workers=workers)
-        p = self.predicted(candidate, sync, workers)
+        p, layout = self.predicted(candidate, sync, workers)
         if isinstance(p, ArgumentError | UnknownNameError):
             return _cannot(candidate, row, _at_fault(p), str(p))
         try:
@@ -112,6 +125,8 @@ class Question:
             return _cannot(candidate, row, "price", str(error))
         if bought == SPOT and (not isinstance(price, InstancePrice) or price.spot_usd_per_hour is None):
             return _cannot(candidate, row, "price", "no spot price is known")
+        if layout is not None:
+            row = replace(row, workers=p.job.workers, layout=layout)
         hired = Hired(
             work_s=self._work_s(p),
             price=price,
@@ -121,7 +136,8 @@ class Question:
             device_count=processors_of(p),
             device_w=mean_power_of(p),
         )
-        return Entry(row=self._billed(row, p, hired), candidate=candidate, hired=hired, prediction=p)
+        billed = self._billed(row, p, hired)
+        return Entry(row=billed, candidate=candidate, hired=hired, prediction=p, asked_workers=workers)
 
     def again(self, entry: Entry, *, amount: int | None = None, batch_size: int | None = None) -> Entry:
         """Return the same entry for less work or another batch size."""
@@ -129,10 +145,12 @@ class Question:
         if amount is not None:
             question = replace(question, workload=question.workload.of(amount))
         if batch_size is not None:
-            sizes = {"batch_size": batch_size, "global_batch_size": batch_size * row.workers}
+            sizes = {"batch_size": batch_size, "global_batch_size": batch_size * entry.asked_workers}
             changed = {name: size for name, size in sizes.items() if self.sizes[name] is not None}
             question = replace(question, sizes=self.sizes | changed, predictions={})
-        return question.entry(entry.candidate, row.sync, row.workers, SPOT if row.purchase == SPOT else ON_DEMAND)
+        return question.entry(
+            entry.candidate, row.sync, entry.asked_workers, SPOT if row.purchase == SPOT else ON_DEMAND
+        )
 
     def _work_s(self, p: Prediction) -> float:
         """Return the time of all steps, including those that staleness costs. [s]"""
@@ -193,7 +211,7 @@ def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> li
         for sync in (syncs if workers > 1 else alone)
         for purchase in (purchases if isinstance(candidate.price, InstancePrice) else _of_own(purchases))
     ]
-    errors = [p for p in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]
+    errors = [p for p, _ in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]
     reasons = {str(error) if isinstance(error, ArgumentError) else _at_fault(error) for error in errors}
     if len(errors) == len(question.predictions) and len(reasons) == 1:
         raise errors[0]  # if every row fails, the request is wrong
@@ -209,7 +227,7 @@ def _of_own(purchases: list[str]) -> list[str]:
 FEED: Final = ("input_from", "decode_cores")
 """Keys of a candidate on how its examples are read and decoded, as in ``predict``."""
 
-KEYS: Final = ("price", "device", "system", "workers", "name", *FEED)
+KEYS: Final = ("price", "device", "system", "machines", "workers", "name", *FEED)
 """Keys of a candidate."""
 
 VCPUS_PER_CORE: Final = 2
@@ -262,10 +280,11 @@ def read_candidates(stated: Any, *, devices_per_worker: int = 1) -> list[Candida
     entries = list(stated)
     if not entries:
         raise ArgumentError("candidates", stated, "must have at least one candidate")
-    return [_candidate(entry, devices_per_worker) for entry in entries]
+    return [candidate for entry in entries for candidate in _candidates(entry, devices_per_worker)]
 
 
-def _candidate(entry: CandidateLike, devices_per_worker: int) -> Candidate:
+def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candidate]:
+    """Yield a candidate for each of its numbers of machines."""
     stated = dict(entry) if isinstance(entry, Mapping) else {"price": entry}
     for key in stated:
         if key not in KEYS:
@@ -277,15 +296,25 @@ def _candidate(entry: CandidateLike, devices_per_worker: int) -> Candidate:
         )
     price = stated["price"]
     known = positive("price", price) if is_number(price) else load_instance_price(price)
-    hardware = _hardware(stated, known)
-    workers = stated.get("workers")
-    if workers is None:
-        devices = known.device_count if isinstance(known, InstancePrice) and "system" in hardware else 1
-        workers = max(1, devices // devices_per_worker)
-    counts = tuple(whole_number("workers", count) for count in listed("workers", workers))
+    hardware, machines = _hardware(stated, known), stated.get("machines")
     name = stated.get("name") or (known.stem or known.name if isinstance(known, InstancePrice) else _name(stated))
     feed = {key: stated[key] for key in FEED if stated.get(key) is not None}
-    return Candidate(name=str(name), price=known, hardware=hardware, workers=counts, feed=feed)
+    for count in [None] if machines is None else listed("machines", machines):
+        placed = hardware if count is None else _of_several(hardware, count)
+        workers = stated.get("workers")
+        if workers is None:
+            devices = known.device_count if isinstance(known, InstancePrice) and "system" in hardware else 1
+            devices = devices if count is None else len(placed["system"].devices) or count
+            workers = max(1, devices // devices_per_worker)
+        counts = tuple(whole_number("workers", number) for number in listed("workers", workers))
+        yield Candidate(name=str(name), price=known, hardware=placed, workers=counts, feed=feed)
+
+
+def _of_several(hardware: Mapping[str, Any], machines: Any) -> dict[str, Any]:
+    """Return so many machines of a candidate's system."""
+    if "system" not in hardware:
+        raise ArgumentError("machines", machines, "left out of a candidate without a system, whose machines it counts")
+    return {**hardware, "system": several(hardware["system"], machines)}
 
 
 def _name(stated: Mapping[str, Any]) -> str:

@@ -27,8 +27,9 @@ from perfmodel.planning.plans.candidates import (
     entries_of,
     read_candidates,
 )
+from perfmodel.planning.plans.layouts import LAYOUTS, WHEN_NEEDED
 from perfmodel.planning.scaling import MOST_PENALTY, check_options, listed
-from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_number
 from perfmodel.prediction.job.agreement_options import sync_names
 from perfmodel.prediction.memory.batch_limit import max_batch_size
 from perfmodel.presentation.quantities import bytes_text
@@ -71,6 +72,8 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
             f"{penalty:g} of the updates more for each update of staleness, as given" if penalty else "no more updates"
         )
         notes.append(f"workers that do not wait need {more} (staleness_penalty=)")
+    if any(row.layout is not None for row in rows):
+        notes.append("layouts are the best that a search found on the same devices, with 8 % of their memory left free")
     if SPOT in purchases:
         terms = question.terms
         notes.append(
@@ -137,6 +140,7 @@ def plan(
     usd_per_kwh: float | None = None,
     power_usage_effectiveness: float = 1.0,
     staleness_penalty: float = 0.0,
+    layouts: str = WHEN_NEEDED,
     **options: Any,
 ) -> Plan:
     """Compare candidates for a job: hours and cost of each, the best one, binding limits, ways to meet them.
@@ -147,9 +151,10 @@ def plan(
         A network, or a Run of a measurement table. [-]
     candidates : iterable
         Prices by name, instance or path, whose files name their hardware; or mappings with ``price``,
-        ``device`` or ``system``, ``workers`` (one or several numbers; by default all devices of an instance that has a
-        system), ``name``, and with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is
-        a number is per hour for one of your own devices. [-]
+        ``device`` or ``system``, ``machines`` of it (one or several numbers, on the fabric that its file names),
+        ``workers`` (one or several numbers; by default all devices of an instance that has a system), ``name``, and
+        with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is a number is per hour for
+        one of your own devices. [-]
     batch_size, global_batch_size : int
         Samples per step, of each worker or of all together. [samples]
     dataset : str, Path or Dataset
@@ -186,6 +191,9 @@ def plan(
         Power of the building divided by that of its machines. [1]
     staleness_penalty : float
         Share of updates that one update of staleness adds, measured by you; 0 by default. [1]
+    layouts : str
+        When layouts of a language model are searched, as by :func:`perfmodel.search`, on the devices of a row:
+        ``when_needed``, where the job as it is given lacks memory; ``always``; or ``never``. [-]
     **options : object
         All other arguments of :func:`perfmodel.predict`. [-]
 
@@ -232,10 +240,8 @@ def plan(
         options=options,
         workload=workload,
         staleness_penalty=from_zero_to(MOST_PENALTY, "staleness_penalty", staleness_penalty),
-        limits=Limits.of(
-            deadline_hours=None if deadline_hours is None else positive("deadline_hours", deadline_hours),
-            budget_usd=None if budget_usd is None else positive("budget_usd", budget_usd),
-        ),
+        layouts=one_of("layouts", layouts, LAYOUTS),
+        limits=Limits.of(deadline_hours=deadline_hours, budget_usd=budget_usd),
         terms=Terms(
             **spot_terms(
                 graph,
@@ -445,14 +451,14 @@ class Verdict:
         assert p is not None
         missing_bytes = float(p.memory.total_bytes) - float(p.memory.capacity_bytes)
         text = f"{bytes_text(missing_bytes)} more memory on {row.describe()}"
-        largest = self._largest_batch(entry, row.workers)
+        largest = self._largest_batch(entry, entry.asked_workers)
         again = None if not largest else self.question.again(entry, batch_size=largest).row
         if again is not None and self._is_chosen(again):
             text += f", or at most {largest:,} samples per worker instead of {p.batch_size:,}"
             if self.question.sizes["global_batch_size"] is None:
                 return _change("batch_size", largest, row, text, None)
-            text += f", {largest * row.workers:,} of all together"
-            return _change("global_batch_size", largest * row.workers, row, text, None)
+            text += f", {largest * entry.asked_workers:,} of all together"
+            return _change("global_batch_size", largest * entry.asked_workers, row, text, None)
         if self._better(MEMORY) is None:
             return None
         if again is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.planning.search.launch import launch_command
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.certainty.ranking import Ranking, ranking_of
 from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.prediction.job.job import Job
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.graph import LayerGraph
+    from perfmodel.planning.sweeps.space import Axis
     from perfmodel.planning.sweeps.table import Sweep
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.totals import TrainingRun, TrainingTotals
@@ -40,10 +43,17 @@ IN_LAYOUT: Final = (
 )  # fmt: skip
 """Columns of every row; others that differ between layouts follow them."""
 
+UNUSUAL: Final = ("context_size", "context_method", "shard_group", "stage_cut")
+"""Arguments that a layout names where they are not predict's default."""
+
+COUNTED: Final = ("workers", "stages", "tensor_size", "context_size")
+"""Arguments whose product is the number of devices."""
+
 HEADINGS: Final = {
     "tensor_size": "tensor", "shard_stage": "shard", "micro_batch_size": "micro", "accumulation_steps": "passes",
     "step_s": "step", "memory_bytes": "memory", "bound_by": "bound by", "device_hours": "device-hours", "usd": "USD",
-    "micro_batches": "micro-batches",
+    "micro_batches": "micro-batches", "context_size": "context", "context_method": "by", "shard_group": "group",
+    "stage_cut": "cut",
 }  # fmt: skip
 """Heading of a column by field, if the two differ."""
 
@@ -201,7 +211,7 @@ class Search(Drawn):
     @property
     def _columns(self) -> tuple[str, ...]:
         axes = self.layouts.space.by_name
-        further = [name for name, axis in axes.items() if name not in IN_LAYOUT and len(axis) > 1]
+        further = [name for name, axis in axes.items() if name not in IN_LAYOUT and (len(axis) > 1 or is_unusual(axis))]
         results = ["step_s", "mfu", "memory_bytes", "bound_by"]
         results += [] if self.run is None else ["days", "device_hours"]
         results += [] if self.usd_per_hour is None else ["usd"]
@@ -248,9 +258,8 @@ class Search(Drawn):
         return self._found(self.fitting, rank)
 
     def _found(self, sweep: Sweep, index: int) -> FoundLayout:
-        assert sweep.places is not None
-        space = sweep.space
-        job = Job(self.graph, **space.arguments(int(sweep.places[index])))
+        space, place = sweep.space, index if sweep.places is None else int(sweep.places[index])
+        job = Job(self.graph, **space.arguments(place))
         totals = None
         if self.run is not None:
             price = float("nan") if self.usd_per_hour is None else self.usd_per_hour
@@ -268,7 +277,7 @@ class Search(Drawn):
     def front(self) -> Table[Any]:
         """Layouts that no other beats in time, memory and money together, the fastest first."""
         money = ("usd",) if self.usd_per_hour is not None else ()
-        several = len(np.unique(self.fitting["workers"] * self.fitting["stages"] * self.fitting["tensor_size"])) > 1
+        several = len(np.unique(device_counts(self.fitting))) > 1
         # of equally many devices, money is proportional to time
         names = ("step_s", "memory_bytes", *(money if several else ()))
         front = self.fitting.pareto(*names) if len(self) else self.fitting
@@ -315,17 +324,27 @@ class Search(Drawn):
         return self._found(self._staircase, int(steps[-1]))
 
     @property
-    def _smallest(self) -> str:
+    def smallest(self) -> FoundLayout | None:
+        """The layout that needs least memory, though it may not fit; None if none can be."""
+        least = self._least
+        return None if least is None else self._found(self.layouts, least)
+
+    @property
+    def _least(self) -> int | None:
         memory = self.layouts.results["memory_bytes"]
-        if not np.isfinite(memory).any():
+        return int(np.nanargmin(memory)) if np.isfinite(memory).any() else None
+
+    @property
+    def _smallest(self) -> str:
+        least = self._least
+        if least is None:
             return f"no layout can be: {next(iter(self.layouts.refused), '')}"
-        least = int(np.nanargmin(memory))
         row = self.layouts.row(least)
         usable = (1 - self.reserve) * row["capacity_bytes"]
-        return (
-            f"the layout that needs least memory, {layout_text(row)}, needs {bytes_text(row['memory_bytes'])} of "
-            f"{bytes_text(usable)}"
-        )
+        needs = f"{bytes_text(row['memory_bytes'])} of {bytes_text(usable)}"
+        most = 1 - row["memory_bytes"] / row["capacity_bytes"]
+        nearest = f"; reserve={math.floor(1000 * most) / 1000:g} would do" if most >= 0 else ""
+        return f"the layout that needs least memory, {layout_text(row)}, needs {needs}{nearest}"
 
     @property
     def refused(self) -> dict[str, int]:
@@ -390,8 +409,7 @@ class Search(Drawn):
     @property
     def title(self) -> str:
         """What was searched, and how many layouts fit."""
-        counts = self.layouts["workers"] * self.layouts["stages"] * self.layouts["tensor_size"]
-        devices = " or ".join(f"{count:,}" for count in np.unique(counts).tolist())
+        devices = " or ".join(f"{count:,}" for count in np.unique(device_counts(self.layouts)).tolist())
         system = self.layouts.space.by_name["system"].labels[0]
         return (
             f"{self.graph.name} on {devices} devices of {system}: {self.evaluated_count:,} layouts, "
@@ -439,6 +457,17 @@ class Search(Drawn):
         return figure
 
 
+def device_counts(sweep: Sweep) -> NDArray[np.int64]:
+    """Return the devices of each layout. [1]"""
+    counts: NDArray[np.int64] = np.prod([sweep[name] for name in COUNTED], axis=0)
+    return counts
+
+
+def is_unusual(axis: Axis) -> bool:
+    """Tell whether an axis without a column of its own has another value than predict's default."""
+    return axis.name in UNUSUAL and axis.values[0] != DEFAULTS[axis.name]
+
+
 def micro_batch_size(row: Any) -> int:
     """Return the samples of a micro-batch of a row. [samples]"""
     return int(row["global_batch_size"] // (row["workers"] * row["micro_batches"] * row["accumulation_steps"]))
@@ -460,14 +489,18 @@ def layout_text(row: Any) -> str:
     """Write a layout in words."""
     of_row: dict[str, Any] = row if isinstance(row, dict) else vars(row)
     get: Callable[[str], Any] = of_row.get
-    said = [f"{get('workers')} workers"]
+    said = ["1 worker" if get("workers") == 1 else f"{get('workers')} workers"]
     if get("tensor_size") > 1:
         said.append(f"tensor {get('tensor_size')}")
+    if (get("context_size") or 1) > 1:
+        said.append(f"context {get('context_size')} ({get('context_method') or DEFAULTS['context_method']})")
     if get("stages") > 1:
         interleaved = f" x {get('interleave')}" if get("interleave") > 1 else ""
-        said.append(f"{get('stages')}{interleaved} stages ({get('schedule')})")
+        cut = "" if get("stage_cut") in (None, DEFAULTS["stage_cut"]) else f", {get('stage_cut')}"
+        said.append(f"{get('stages')}{interleaved} stages ({get('schedule')}{cut})")
     if get("shard_stage"):
-        said.append(f"shard stage {get('shard_stage')}")
+        among = "" if get("shard_group") is None else f" in groups of {get('shard_group')}"
+        said.append(f"shard stage {get('shard_stage')}{among}")
     parts = get("micro_batches") * get("accumulation_steps")
     if (size := get("micro_batch_size")) is not None:
         said.append(f"{parts} x {size} samples")

@@ -32,6 +32,10 @@ class Setting:
         Whether a step has a backward phase. [-]
     narrow_dtype : str
         The narrowest type of 16 bits or more in which the devices train. [-]
+    positions : int or None
+        Positions of a sequence; None for a network that looks up no tokens. [1]
+    adds_up_copies : bool
+        Whether the exchange also adds up the copies of state that groups of workers share. [-]
     """
 
     devices: int
@@ -40,6 +44,8 @@ class Setting:
     global_batch_size: int
     trains: bool
     narrow_dtype: str
+    positions: int | None = None
+    adds_up_copies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +96,42 @@ def _sequence_of_groups(columns: Columns) -> NDArray[np.bool_]:
     return _only_first_unless(columns, "sequence_parallel", columns["tensor_size"] > 1)
 
 
+def _context_sizes(at: Setting) -> Sequence[int]:
+    """Return groups in which each device still has as many positions as a sequence that is not called long."""
+    return _powers_of_two(min(at.devices, max(1, (at.positions or 0) // LEAST_POSITIONS)))
+
+
+def _ways_to_share(columns: Columns) -> NDArray[np.bool_]:
+    can_be: NDArray[np.bool_] = (columns["context_size"] > 1) | (columns["context_method"] == "ring")
+    return can_be
+
+
 def _sharing(columns: Columns) -> NDArray[np.bool_]:
-    shared, workers = columns["shard_stage"], columns["workers"]
+    shared, copies = columns["shard_stage"], columns["workers"] * columns["context_size"]
     # a pipeline would gather the parameters again for every micro-batch
     can_be: NDArray[np.bool_] = (shared < 3) | (columns["stages"] == 1)
-    return can_be & _only_first_unless(columns, "shard_stage", workers > 1)
+    return can_be & _only_first_unless(columns, "shard_stage", copies > 1)
+
+
+def _groups(at: Setting) -> Sequence[int | None]:
+    is_wide = at.adds_up_copies and at.devices > MOST_SHARING_MACHINES * at.machine_devices
+    return (None, at.machine_devices) if is_wide else (None,)
+
+
+def _sharing_groups(columns: Columns) -> NDArray[np.bool_]:
+    """Keep groups of workers that are fewer than all, which None stands for."""
+    copies = columns["workers"] * columns["context_size"]
+    has_all = np.array([group is None for group in columns["shard_group"]])
+    size = np.where(has_all, 1, columns["shard_group"]).astype(np.int64)
+    is_part = (columns["shard_stage"] > 0) & (size < copies) & (copies % size == 0)
+    can_be: NDArray[np.bool_] = has_all | is_part
+    return can_be
+
+
+def _cuts(columns: Columns) -> NDArray[np.bool_]:
+    is_cut = (columns["stages"] > 1) & (columns["block_count"] % columns["stages"] == 0)
+    can_be: NDArray[np.bool_] = is_cut | (columns["stage_cut"] == "balanced")
+    return can_be
 
 
 def _schedules(columns: Columns) -> NDArray[np.bool_]:
@@ -124,6 +161,12 @@ def _passes(columns: Columns) -> NDArray[np.bool_]:
     return can_be & _only_first_unless(columns, "accumulation_steps", ~is_one)
 
 
+LEAST_POSITIONS: Final = 8192
+"""Positions of a device below which sequences are not shared unless the caller says so. [1]"""
+
+MOST_SHARING_MACHINES: Final = 16
+"""Machines up to which all workers share state; among more, those of one machine alone are tried too. [1]"""
+
 AXES: Final = (
     SearchAxis(name="devices", usual=lambda at: (at.devices,)),
     SearchAxis(name="dtype", usual=lambda at: (at.narrow_dtype,)),
@@ -132,10 +175,14 @@ AXES: Final = (
         usual=lambda at: _powers_of_two(min(at.devices, at.machine_devices)),
     ),
     SearchAxis(name="sequence_parallel", usual=lambda _: (True,), allows=_sequence_of_groups),
+    SearchAxis(name="context_size", divides_devices=True, usual=_context_sizes),
+    SearchAxis(name="context_method", usual=lambda _: ("ring", "all_to_all"), allows=_ways_to_share),
     SearchAxis(
         name="stages", divides_devices=True, usual=lambda at: divisors(at.devices, most=max(1, at.block_count // 2)),
     ),
+    SearchAxis(name="stage_cut", usual=lambda _: ("balanced",), allows=_cuts),
     SearchAxis(name="shard_stage", usual=lambda at: (0, 1, 2, 3) if at.trains else (0, 3), allows=_sharing),
+    SearchAxis(name="shard_group", usual=_groups, allows=_sharing_groups),
     SearchAxis(name="recompute", usual=lambda at: (None, "full") if at.trains else (None,)),
     SearchAxis(name="schedule", usual=lambda _: ("1f1b", "gpipe", "interleaved"), allows=_schedules),
     SearchAxis(name="interleave", usual=lambda _: (1, 2, 4), allows=_interleaving),

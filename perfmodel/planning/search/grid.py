@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.errors import ArgumentError, check_known
-from perfmodel.planning.search.axes import AXES, FOLLOWING, NAMES, Setting
+from perfmodel.planning.search.axes import AXES, FOLLOWING, SearchAxis, Setting, divisors
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from perfmodel.prediction.arguments.table import Check
 
-    Values = Mapping[str, Sequence[Any]]
     Columns = dict[str, NDArray[Any]]
 
 
@@ -59,7 +58,7 @@ def checked_limits(limits: Any) -> dict[str, int]:
         return {}
     if not isinstance(limits, Mapping):
         raise ArgumentError("limits", limits, "a mapping of arguments to the most that they may be")
-    counted = ("devices", "tensor_size", "stages", "shard_stage", "interleave", "micro_batch_size",
+    counted = ("devices", "tensor_size", "context_size", "stages", "shard_stage", "interleave", "micro_batch_size",
                "accumulation_steps", *FOLLOWING)  # fmt: skip
     for name in limits:
         check_known("limit of a search", name, counted)
@@ -85,26 +84,56 @@ def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, in
     values = values_of(setting, stated, limits)
     columns: Columns = {"block_count": np.array([setting.block_count]), "group": np.ones(1, dtype=np.int64)}
     for axis in AXES:
-        columns = _crossed(columns, axis.name, values[axis.name])
-        if axis.divides_devices:
-            columns["group"] = columns["group"] * columns[axis.name]
-        if axis.divides_devices or axis.name == "devices":
-            columns = _kept(columns, columns["devices"] % columns["group"] == 0)
-            if not len(columns["group"]):
-                raise ArgumentError(
-                    axis.name, list(values[axis.name]), f"divisors of {list(values['devices'])} devices"
-                )
-            columns["workers"] = columns["devices"] // columns["group"]
+        tried = _with_axis(axis, columns, values[axis.name])
+        if not len(tried["group"]):
+            raise _refusal(axis, columns, values[axis.name], setting)
+        columns = tried
         if axis.name == _LAST_DIVIDING:
             columns = _sharing_the_batch(columns, setting.global_batch_size, stated, limits)
-        if axis.allows is not None:
-            columns = _kept(columns, axis.allows(columns))
     columns = _in_parts(columns, keeps_passes="accumulation_steps" in stated or "micro_batches" in stated)
-    columns = _following(columns, stated, limits)
-    _refuse_empty(columns, values)
+    for name in FOLLOWING:
+        columns = _limited(columns, name, stated, limits)
     own = {name: column for name, column in columns.items() if name not in ("block_count", "group", "batch_size")}
     return Grid(columns=own)
 
+
+def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Columns:
+    """Return every layout with every value of an axis that it can have."""
+    columns = _crossed(columns, axis.name, values)
+    if axis.divides_devices:
+        columns["group"] = columns["group"] * columns[axis.name]
+    if axis.divides_devices or axis.name == "devices":
+        columns = _kept(columns, columns["devices"] % columns["group"] == 0)
+        columns["workers"] = columns["devices"] // columns["group"]
+    return columns if axis.allows is None else _kept(columns, axis.allows(columns))
+
+
+def _refusal(axis: SearchAxis, columns: Columns, values: Sequence[Any], setting: Setting) -> ArgumentError:
+    """Return the error of values that no layout can have, with those that some can."""
+    tried = dict.fromkeys(axis.usual(setting))
+    if all(type(value) is int for value in values):
+        tried |= dict.fromkeys(divisors(setting.devices, most=setting.devices))
+        tried |= dict.fromkeys(divisors(setting.global_batch_size, most=setting.global_batch_size))
+    could_be = dict.fromkeys(_with_axis(axis, columns, list(tried))[axis.name].tolist())
+    what = f"divisors of {setting.devices} devices" if axis.divides_devices else "what some layout can have"
+    return ArgumentError(axis.name, list(values), f"{what}: {_some_of(list(could_be), values)}")
+
+
+def _some_of(could_be: Sequence[Any], values: Sequence[Any]) -> str:
+    """Name values that work, those nearest to the given ones first.
+
+    Examples
+    --------
+    >>> _some_of([1, 2, 4, 8], [3])
+    '2, 4, 1, 8'
+    """
+    is_number = all(isinstance(value, int) for value in (*could_be, *values))
+    near = sorted(could_be, key=lambda value: min(abs(value - given) for given in values)) if is_number else could_be
+    return ", ".join(map(repr, near[:SHOWN])) + (", ..." if len(near) > SHOWN else "")
+
+
+SHOWN: Final = 6
+"""Most values that an error names. [1]"""
 
 _LAST_DIVIDING: Final = [axis.name for axis in AXES if axis.divides_devices][-1]
 """The last axis that decides how many workers there are."""
@@ -127,14 +156,12 @@ def _kept(columns: Columns, mask: NDArray[np.bool_]) -> Columns:
 def _sharing_the_batch(columns: Columns, batch: int, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
     """Keep the layouts whose workers share the batch evenly; say which batch they would share if none does."""
     columns = _limited(columns, "workers", stated, limits)
-    counts = np.unique(columns["workers"])
-    if not len(counts):
-        raise ArgumentError("workers", stated.get("workers", limits.get("workers")), "a number that some layout has")
     kept = _kept(columns, batch % columns["workers"] == 0)
     if not len(kept["workers"]):
-        near = {int(max(count, round(batch / count) * count)) for count in counts}
+        counts = np.unique(columns["workers"]).tolist()
+        near = {max(count, round(batch / count) * count) for count in counts}
         nearest = min(near, key=lambda size: (abs(size - batch), size))
-        some = " or ".join(map(str, counts.tolist()[:6]))
+        some = " or ".join(map(str, counts[:SHOWN]))
         allowed = f"a multiple of the workers of a layout, {some}; the nearest is {nearest}"
         raise ArgumentError("global_batch_size", batch, allowed)
     kept["batch_size"] = batch // kept["workers"]
@@ -151,20 +178,16 @@ def _in_parts(columns: Columns, *, keeps_passes: bool) -> Columns:
     return columns | {"micro_batches": micro, "accumulation_steps": passes}
 
 
-def _following(columns: Columns, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
-    for name in FOLLOWING:
-        columns = _limited(columns, name, stated, limits)
-    return columns
-
-
 def _limited(columns: Columns, name: str, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
     """Keep the layouts in which an argument that follows from the axes is what the caller asks for."""
+    could_be = np.unique(columns[name]).tolist()
     if name in stated:
-        columns = _kept(columns, np.isin(columns[name], _listed(name, stated[name])))
-    return _kept(columns, columns[name] <= limits[name]) if name in limits else columns
-
-
-def _refuse_empty(columns: Columns, values: Values) -> None:
-    if not len(columns["workers"]):
-        tried = ", ".join(f"{name} {list(some)}" for name, some in values.items() if len(some) < len(NAMES))
-        raise ArgumentError("limits", "no layout is left", f"wider, or fewer values fixed: {tried}")
+        values = _listed(name, stated[name])
+        columns = _kept(columns, np.isin(columns[name], values))
+        if not len(columns[name]):
+            raise ArgumentError(name, stated[name], f"what some layout can have: {_some_of(could_be, values)}")
+    if name in limits:
+        columns = _kept(columns, columns[name] <= limits[name])
+        if not len(columns[name]):
+            raise ArgumentError("limits", f"{name}={limits[name]}", f"at least {name}={could_be[0]}")
+    return columns

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, check_known
+from perfmodel.graph.execution import blocks_of
 from perfmodel.prediction.utilisation import tokens_per_sample
 
 if TYPE_CHECKING:
@@ -37,23 +38,18 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
     """Yield the flags of Megatron-LM (megatron/training/arguments.py): its optimizer is ZeRO-1, its FSDP is more."""
     if job.schedule == "gpipe" and job.stages > 1:
         raise ArgumentError("schedule", job.schedule, "'1f1b' or 'interleaved' for megatron, which has no other")
-    if job.recompute not in (None, "full"):
-        raise ArgumentError("recompute", job.recompute, "None or 'full' for megatron")
+    if job.recompute not in RECOMPUTED_BY_MEGATRON and not isinstance(job.recompute, int):
+        raise ArgumentError("recompute", job.recompute, "None, 'selective', 'full' or a number for megatron")
     if job.stages > 1 and job.accumulation_steps > 1:
         allowed = "1 for megatron, whose pipeline is emptied once a step"
         raise ArgumentError("accumulation_steps", job.accumulation_steps, allowed)
     yield "--tensor-model-parallel-size", job.tensor_size
+    if job.context_size > 1:
+        yield "--context-parallel-size", job.context_size
+        yield "--cp-comm-type", {"ring": "p2p", "all_to_all": "a2a"}[job.context_method]
     yield "--pipeline-model-parallel-size", job.stages
-    if job.interleave > 1:
-        chunks = job.stages * job.interleave
-        if block_count % chunks:
-            allowed = f"a divisor of {block_count} / {job.stages} blocks for megatron, whose chunks are equal"
-            raise ArgumentError("interleave", job.interleave, allowed)
-        yield "--num-layers-per-virtual-pipeline-stage", block_count // chunks
-    elif block_count % job.stages:
-        first = block_count // job.stages
-        yield "--decoder-first-pipeline-num-layers", first
-        yield "--decoder-last-pipeline-num-layers", first
+    if job.stages > 1:
+        yield from _cuts_of_megatron(_blocks_of_chunks(job), stages=job.stages)
     if job.sequence_parallel and job.tensor_size > 1:
         yield "--sequence-parallel", True
     yield "--micro-batch-size", _micro_batch_size(job)
@@ -69,15 +65,49 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
         yield "--data-parallel-sharding-strategy", {2: "optim_grads", 3: "optim_grads_params"}[job.shard_stage]
         yield "--ckpt-format", "fsdp_dtensor"
     if job.shard_stage and job.shard_group is not None:
-        yield "--num-distributed-optimizer-instances", job.workers // job.shard_group
+        yield "--num-distributed-optimizer-instances", job.workers * job.context_size // job.shard_group
     if job.overlap:
         yield "--overlap-grad-reduce", True
         if job.shard_stage:
             yield "--overlap-param-gather", True
-    if job.recompute == "full":
+    if isinstance(job.recompute, int):
         yield "--recompute-granularity", "full"
-        yield "--recompute-method", "uniform"
-        yield "--recompute-num-layers", 1
+        yield "--recompute-method", "block"
+        yield "--recompute-num-layers", job.recompute
+    else:
+        yield from RECOMPUTED_BY_MEGATRON[job.recompute]
+
+
+RECOMPUTED_BY_MEGATRON: Final[Mapping[str | None, tuple[Flag, ...]]] = {
+    None: (),
+    "selective": (("--recompute-granularity", "selective"),),
+    "full": (("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", 1)),
+}
+"""What runs again -> its flags; a number of blocks has its own."""
+
+
+def _blocks_of_chunks(job: Job) -> tuple[int, ...]:
+    """Return the blocks of each chunk of a pipeline; a block that a cut halves counts where it begins. [1]"""
+    met: set[str] = set()
+    counts = []
+    for stage in job.prepared.stages:
+        begun = set(blocks_of(stage.placed.graph.layers)) - met
+        counts.append(len(begun))
+        met |= begun
+    return tuple(counts)
+
+
+def _cuts_of_megatron(blocks: tuple[int, ...], *, stages: int) -> Iterator[Flag]:
+    """Yield the flags of where stages end: nothing where all have as many blocks, as Megatron cuts by itself."""
+    if len(set(blocks)) == 1:
+        if len(blocks) > stages:
+            yield "--num-layers-per-virtual-pipeline-stage", blocks[0]
+    elif len(blocks) == stages and len(set(blocks[1:-1])) == 1:
+        yield "--decoder-first-pipeline-num-layers", blocks[0]
+        yield "--decoder-last-pipeline-num-layers", blocks[-1]
+    else:
+        chunks = [f"t*{count}" for count in blocks]
+        yield "--pipeline-model-parallel-layout", f"'{'|'.join(['E' + chunks[0], *chunks[1:]])}L'"
 
 
 SCHEDULES_OF_TORCH: Final[Mapping[str, str]] = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
@@ -91,9 +121,21 @@ def _torchtitan(job: Job, block_count: int) -> Iterator[Flag]:
         raise ArgumentError("shard_stage", job.shard_stage, allowed)
     if job.recompute not in (None, "full"):
         raise ArgumentError("recompute", job.recompute, "None or 'full' for torchtitan")
-    sharing = (job.shard_group or job.workers) if job.shard_stage else 1
-    yield "--parallelism.data_parallel_shard_degree", sharing
-    yield "--parallelism.data_parallel_replicate_degree", job.workers // sharing
+    if job.context_size > 1 and not job.shard_stage:
+        allowed = "2 or 3 for torchtitan with context_size, whose devices share parameters too"
+        raise ArgumentError("shard_stage", job.shard_stage, allowed)
+    if job.context_method != "ring":
+        raise ArgumentError("context_method", job.context_method, "'ring' for torchtitan")
+    copies = job.workers * job.context_size
+    sharing = (job.shard_group or copies) if job.shard_stage else 1
+    if sharing % job.context_size:
+        allowed = f"a multiple of context_size = {job.context_size} for torchtitan"
+        raise ArgumentError("shard_group", job.shard_group, allowed)
+    yield "--parallelism.data_parallel_shard_degree", sharing // job.context_size
+    yield "--parallelism.data_parallel_replicate_degree", copies // sharing
+    if job.context_size > 1:
+        yield "--parallelism.context_parallel_degree", job.context_size
+        yield "--parallelism.context_parallel_rotate_method", "alltoall"
     if job.shard_stage:
         yield "--parallelism.fsdp_reshard_after_forward", "always" if job.shard_stage == 3 else "never"
     yield "--parallelism.tensor_parallel_degree", job.tensor_size

@@ -16,7 +16,7 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import several, system_with
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.wiring import Wired
-from perfmodel.planning.search.answer import OBJECTIVES, Search
+from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
 from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons
@@ -25,6 +25,7 @@ from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_nu
 from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.prediction.device_prices import Prices, check_names, prices_of
+from perfmodel.prediction.job.agreement_options import LIBRARY
 from perfmodel.prediction.totals import TrainingRun, checked_run
 from perfmodel.prediction.utilisation import model_flop, tokens_per_sample
 from perfmodel.presentation.quantities import percent_text
@@ -105,8 +106,9 @@ def search(
         Whether to show a progress bar on the error stream. [-]
     **arguments : object
         Arguments of :func:`perfmodel.predict` and ``micro_batch_size``, each one value, or a list of values to try.
-        Those that a search varies by itself are ``dtype``, ``tensor_size``, ``sequence_parallel``, ``stages``,
-        ``schedule``, ``interleave``, ``shard_stage``, ``recompute``, ``micro_batch_size``, ``accumulation_steps``. [-]
+        Those that a search varies by itself are ``tensor_size``, ``context_size``, ``context_method``, ``stages``,
+        ``schedule``, ``interleave``, ``shard_stage``, ``shard_group``, ``recompute``, ``micro_batch_size`` and
+        ``accumulation_steps``; it sets ``dtype``, ``sequence_parallel`` and ``stage_cut``. [-]
 
     Returns
     -------
@@ -156,7 +158,7 @@ def search(
     place = _placed(system, devices, machines=arguments.pop("machines", None), device=arguments.pop("device", None))
     at_most = checked_limits(limits)
     stated = {name: arguments.pop(name) for name in list(arguments) if name in _VARIED}
-    setting = _setting(graph, place, batch)
+    setting = _setting(graph, place, batch, sync=arguments.get("sync"))
     grid = grid_of(setting, {"devices": list(place.counts)} | stated, at_most)
     swept = sweep(
         graph,
@@ -247,7 +249,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple | range | set | frozenset)
 
 
-def _setting(graph: LayerGraph, place: _Place, batch: int) -> Setting:
+def _setting(graph: LayerGraph, place: _Place, batch: int, *, sync: Any) -> Setting:
     operations = graph.operations(batch_size=graph.fixed_batch_size or 1, phase=Phase.FORWARD)
     blocks = sum(isinstance(operation, Attention) for _, operation in operations)
     known = place.processor.dtypes if isinstance(place.processor, Gpu) else ()
@@ -258,6 +260,8 @@ def _setting(graph: LayerGraph, place: _Place, batch: int) -> Setting:
         global_batch_size=batch,
         trains=True,
         narrow_dtype=next((dtype for dtype in NARROW if dtype in known), "fp32"),
+        positions=tokens_per_sample(graph),
+        adds_up_copies=sync == LIBRARY,
     )
 
 
@@ -284,7 +288,7 @@ def _answer(
 ) -> Search:
     results = dict(swept.results)
     step_s = results["step_s"]
-    counts = swept["workers"] * swept["stages"] * swept["tensor_size"]
+    counts = device_counts(swept)
     device = place.processor
     price = prices.of(str(device.stem))
     if objective == "money" and math.isnan(price):

@@ -8,7 +8,9 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.planning.sweeps.results import LARGER_IS_BETTER, REASON
+from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.presentation.figures import GROUP_COLOURS, GROUP_MARKERS, new_figure
+from perfmodel.presentation.quantities import scale_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,13 +41,33 @@ def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
         _cloud(axes, fitting, x, y, by)
     else:
         _best_lines(axes, fitting, x, y, by)
-    axes.set_ylabel(y)
-    axes.set_xlabel(x)
+    axes.set_ylabel(labelled(y))
+    axes.set_xlabel(labelled(x))
     axes.set_title(sweep.title)
     axes.grid(visible=True, alpha=0.3)
     if by is not None:
-        axes.legend(title=by)
+        axes.legend(title=labelled(by))
     return figure
+
+
+UNITS: Final = {
+    "usd_per_epoch": "USD", "usd": "USD", "energy_j": "J", "days": "days", "device_hours": "h", "mfu": "1",
+}  # fmt: skip
+"""Unit of a column whose name does not end in one that tables know."""
+
+
+def labelled(name: str) -> str:
+    """Return the label of an axis: a column with its unit.
+
+    Examples
+    --------
+    >>> labelled("memory_bytes"), labelled("batch_size"), labelled("device")
+    ('memory_bytes [B]', 'batch_size [samples]', 'device')
+    """
+    scale = scale_of(name)
+    base = next((symbol for factor, symbol in scale.units if factor == 1.0), "-") if scale is not None else "-"
+    unit = ARGUMENTS[name].unit if name in ARGUMENTS else UNITS.get(name, base)
+    return name if unit == "-" else f"{name} [{unit}]"
 
 
 def _groups(sweep: Sweep, by: str | None) -> list[tuple[str, Any]]:

@@ -1,0 +1,147 @@
+"""Axes of a search beyond the first: shared sequences, groups that share state, cuts, types; and energy of all rows."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import ArgumentError, PerfmodelError
+from perfmodel.graph.execution import blocks_of
+
+GRAPH = pm.zoo.gpt(layers=4, width=1024, heads=16, sequence_length=2048, vocabulary=8192)
+JOB = {"system": "dgx_h100", "devices": 8, "global_batch_size": 16, "optimizer": "adamw", "framework": "megatron_core",
+       "sync": "all_reduce"}  # fmt: skip
+AXES = {"context_size": [1, 2, 4], "shard_group": [None, 2], "stage_cut": ["balanced", "even_blocks"]}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return pm.search(GRAPH, **JOB, **AXES, limits={"tensor_size": 2, "interleave": 1, "micro_batch_size": 2})
+
+
+def test_rows_with_shared_sequences_groups_and_cuts_are_predictions(found):
+    rows, kinds = found.rows, {}
+    for rank, row in enumerate(rows):
+        kinds.setdefault((row.context_size, row.context_method, row.shard_group, row.stage_cut), []).append(rank)
+    # a ring or heads by two sizes, with or without groups, with either cut; whole sequences likewise
+    assert len(kinds) == (2 * 2 + 1) * 2 * 2
+    random = np.random.default_rng(5)
+    for ranks in kinds.values():
+        for rank in {ranks[0], int(random.choice(ranks))}:
+            p, row = found.found(rank).prediction, rows[rank]
+            assert row.step_s == pytest.approx(p.step_s, rel=1e-12)
+            assert row.memory_bytes == pytest.approx(p.memory.total_bytes, rel=1e-12)
+            assert row.mfu == pytest.approx(p.mfu, rel=1e-12)
+            assert p.job.device_count == row.workers * row.tensor_size * row.stages * row.context_size == 8
+            assert p.counted_workers * p.batch_size == 16
+
+
+def test_brute_force_over_predict_finds_the_same_best_of_all_axes():
+    asked = {key: JOB[key] for key in ("system", "optimizer", "framework", "sync")}
+    capacity = pm.load_device("h100_sxm").memory_capacity_bytes
+    axes = {"context_size": (1, 2), "context_method": ("ring", "all_to_all"), "stages": (1, 2),
+            "shard_stage": (0, 1, 2), "shard_group": (None, 2),
+            "dtype": ("bf16", "fp32"), "recompute": (None, "selective", 2)}  # fmt: skip
+    s = pm.search(GRAPH, **JOB | {"devices": 4}, **{name: list(values) for name, values in axes.items()},
+                  tensor_size=1, schedule="1f1b", micro_batch_size=[1, 4], accumulation_steps=1,
+                  reserve=0.97)  # fmt: skip
+    best, fitting, refused = math.inf, 0, 0
+    for values in itertools.product(*axes.values(), (1, 4)):
+        *_, micro = values
+        layout = dict(zip(axes, values, strict=False))
+        copies = 4 // layout["stages"]
+        workers = copies // layout["context_size"]
+        parts, left = divmod(16 // workers, micro)
+        shares_what = layout["shard_group"] is None or (layout["shard_stage"] > 0 and copies > 2)
+        is_once = layout["context_size"] > 1 or layout["context_method"] == "ring"
+        if left or not shares_what or not is_once:
+            continue
+        try:
+            p = pm.predict(GRAPH, global_batch_size=16, parallelism="pipeline", sequence_parallel=True, workers=workers,
+                           micro_batches=parts, **layout, **asked)  # fmt: skip
+        except PerfmodelError:
+            refused += 1
+            continue
+        if p.memory.total_bytes <= 0.03 * capacity:
+            fitting, best = fitting + 1, min(best, p.step_s)
+    assert 0 < fitting < s.evaluated_count - refused
+    assert (len(s), s.evaluated_count) == (fitting, fitting + sum(s.refused.values()))
+    assert s.best.row.step_s == pytest.approx(best, rel=1e-12)
+
+
+def test_sequences_are_shared_only_where_they_are_long():
+    assert {row["context_size"] for row in pm.search(GRAPH, **JOB, limits={"tensor_size": 1}).layouts} == {1}
+    long = pm.zoo.gpt(layers=2, width=1024, heads=16, sequence_length=32_768, vocabulary=1024)
+    s = pm.search(long, **JOB | {"global_batch_size": 8}, limits={"tensor_size": 1, "stages": 1})
+    assert {row.context_size for row in s.rows} == {1, 2, 4}
+    assert {row.context_method for row in s.rows} == {"ring", "all_to_all"}
+    assert "context" in str(s)
+
+
+def test_groups_of_a_machine_are_tried_only_among_many():
+    asked = {"limits": {"tensor_size": 1, "stages": 1}, "micro_batch_size": 1, "recompute": "full"}
+    few, many = (
+        pm.search(GRAPH, **JOB | {"devices": count, "global_batch_size": 256}, **asked) for count in (128, 256)
+    )
+    assert {row["shard_group"] for row in few.layouts} == {None}
+    assert {row["shard_group"] for row in many.layouts} == {None, 8}
+    apart = pm.search(GRAPH, **JOB | {"devices": 256, "global_batch_size": 256, "sync": "ring_all_reduce"}, **asked)
+    assert not apart.refused  # rings of one's own cannot add up copies: nothing is asked that is refused
+
+
+def test_commands_carry_shared_sequences_groups_and_cuts(found):
+    def rank_of(**wanted):
+        return next(rank for rank, row in enumerate(found.rows) if all(getattr(row, k) == v for k, v in wanted.items()))
+
+    row = {"context_size": 2, "context_method": "ring", "shard_group": 2, "stages": 1, "shard_stage": 2}
+    layout = found.found(rank_of(**row))
+    text = layout.command("megatron")
+    copies = layout.job.workers * 2
+    for flag in ("--context-parallel-size 2", "--cp-comm-type p2p",
+                 f"--num-distributed-optimizer-instances {copies // 2}"):  # fmt: skip
+        assert flag in text
+    text = layout.command("torchtitan")
+    for flag in ("context_parallel_degree 2", "context_parallel_rotate_method alltoall",
+                 "data_parallel_shard_degree 1", f"data_parallel_replicate_degree {copies // 2}"):  # fmt: skip
+        assert flag in text
+    heads = found.found(rank_of(context_size=2, context_method="all_to_all", stages=1, shard_stage=2))
+    assert "--cp-comm-type a2a" in heads.command("megatron")
+    with pytest.raises(ArgumentError, match="context_method must be 'ring'"):
+        heads.command("torchtitan")
+    alone = found.found(rank_of(context_size=2, context_method="ring", stages=1, shard_stage=0))
+    with pytest.raises(ArgumentError, match="shard_stage must be 2 or 3"):
+        alone.command("torchtitan")
+    even, uneven = (
+        found.found(rank_of(stages=2, stage_cut=cut, interleave=1, accumulation_steps=1, schedule="1f1b"))
+        for cut in ("even_blocks", "balanced")
+    )
+    assert "pipeline-num-layers" not in even.command()
+    assert "pipeline-model-parallel-layout" not in even.command()
+    first, _ = uneven.job.prepared.stages
+    count = len(blocks_of(first.placed.graph.layers))
+    assert count == 3  # the scores of a large vocabulary take longer than a block
+    assert "--pipeline-model-parallel-layout 'Et*3|t*1L'" in uneven.command()
+
+
+@pytest.mark.parametrize(
+    ("asked", "argument", "says"),
+    [
+        ({"context_size": 3}, "context_size", "2, 4"),
+        ({"context_method": "all_to_all"}, "context_method", "'ring'"),
+        ({"shard_group": 3}, "shard_group", "None"),
+        ({"stage_cut": "even_blocks", "stages": 1}, "stage_cut", "'balanced'"),
+        ({"micro_batch_size": 3}, "micro_batch_size", "2, 4"),
+        ({"interleave": 2, "schedule": "1f1b"}, "interleave", "1"),
+        ({"workers": 3}, "workers", "2, 4"),
+        ({"limits": {"workers": 0}}, "limits", "at least workers=1"),
+        ({"limits": {"context_size": 0}}, "limits", "context_size=1"),
+        ({"stages": 3, "tensor_size": 1}, "stages", "2, 4"),
+    ],
+)
+def test_values_that_no_layout_has_are_refused_with_those_that_some_have(asked, argument, says):
+    with pytest.raises(ArgumentError, match=says) as refused:
+        pm.search(GRAPH, **JOB, **asked)
+    assert refused.value.argument == argument
+    assert "\n" not in str(refused.value)
