@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from perfmodel.errors import TableError
+from perfmodel.graph import LayerGraph
+from perfmodel.graph.execution import block_of
 from perfmodel.prediction.certainty.ranking import ranking_of
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
@@ -20,7 +22,6 @@ from perfmodel.zoo.transformer import llama
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.graph import LayerGraph
     from perfmodel.prediction.prediction import Prediction
 
 ONE_MFU: Final = "one MFU, told the answers"
@@ -67,23 +68,35 @@ class _Kernels(NamedTuple):
 
 
 KERNELS: Final = {
-    "flash_attention2 + RMS kernel": _Kernels("fused", "flash_attention_2", "megatron_core"),
+    "flash_attention2 + RMS kernel": _Kernels("fused", "flash_attention_2", "megatron_composed_fused_norm"),
     "flash_attention2": _Kernels("fused", "flash_attention_2", "megatron_composed"),
     "flash_attentionv1.0.8": _Kernels("fused", "flash_attention_1", "megatron_composed"),
     "flash_attention": _Kernels("fused", "flash_attention_1", "megatron_composed"),
     "torch": _Kernels("materialised", None, "megatron_composed"),
-    "fused": _Kernels("materialised", None, "megatron_composed"),
+    "fused": _Kernels("fused_softmax", None, "megatron_composed"),
 }
 """Kernels of a row -> how they are predicted. [-]"""
 
 
 @cache
-def _graph(model: str, length: int, attention: str) -> LayerGraph:
+def _graph(model: str, length: int, attention: str, *, checkpointed: bool) -> LayerGraph:
     size = SIZES[model]
-    return llama(
+    graph = llama(
         sequence_length=length, layers=size.layers, width=size.width, heads=size.heads, key_heads=size.heads,
         intermediate=size.intermediate, vocabulary=VOCABULARY, attention=attention,
     )  # fmt: skip
+    return _with_every_module_checkpointed(graph) if checkpointed else graph
+
+
+def _with_every_module_checkpointed(graph: LayerGraph) -> LayerGraph:
+    """Return the same network, each module of which, the table and the head too, runs again as a whole."""
+    marked = LayerGraph(graph.name, inputs=graph.input_shapes)
+    region = ""
+    for node in graph.layers:
+        region = block_of(node.name) or (node.name if node.parameter_shapes else region)
+        marks = {} if node.layer.is_loss else {"recomputed_in": region, "reruns_all": True}
+        marked.add(node.name, node.layer, inputs=node.input_names, **node.usage.options | marks)
+    return marked
 
 
 def _predicted(record: Mapping[str, str], file: Path) -> Prediction:
@@ -94,7 +107,12 @@ def _predicted(record: Mapping[str, str], file: Path) -> Prediction:
     devices, tensor, stages = (int(record[name]) for name in ("gpus", "tensor_size", "stages"))
     batch, workers = int(record["global_batch_samples"]), devices // (tensor * stages)
     return Job(
-        _graph(model, int(record["sequence_length"]), kernels.attention),
+        _graph(
+            model,
+            int(record["sequence_length"]),
+            kernels.attention,
+            checkpointed=record["activation_checkpointing"] == "every_layer",
+        ),
         global_batch_size=batch,
         system="dgx_a100_80",
         machines=devices // MACHINE_SIZE,
@@ -108,8 +126,8 @@ def _predicted(record: Mapping[str, str], file: Path) -> Prediction:
         tensor_size=tensor,
         stages=stages,
         shard_stage=1,
+        stage_cut="even_modules" if stages > 1 else "balanced",
         micro_batches=batch // workers // int(record["micro_batch_samples"]),
-        recompute="full" if record["activation_checkpointing"] == "every_layer" else None,
     ).predict()
 
 
