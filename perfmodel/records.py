@@ -500,6 +500,8 @@ class Attention:
     softmax_bytes : int or None
         Size of an element of materialised probabilities where softmax widens them, so that they are cast before their
         product; None for that of the scores. [B]
+    casts_scores : bool
+        Whether a pass of its own widens the scores before softmax, instead of softmax itself. [-]
     role : Role
         OUTPUT, or INPUT_GRADIENT for the gradients of queries, keys and values together. [-]
 
@@ -528,6 +530,7 @@ class Attention:
     writes_scores: bool = False
     drops: bool = False
     softmax_bytes: int | None = None
+    casts_scores: bool = False
     role: Role = Role.OUTPUT
 
     @property

@@ -89,7 +89,8 @@ def _materialised_forward(op: Attention, products: _Products, element_bytes: int
     wide = op.softmax_bytes or element_bytes
     scores = products.of(op.queries, op.keys, op.head_size, reads=op.operand_elements - value_elements, writes=n)
     context = products.of(op.queries, op.value_size, op.keys, reads=n + value_elements, writes=op.output_elements)
-    passes = [_stream(op, "softmax", moved=(element_bytes, wide), flop_per_score=5)]
+    passes = [_stream(op, "cast", moved=(element_bytes, wide))] if op.casts_scores else []
+    passes.append(_stream(op, "softmax", moved=(wide if op.casts_scores else element_bytes, wide), flop_per_score=5))
     if op.drops:
         passes.append(_stream(op, "dropout", moved=(wide, wide), flop_per_score=2, mask_bytes=(0, n)))
     if wide != element_bytes:
@@ -109,7 +110,10 @@ def _materialised_backward(op: Attention, products: _Products, element_bytes: in
     passes = [_stream(op, "cast", moved=(element_bytes, wide))] if wide != element_bytes else []
     if op.drops:
         passes.append(_stream(op, "dropout_backward", moved=(wide, wide), flop_per_score=1, mask_bytes=(n, 0)))
-    passes.append(_stream(op, "softmax_backward", moved=(2 * wide, element_bytes), flop_per_score=4))
+    made = wide if op.casts_scores else element_bytes
+    passes.append(_stream(op, "softmax_backward", moved=(2 * wide, made), flop_per_score=4))
+    if op.casts_scores:
+        passes.append(_stream(op, "cast", moved=(wide, element_bytes)))
     return (to_values, to_scores, *passes, to_queries, to_keys)
 
 

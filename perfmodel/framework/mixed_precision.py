@@ -183,6 +183,18 @@ def cast_passes(
 
 def with_wide_softmax(operation: Operation, node: Node, *, rules: MixedPrecisionRules) -> Operation:
     """Return attention whose softmax writes single precision, if its scores are materialised by separate kernels."""
-    if not isinstance(operation, Attention) or operation.scores != "materialised" or "softmax" not in rules.widening:
+    if not isinstance(operation, Attention) or not _has_separate_softmax(node):
         return operation
-    return operation if getattr(node.layer, "fused_softmax", False) else replace(operation, softmax_bytes=SINGLE_BYTES)
+    if "softmax" in rules.widening:
+        return replace(operation, softmax_bytes=SINGLE_BYTES)
+    return replace(operation, softmax_bytes=SINGLE_BYTES, casts_scores=True) if casts_scores(node, rules) else operation
+
+
+def casts_scores(node: Node, rules: MixedPrecisionRules) -> bool:
+    """Whether scores of attention are cast to single precision, scaled and masked there, before softmax."""
+    return _has_separate_softmax(node) and "softmax" in rules.single and "softmax" not in rules.widening
+
+
+def _has_separate_softmax(node: Node) -> bool:
+    is_materialised = getattr(node.layer, "scores", None) == "materialised"
+    return is_materialised and not getattr(node.layer, "fused_softmax", False)

@@ -266,8 +266,11 @@ class ExchangeTable(spec.SpecTable):
 
     ``tensor_beside`` names products of back-propagation beside which it runs exchanges of a tensor group: beside the
     input gradient of a layer split by outputs, the gathering of its input; beside its weight gradient, the sum of the
-    input gradient. ``cpu_collectives`` is the library that sums tensors in host
-    memory, ``collectives`` that on GPUs.
+    input gradient. ``scores`` says whether devices of a tensor group each keep their classes for the loss, or gather
+    those of all; ``gate_sums`` whether they add up once for a gate and its units, which read the same tensor, or for
+    each. ``gradients`` are exchanged while the backward phase goes on, or after it; ``sums_in`` is the type to which
+    they are converted for that, and ``shared_sums`` tells whether workers that share state get their part of the sums
+    or all of them. ``cpu_collectives`` is the library that sums tensors in host memory, ``collectives`` that on GPUs.
     A parameter server on another machine takes ``server_step_us`` for each step of a worker and ``server_tensor_us``
     for each tensor there and back, both on a host with ``server_host_call_slowdown``, and issues
     ``server_operations_per_tensor`` of its own.
@@ -282,6 +285,11 @@ class ExchangeTable(spec.SpecTable):
     bucket_mib: spec.NonNegativeNumber | None = None
     pull_order: Literal["layers", "unordered"] = "layers"
     tensor_beside: tuple[Literal["input_gradient", "weight_gradient"], ...] = ()
+    scores: Literal["divided", "gathered"] = "divided"
+    gate_sums: Literal["together", "each"] = "together"
+    gradients: Literal["meanwhile", "afterwards"] = "meanwhile"
+    sums_in: Literal["fp32"] | None = None
+    shared_sums: Literal["scattered", "whole"] = "scattered"
 
 
 class FrameworkProfile(spec.SpecFile):

@@ -21,8 +21,24 @@ Group = Literal["data", "tensor", "pipeline", "context"]
 CONTEXT_METHODS: Final = ("ring", "all_to_all")
 """Ways in which devices that share sequences attend to each other's positions."""
 
-STAGE_CUTS: Final = ("balanced", "even_blocks")
-"""Ways to cut a network into stages: as long as each other, or of as many blocks."""
+STAGE_CUTS: Final = ("balanced", "even_blocks", "even_modules")
+"""Ways to cut a network into stages: as long as each other, or of as many blocks, or of as many modules, which are the
+blocks and each layer outside them that has parameters."""
+
+
+class TensorHabits(NamedTuple):
+    """Ways in which software departs from Megatron-LM's tensor groups.
+
+    It gathers the scores of all classes on every device, or adds up the gradient of the tensor that a gate and its
+    units read once for each.
+    """
+
+    gathers_scores: bool = False
+    sums_gates_apart: bool = False
+
+
+MEGATRON: Final = TensorHabits()
+"""Megatron-LM's own rules."""
 
 
 class Beside(NamedTuple):
@@ -194,6 +210,7 @@ class Request:
     layer_s: LayerSeconds | None = None
     send_s: Callable[[int], float] | None = None
     cuts: tuple[int, ...] = ()
+    habits: TensorHabits = MEGATRON
     known: dict[Hashable, Any] | None = None
     """Results shared by requests with the same times of layers and transfers, while their graphs live. [-]"""
 

@@ -14,7 +14,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, ExchangeKind, Layout, Request, StageGraph, in_order
 from perfmodel.parallelism.context_split import context_split
-from perfmodel.parallelism.stages import Cut, chosen_cuts, even_cuts, known_cuts, stage_between
+from perfmodel.parallelism.stages import Cut, chosen_cuts, even_cuts, known_cuts, module_cuts, stage_between
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase
@@ -101,7 +101,7 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
         "gradient_bytes": request.gradient_bytes,
     }
     of_group = (layout.tensor_size, layout.sequence_parallel, layout.context_size, layout.context_method)
-    key = (*of_group, layout.stages, layout.shard_stage, cuts, *sizes.values())
+    key = (*of_group, layout.stages, layout.shard_stage, cuts, request.habits, *sizes.values())
     make = partial(_placed, shard, cuts, layout=layout, sizes=sizes)
     stages: tuple[StageGraph, ...] = kept(request.graph.kept("stages"), key, make, most=MOST_PLACED)
     return stages
@@ -121,12 +121,13 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
             "tensor_size": layout.tensor_size,
             "element_bytes": request.element_bytes,
             "sequence_parallel": layout.sequence_parallel,
+            "habits": request.habits,
         }
         make = partial(tensor_split, whole, **how)
         shard = kept(whole.kept("shards"), tuple(how.values()), make, most=MOST_PLACED)
     if layout.context_size > 1:
         method, size = layout.context_method, request.element_bytes
-        key = (layout.tensor_size, layout.sequence_parallel, layout.context_size, method, size)
+        key = (layout.tensor_size, layout.sequence_parallel, layout.context_size, method, size, request.habits)
         make = partial(
             context_split, shard, context_size=layout.context_size, context_method=method, element_bytes=size
         )
@@ -139,6 +140,8 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
         return shard, tuple([at[place] for place in request.cuts])
     if layout.stage_cut == "even_blocks":
         return shard, even_cuts(shard.graph, stage_count=count)
+    if layout.stage_cut == "even_modules":
+        return shard, module_cuts(shard.graph, stage_count=count)
     return shard, chosen_cuts(
         shard.graph,
         stage_count=count,

@@ -261,6 +261,35 @@ def even_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
     return tuple(at[place] for place in places)
 
 
+def module_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
+    """Choose the cuts that give each stage as many modules, the first stages one more where the number is no multiple.
+
+    Modules are the blocks and each layer outside them with parameters of its own: a table of words, the last norm, the
+    head. Other layers belong to the module before them. So PyTorch code written as a list of modules is cut uniformly.
+
+    Examples
+    --------
+    >>> from perfmodel import zoo
+    >>> cuts = module_cuts(zoo.llama(layers=6, width=64, heads=2, sequence_length=8, vocabulary=32), stage_count=2)
+    >>> [cut.tensor for cut in cuts]
+    ['block4_mlp_add']
+    """
+    blocks, starts, last = set(blocks_of(graph.layers)), [], ""
+    for place, node in enumerate(graph.layers):
+        block = block_of(node.name)
+        module = block if block in blocks else node.name if node.parameter_shapes else last
+        if module != last:
+            starts.append(place)
+        last = str(module)
+    at = {cut.place: cut for cut in known_cuts(graph)}
+    least, more = divmod(len(starts), stage_count)
+    firsts = [stage * least + min(stage, more) for stage in range(1, stage_count)]
+    if not least or not all(starts[first] in at for first in firsts):
+        allowed = f"'balanced' for {graph.name}, whose {len(starts)} modules do not make {stage_count} stages"
+        raise ArgumentError("stage_cut", "even_modules", allowed)
+    return tuple(at[starts[first]] for first in firsts)
+
+
 def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
     """Layers of a network between two cuts, as a graph whose input is the tensor that crosses."""
     start = 0 if first is None else first.place

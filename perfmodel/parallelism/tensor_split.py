@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
 from perfmodel.graph.node import Node
-from perfmodel.parallelism.base import Beside, Exchange, ExchangeKind, StageGraph, in_order
+from perfmodel.parallelism.base import MEGATRON, Beside, Exchange, ExchangeKind, StageGraph, TensorHabits, in_order
 from perfmodel.records import Phase
 from perfmodel.records import Role as Product
 
@@ -294,6 +294,7 @@ class _Split:
     wanted: dict[str, bool]
     roles: dict[str, Role]
     readers: Mapping[str, list[Node]]
+    habits: TensorHabits
     names: dict[str, str] = field(default_factory=dict)
     """Tensor of the whole network -> its name in the shard, as produced by its layer."""
     scattered: set[str] = field(default_factory=set)
@@ -364,7 +365,12 @@ class _Split:
 
 
 def tensor_split(
-    graph: LayerGraph, *, tensor_size: int, element_bytes: int, sequence_parallel: bool = False
+    graph: LayerGraph,
+    *,
+    tensor_size: int,
+    element_bytes: int,
+    sequence_parallel: bool = False,
+    habits: TensorHabits = MEGATRON,
 ) -> StageGraph:
     """Make the graph that one device of a group runs, and its exchanges.
 
@@ -378,6 +384,8 @@ def tensor_split(
         Size of an element of what is exchanged. [B]
     sequence_parallel : bool
         Whether layers that are not otherwise split are split by sequence positions. [-]
+    habits : TensorHabits
+        Ways in which the software departs from Megatron-LM's. [-]
 
     Returns
     -------
@@ -417,6 +425,7 @@ def tensor_split(
         wanted=wants_gradient(graph.input_shapes, graph.layers, input_gradient=False),
         roles=roles,
         readers=_readers(graph),
+        habits=habits,
     )
     for node in graph.layers:
         _add(split, node)
@@ -469,19 +478,54 @@ def _add(split: _Split, node: Node) -> None:
             split.names[name] = split.part(name, after_sum=True)
         else:
             split.exchange("all_reduce", Phase.FORWARD, name, name)
-    if role == "loss":
+    if role == "scores" and split.habits.gathers_scores:
+        _gather_scores(split, node)
+    elif role == "loss" and not split.habits.gathers_scores:
         size = LOSS_SUMS * SUM_BYTES * math.prod(node.output_shape)
         split.exchanges.append(
             Exchange(kind="all_reduce", group="tensor", phase=Phase.FORWARD, after_layer=name, bytes_per_sample=size)
         )
 
 
+def _gather_scores(split: _Split, node: Node) -> None:
+    """Gather the scores of all classes on every device, where they are put together in a tensor of their own.
+
+    Back-propagation leaves each device its own classes, without an exchange.
+    """
+    view = f"{node.name}_gathered"
+    split.shard.add(
+        view, nn.ShardView(parts=split.tensor_size, gathered=True, axis=-1), inputs=node.name, **split.region
+    )
+    split.exchange("all_gather", Phase.FORWARD, view, node.name)
+    joined = nn.Rearrange(shape=split.shard.shape(view), copies_back=False)
+    split.names[node.name] = split.shard.add(f"{node.name}_joined", joined, inputs=view, **split.region)
+
+
+def _sums_apart(split: _Split, tensor: str) -> bool:
+    """Whether the products that read a tensor, a gate and its units, each add up its gradient over the group."""
+    products = [node for node in split.readers.get(tensor, ()) if split.roles.get(node.name) in READS_WHOLE]
+    joins = {
+        reader.name
+        for product in products
+        for reader in _first_not_pointwise(split.readers, product)
+        if isinstance(reader.layer, nn.Binary)
+    }
+    return split.habits.sums_gates_apart and len(products) > 1 and len(joins) == 1
+
+
+def _first_not_pointwise(readers: Mapping[str, list[Node]], node: Node) -> list[Node]:
+    after = readers.get(node.name, [])
+    while len(after) == 1 and isinstance(after[0].layer, POINTWISE):
+        after = readers.get(after[0].name, [])
+    return after
+
+
 def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
     """Add the exchange for the gradient of a tensor that shared products read.
 
-    Products that read the same tensor first add their shares on the device.
+    Products that read the same tensor first add their shares on the device, unless software sums each by itself.
     """
-    if tensor in split.read:
+    if tensor in split.read and not _sums_apart(split, tensor):
         return
     split.read.add(tensor)
     if read != split.names.get(tensor, tensor):

@@ -57,7 +57,9 @@ AXES = {
     "straggler": ([None, NORMAL, {**NORMAL, "cv": 0.1}], {}),
     "parallelism": (["data", "tensor", "pipeline", "model", "hybrid"], {}),
     "stages": ([1, 2, 4], {**PIPELINE}),
-    "stage_cut": (["balanced", "even_blocks"], {**PIPELINE, "network": "many words", "batch_size": 1024}),
+    "stage_cut": (
+        ["balanced", "even_blocks", "even_modules"],
+        {**PIPELINE, "network": "many words", "batch_size": 1024}),
     "micro_batches": ([1, 2, 4], {}),
     "schedule": (["1f1b", "gpipe", "interleaved"], {**PIPELINE}),
     "interleave": ([1, 2], {**PIPELINE, "schedule": "interleaved"}),

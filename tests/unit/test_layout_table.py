@@ -70,3 +70,17 @@ def test_figures_by_hand():
 def test_the_table_is_known_and_needs_a_folder():
     with pytest.raises(pm.errors.ArgumentError, match=r"llm/layouts_a100\.csv"):
         pm.validate("layouts_a100")
+
+
+def test_reliability_counts_right_pairs_by_their_certainty():
+    pairs = [layouts._Pair(0.8, True), layouts._Pair(0.8, False), layouts._Pair(1.0, True), layouts._Pair(0.5, False)]
+    told = layouts._reliability(pairs)
+    assert told == "pairs ranked right: 50 to 65 % sure 0 of 1, 75 to 85 % sure 1 of 2, 95 to 100 % sure 1 of 1"
+
+
+def test_checkpointed_modules_all_run_again_but_the_loss(table):
+    graph, plain = (layouts._graph("llama_13b", 128, "fused", checkpointed=on) for on in (True, False))
+    regions = {node.usage.recomputed_in for node in graph.layers if not node.layer.is_loss}
+    assert len(regions) == 4 + 3  # blocks, and the table, the last norm and the head
+    assert {node.usage.recomputed_in for node in graph.layers if node.layer.is_loss} == {None}
+    assert graph.parameter_count == plain.parameter_count

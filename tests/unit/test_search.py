@@ -136,6 +136,18 @@ def test_certainty_cancels_what_both_share(found):
     assert 0.5 < found.certainty == near.probability < far.probability
 
 
+def test_each_layout_has_an_error_of_its_own_and_messages_have_none(found):
+    job = found.best.job
+    best, other = job.predict(), found.found(1).prediction
+    own_s = math.sqrt(2) * 0.057  # of 139 measured layouts of other networks
+    assert ranking_of(best, other).spread > own_s
+    assert ranking_of(best, other).shares["layout"] > 0.5
+    in_one_message = job.replace(bucket_bytes=math.inf).predict()
+    same = ranking_of(best, in_one_message)
+    assert "layout" not in same.shares
+    assert same.spread < own_s
+
+
 def test_memory_per_rank_is_that_of_the_stages(found):
     rank = next(rank for rank, row in enumerate(found.rows) if row.stages == 4 and row.interleave == 1)
     layout = found.found(rank)

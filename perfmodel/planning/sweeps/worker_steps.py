@@ -311,7 +311,7 @@ class Workers:
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
-            exchanged=(exchange, prepared.gradient_dtype, id(subject.optimizer), subject.phase),
+            exchanged=(exchange, prepared.exchanged_dtype, id(subject.optimizer), subject.phase),
             unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
             layers=() if kind.schedule is None else kind.schedule.layers,
         )
@@ -491,7 +491,7 @@ class JointSteps:
                 system_part=target.system_part,
                 subject=prepared.subject,
                 profile=prepared.profile,
-                dtype=prepared.gradient_dtype,
+                dtype=prepared.exchanged_dtype,
             ),
         )
 

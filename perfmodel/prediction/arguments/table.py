@@ -332,7 +332,8 @@ _ROWS: Final = (
         name="stage_cut", type="str", unit="-", group="spread", default="balanced", metavar="HOW",
         check=partial(one_of, known=STAGE_CUTS),
         needs=(Need("stages", allowed="'balanced' with stages=1, with which nothing is cut"),),
-        help="Where stages end: all take about as long (balanced), or have as many blocks (even_blocks).",
+        help="Where stages end: all take about as long (balanced), or have as many blocks (even_blocks), or as many "
+        "modules: blocks, and layers with parameters outside them (even_modules).",
     ),
     Argument(
         name="micro_batches", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),

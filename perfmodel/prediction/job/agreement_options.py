@@ -74,7 +74,10 @@ def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_
 
 
 def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
-    """Fill in the framework's message size if the job states none."""
-    if job.bucket_bytes is not None or profile.exchange.bucket_mib is None:
-        return job
-    return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
+    """Fill in the framework's message size if the job states none, and that it exchanges after the backward phase."""
+    habits: dict[str, Any] = {}
+    if job.bucket_bytes is None and profile.exchange.bucket_mib is not None:
+        habits["bucket_bytes"] = profile.exchange.bucket_mib * MIB
+    if profile.exchange.gradients == "afterwards" and job.overlap:
+        habits["overlap"] = False
+    return job.resolved(**habits) if habits else job

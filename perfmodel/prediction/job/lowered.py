@@ -23,6 +23,7 @@ from perfmodel.framework.mixed_precision import (
     LayerTypes,
     MixedPrecisionRules,
     cast_passes,
+    casts_scores,
     layer_types,
     with_wide_softmax,
 )
@@ -240,6 +241,8 @@ def _with_casts(
             with_casts += [LayerProbes(layer, phase, cast, narrow_bytes) for cast in casts]
         if not fuses and isinstance(operations[0], Attention):
             operations = tuple([with_wide_softmax(attention, node, rules=rules) for attention in operations])
+        elif not fuses and casts_scores(node, rules):  # the passes over scores beside softmax
+            own_types = own_types._replace(element_bytes=SINGLE_BYTES)
         with_casts.append(LayerProbes(layer, phase, operations, own_types.element_bytes))
     return with_casts
 
@@ -306,6 +309,11 @@ def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, ask
     mixed = getattr(profile, processor).lowering.mixed_precision
     keeps_single = mixed is not None and dtype in mixed.dtypes and mixed.gradients == "single"
     return asked or ("fp32" if keeps_single else dtype)
+
+
+def exchanged_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
+    """Type of gradients that workers exchange: as asked, as the framework converts them for it, or as they are. [-]"""
+    return asked or profile.exchange.sums_in or gradient_dtype(profile, processor, dtype=dtype, asked=None)
 
 
 def lowered_graph(

@@ -9,8 +9,8 @@ from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph.execution import check_recomputable
 from perfmodel.graph.repeats import first_alike, shorten
-from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
-from perfmodel.prediction.job.lowered import gradient_dtype, lowered_graph
+from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph, TensorHabits
+from perfmodel.prediction.job.lowered import exchanged_dtype, lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
 from perfmodel.prediction.job.subject import LABELS, attends, habitual_feed
@@ -150,17 +150,23 @@ class Lowering:
         return _software(self.subject, self.target, self.profile, **how)  # type: ignore[arg-type]
 
     @property
-    def gradient_dtype(self) -> str:
+    def exchanged_dtype(self) -> str:
         """Type of gradients that workers exchange. [-]"""
-        return gradient_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
+        return exchanged_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
 
     @property
     def _element_sizes(self) -> dict[str, Any]:
         """Sizes of an element of a tensor, and of a gradient that workers exchange. [B]"""
         return {
             "element_bytes": ELEMENT_BYTES[self.dtype],
-            "gradient_bytes": ELEMENT_BYTES[self.gradient_dtype],
+            "gradient_bytes": ELEMENT_BYTES[self.exchanged_dtype],
         }
+
+    @property
+    def _habits(self) -> TensorHabits:
+        """Ways in which the framework departs from Megatron-LM's tensor groups."""
+        exchange = self.profile.exchange
+        return TensorHabits(exchange.scores == "gathered", exchange.gate_sums == "each")
 
     @derived_property
     def known(self) -> Known:
@@ -247,7 +253,7 @@ class Lowering:
                 system_part=self.target.system_part,
                 subject=self.subject,
                 profile=self.profile,
-                dtype=self.gradient_dtype,
+                dtype=self.exchanged_dtype,
                 placement=placement,
             )
             self._agreements[key] = (job, placement, agreement)
@@ -294,7 +300,7 @@ class Lowering:
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
             return self._placed(samples, cuts)
-        key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute)
+        key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute, self._habits)
         placement: Placement = kept(
             graph.kept("placements"), key, lambda: self._placed(samples, cuts), most=MOST_PLACEMENTS
         )
@@ -329,7 +335,7 @@ class Lowering:
     def _request(self, samples: int, cuts: tuple[int, ...] = ()) -> Request:
         layout, graph = self.layout, self.subject.graph
         if cuts:
-            return Request(graph=graph, layout=layout, cuts=cuts, **self._element_sizes)
+            return Request(graph=graph, layout=layout, cuts=cuts, habits=self._habits, **self._element_sizes)
         layer_s, send_s, way = None, None, self._way_out()
         if layout.stages > 1:
             layer_s = self._layer_seconds(samples, layout.tensor_size * layout.context_size)
@@ -343,7 +349,15 @@ class Lowering:
 
         width = (layout.tensor_size, layout.context_size)
         known = self.known.balances.setdefault((layout.stages > 1, width, way, samples), {})
-        return Request(graph=graph, layout=layout, layer_s=layer_s, send_s=send_s, known=known, **self._element_sizes)
+        return Request(
+            graph=graph,
+            layout=layout,
+            layer_s=layer_s,
+            send_s=send_s,
+            known=known,
+            habits=self._habits,
+            **self._element_sizes,
+        )
 
     def _placed(self, samples: int, cuts: tuple[int, ...]) -> Placement:
         layout = self.layout

@@ -19,7 +19,7 @@ from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, 
 from perfmodel.prediction.device.target import NO_COPY, Copy
 from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, rings_s, started_s
 from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
-from perfmodel.prediction.job.lowered import gradient_dtype
+from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -129,13 +129,19 @@ class Prepared:
 
     @derived_property
     def gradient_bytes(self) -> int:
+        """Size of an element of a gradient. [B]"""
+        asked = self.layout.gradient_dtype
+        return ELEMENT_BYTES[gradient_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=asked)]
+
+    @derived_property
+    def exchanged_bytes(self) -> int:
         """Size of an element of a gradient that workers exchange. [B]"""
-        return ELEMENT_BYTES[self.gradient_dtype]
+        return ELEMENT_BYTES[self.exchanged_dtype]
 
     @property
-    def gradient_dtype(self) -> str:
+    def exchanged_dtype(self) -> str:
         """Type of gradients that workers exchange. [-]"""
-        return gradient_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
+        return exchanged_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -170,7 +176,7 @@ class Prepared:
 
     def like(self, **changes: Any) -> Prepared:
         """Change fields of a job not timed yet, which lowering does not depend on, six times as fast as ``replace``."""
-        _ = self._how, self.gradient_bytes  # computed once for all of them
+        _ = self._how, self.gradient_bytes, self.exchanged_bytes  # computed once for all of them
         other = object.__new__(Prepared)
         other.__dict__.update(self.__dict__, **changes)
         return other
@@ -307,7 +313,7 @@ class Prepared:
         numbers = known["numbers"] if "numbers" in known else known.setdefault("numbers", self.numbers(factors))
         timed_stages = []
         for stage in self.stages:
-            key = (id(stage.lowered), stage.placed.batch_factor, self.gradient_bytes)
+            key = (id(stage.lowered), stage.placed.batch_factor, self.exchanged_bytes)
             if key not in known:
                 known[key] = self._timed_stage(stage, numbers, known=known.setdefault("shared", {}))
             timed = known[key]
@@ -326,7 +332,7 @@ class Prepared:
             numbers=numbers,
             chosen=chosen,
             known=known,
-            element_bytes=self.gradient_bytes,
+            element_bytes=self.exchanged_bytes,
             how={
                 "batch_size": samples,
                 "workspace_limit_bytes": limit_bytes,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from perfmodel.errors import TableError
+from perfmodel.graph import LayerGraph
+from perfmodel.graph.execution import block_of
 from perfmodel.prediction.certainty.ranking import ranking_of
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
@@ -20,7 +22,6 @@ from perfmodel.zoo.transformer import llama
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.graph import LayerGraph
     from perfmodel.prediction.prediction import Prediction
 
 ONE_MFU: Final = "one MFU, told the answers"
@@ -36,7 +37,10 @@ MACHINE_SIZE: Final = 8
 """Devices of a machine. [1]"""
 
 CLEAR: Final = (0.75, 0.85)
-"""Probabilities of a ranking that are held against the share of such pairs that are right. [1]"""
+"""Probabilities of a ranking that are held against the share of such pairs that are right, sweep by sweep. [1]"""
+
+CERTAINTIES: Final = (0.5, 0.65, *CLEAR, 0.95, 1.0)
+"""Limits of the probabilities of a ranking that are held against that share over all sweeps. [1]"""
 
 MOST_PAIRS: Final = 12
 """Layouts of a sweep whose pairs are ranked. [1]"""
@@ -67,23 +71,35 @@ class _Kernels(NamedTuple):
 
 
 KERNELS: Final = {
-    "flash_attention2 + RMS kernel": _Kernels("fused", "flash_attention_2", "megatron_core"),
+    "flash_attention2 + RMS kernel": _Kernels("fused", "flash_attention_2", "megatron_composed_fused_norm"),
     "flash_attention2": _Kernels("fused", "flash_attention_2", "megatron_composed"),
     "flash_attentionv1.0.8": _Kernels("fused", "flash_attention_1", "megatron_composed"),
     "flash_attention": _Kernels("fused", "flash_attention_1", "megatron_composed"),
     "torch": _Kernels("materialised", None, "megatron_composed"),
-    "fused": _Kernels("materialised", None, "megatron_composed"),
+    "fused": _Kernels("fused_softmax", None, "megatron_composed"),
 }
 """Kernels of a row -> how they are predicted. [-]"""
 
 
 @cache
-def _graph(model: str, length: int, attention: str) -> LayerGraph:
+def _graph(model: str, length: int, attention: str, *, checkpointed: bool) -> LayerGraph:
     size = SIZES[model]
-    return llama(
+    graph = llama(
         sequence_length=length, layers=size.layers, width=size.width, heads=size.heads, key_heads=size.heads,
         intermediate=size.intermediate, vocabulary=VOCABULARY, attention=attention,
     )  # fmt: skip
+    return _with_every_module_checkpointed(graph) if checkpointed else graph
+
+
+def _with_every_module_checkpointed(graph: LayerGraph) -> LayerGraph:
+    """Return the same network, each module of which, the table and the head too, runs again as a whole."""
+    marked = LayerGraph(graph.name, inputs=graph.input_shapes)
+    region = ""
+    for node in graph.layers:
+        region = block_of(node.name) or (node.name if node.parameter_shapes else region)
+        marks = {} if node.layer.is_loss else {"recomputed_in": region, "reruns_all": True}
+        marked.add(node.name, node.layer, inputs=node.input_names, **node.usage.options | marks)
+    return marked
 
 
 def _predicted(record: Mapping[str, str], file: Path) -> Prediction:
@@ -94,7 +110,12 @@ def _predicted(record: Mapping[str, str], file: Path) -> Prediction:
     devices, tensor, stages = (int(record[name]) for name in ("gpus", "tensor_size", "stages"))
     batch, workers = int(record["global_batch_samples"]), devices // (tensor * stages)
     return Job(
-        _graph(model, int(record["sequence_length"]), kernels.attention),
+        _graph(
+            model,
+            int(record["sequence_length"]),
+            kernels.attention,
+            checkpointed=record["activation_checkpointing"] == "every_layer",
+        ),
         global_batch_size=batch,
         system="dgx_a100_80",
         machines=devices // MACHINE_SIZE,
@@ -108,8 +129,8 @@ def _predicted(record: Mapping[str, str], file: Path) -> Prediction:
         tensor_size=tensor,
         stages=stages,
         shard_stage=1,
+        stage_cut="even_modules" if stages > 1 else "balanced",
         micro_batches=batch // workers // int(record["micro_batch_samples"]),
-        recompute="full" if record["activation_checkpointing"] == "every_layer" else None,
     ).predict()
 
 
@@ -126,11 +147,15 @@ def layout_report(file: Path) -> RowReport:
         ONE_MFU: _by_one_mfu(records, sweeps)[is_timed],
     }
     parts: list[PartScore] = []
+    pairs: list[_Pair] = []
     for name in sorted(set(sweeps.tolist())):
         places = np.flatnonzero(sweeps == name)
         if not is_timed[places].any():
             continue
-        note = _choice([rows[place] for place in places], [predictions[place] for place in places])
+        timed = [place for place in places if is_timed[place]]
+        ranked = _ranked_pairs([rows[place] for place in timed], [predictions[place] for place in timed])
+        pairs += ranked
+        note = _choice([rows[place] for place in places], ranked)
         of_sweep = sweeps[is_timed] == name
         parts += compared("layouts", told, measured=measured, fitted={ONE_MFU: 1}, part=name, rows=of_sweep, note=note)
     whole = compared(
@@ -138,7 +163,7 @@ def layout_report(file: Path) -> RowReport:
         told,
         measured=measured,
         fitted={ONE_MFU: len(set(sweeps.tolist()))},
-        note=_fits(rows, "all sweeps: "),
+        note=f"{_fits(rows, 'all sweeps: ')}; {_reliability(pairs)}",
     )
     return RowReport(
         table=file.stem,
@@ -146,9 +171,9 @@ def layout_report(file: Path) -> RowReport:
         parts=(*whole, *parts),
         not_scored=f"{len(read_records(file)) - len(rows)} layouts whose kernels did not exist",
         caveats=(
-            "no constant was fitted to these rows; those of the RMS kernel are predicted as megatron_core, the others "
-            "as megatron_composed, whose norms are composed of operators: that was told apart after a first look at "
-            "the errors, by the names of the kernels; scores of the torch and fused kernels go through memory",
+            "no constant was fitted to these rows, but what the software does was looked up in its source after their "
+            "errors had been seen, and taken as that of 2023; kernels are told apart by their names: norms are "
+            "composed of operators without the RMS kernel, scores of the torch and fused kernels go through memory",
         ),
     )
 
@@ -209,7 +234,7 @@ def _fits(rows: Sequence[Mapping[str, Any]], what: str) -> str:
     return f"{what}balanced accuracy of what fits with {100 * RESERVE:g} % left free {100 * share:.1f} %"
 
 
-def _choice(rows: Sequence[Mapping[str, Any]], predictions: Sequence[Prediction]) -> str:
+def _choice(rows: Sequence[Mapping[str, Any]], pairs: Sequence[_Pair]) -> str:
     """Say how well layouts of a sweep are ranked, and what the first choice took."""
     timed = [place for place, row in enumerate(rows) if row["ran"]]
     ranks = rank_correlation([rows[place]["predicted_s"] for place in timed], [rows[at]["measured_s"] for at in timed])
@@ -221,19 +246,34 @@ def _choice(rows: Sequence[Mapping[str, Any]], predictions: Sequence[Prediction]
         ratio = chosen["measured_s"] / best
         took = f"{100 * (ratio - 1):.1f} % longer than the best" if chosen["ran"] else "out of memory"
         said += f", first choice {took}{'' if ratio <= CHOSEN_WITHIN else ' (missed)'}"
-    right, clear = _ranked_pairs([rows[place] for place in timed], [predictions[place] for place in timed])
+    clear = [pair.is_right for pair in pairs if CLEAR[0] <= pair.certainty < CLEAR[1]]
     said += f", {_fits(rows, '')}"
-    return said if not clear else f"{said}; of {clear} pairs said to be about 80 % sure {right} are right"
+    return said if not clear else f"{said}; of {len(clear)} pairs said to be about 80 % sure {sum(clear)} are right"
 
 
-def _ranked_pairs(rows: Sequence[Mapping[str, Any]], predictions: Sequence[Prediction]) -> tuple[int, int]:
-    """Count the pairs whose ranking is about 80 % sure, and those of them that are right."""
-    right = clear = 0
+def _reliability(pairs: Sequence[_Pair]) -> str:
+    """Say how many pairs are right, by how sure they are said to be."""
+    told = []
+    for low, high in pairwise(CERTAINTIES):
+        inside = [pair.is_right for pair in pairs if low <= pair.certainty < high or pair.certainty == high == 1]
+        if inside:
+            told.append(f"{100 * low:.0f} to {100 * high:.0f} % sure {sum(inside)} of {len(inside)}")
+    return "pairs ranked right: " + ", ".join(told)
+
+
+class _Pair(NamedTuple):
+    """A ranked pair of layouts: how sure the ranking is, and whether it is right."""
+
+    certainty: float
+    is_right: bool
+
+
+def _ranked_pairs(rows: Sequence[Mapping[str, Any]], predictions: Sequence[Prediction]) -> list[_Pair]:
+    """Rank pairs of timed layouts."""
+    pairs = []
     some = np.linspace(0, len(rows) - 1, min(MOST_PAIRS, len(rows))).astype(int).tolist()
     for first, second in combinations(some, 2):
         sure = ranking_of(predictions[first], predictions[second]).probability
-        first_wins = sure > 1 - sure
-        if CLEAR[0] <= max(sure, 1 - sure) <= CLEAR[1]:
-            clear += 1
-            right += first_wins == (rows[first]["measured_s"] < rows[second]["measured_s"])
-    return right, clear
+        is_faster = bool(rows[first]["measured_s"] < rows[second]["measured_s"])
+        pairs.append(_Pair(max(sure, 1 - sure), (sure > 1 - sure) == is_faster))
+    return pairs

@@ -1,0 +1,91 @@
+"""Software beside Megatron-LM: whole scores on each device, sums one by one and at the end, stages of equal modules."""
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import ArgumentError
+from perfmodel.framework.profile import load_framework
+from perfmodel.parallelism.base import TensorHabits
+from perfmodel.parallelism.tensor_split import tensor_split
+from perfmodel.records import Phase
+
+SIZES = {"layers": 4, "width": 1024, "heads": 8, "intermediate": 2816, "sequence_length": 512, "vocabulary": 32_000}
+LLAMA = pm.zoo.llama(**SIZES, key_heads=8)
+ATTENTION = "block1_attention"
+JOB = {"batch_size": 16, "system": "dgx_a100_80", "dtype": "bf16", "optimizer": "adamw", "sync": "all_reduce"}
+GROUP = {"parallelism": "pipeline", "workers": 4, "tensor_size": 2}
+
+
+def exchanges(habits, phase):
+    stage = tensor_split(LLAMA, tensor_size=2, element_bytes=2, habits=habits)
+    return [each for each in stage.exchanges if each.phase is phase], stage
+
+
+def test_scores_of_all_words_are_gathered_and_the_loss_is_whole():
+    gathered, stage = exchanges(TensorHabits(gathers_scores=True), Phase.FORWARD)
+    (scores,) = [each for each in gathered if each.kind == "all_gather"]
+    assert scores.bytes_per_sample == 2 * 512 * 32_000
+    loss = stage.graph.layers[-1]
+    assert loss.input_shapes[0] == (512, 32_000)
+    divided, own = exchanges(TensorHabits(), Phase.FORWARD)
+    assert own.graph.layers[-1].input_shapes[0] == (512, 16_000)
+    assert {each.kind for each in divided} == {"all_reduce"}
+    assert len(divided) == len(gathered)  # the sums of the loss over its classes against the scores
+    assert stage.graph.parameter_count == own.graph.parameter_count
+
+
+def test_a_gate_and_its_units_each_sum_their_input_gradient():
+    together, _ = exchanges(TensorHabits(), Phase.BACKWARD)
+    apart, _ = exchanges(TensorHabits(sums_gates_apart=True), Phase.BACKWARD)
+    assert len(together) == 2 * 4 + 1  # of attention and the feed-forward part of each block, and of the head
+    assert len(apart) == len(together) + 4
+    plain = pm.zoo.gpt(layers=4, width=64, heads=4, sequence_length=16, vocabulary=64)
+    for habits in (TensorHabits(), TensorHabits(sums_gates_apart=True)):
+        split = tensor_split(plain, tensor_size=2, element_bytes=2, habits=habits)
+        assert sum(each.phase is Phase.BACKWARD for each in split.exchanges) == 2 * 4 + 1
+
+
+def test_the_profile_says_so_and_every_exchange_is_longer():
+    composed, core = (load_framework(name).exchange for name in ("megatron_composed", "megatron_core"))
+    said = (composed.scores, composed.gate_sums, composed.gradients, composed.sums_in, composed.shared_sums)
+    assert said == ("gathered", "each", "afterwards", "fp32", "whole")
+    assert (core.scores, core.gate_sums, core.gradients, core.sums_in) == ("divided", "together", "meanwhile", None)
+    slow, fast = (pm.predict(LLAMA, framework=name, **JOB, **GROUP) for name in ("megatron_composed", "megatron_core"))
+    assert slow.sync_s > 1.25 * fast.sync_s
+
+
+def test_gradients_are_summed_in_fp32_behind_the_backward_phase():
+    job = pm.Job(LLAMA, framework="megatron_composed", workers=8, shard_stage=1, parallelism="data", **JOB)
+    prepared = job.prepared
+    assert (prepared.gradient_bytes, prepared.exchanged_bytes) == (2, 4)
+    p = job.predict()
+    assert p.exposed_sync_s == pytest.approx(p.sync_s)  # nothing hides it
+    assert p.memory.gradients_bytes < 3 * LLAMA.parameter_count
+    # sums in 4 B to every worker, and parameters in 2 B from each: a ring moves 2 (n - 1) / n and (n - 1) / n of them
+    rate = (2 * 4 + 2) * 7 / 8 * LLAMA.parameter_count / p.sync_s
+    assert 100e9 < rate < 300e9  # NVLink of A100: 300 GB/s each way
+    hidden = pm.predict(LLAMA, framework="megatron_core", workers=8, shard_stage=1, parallelism="data", **JOB)
+    assert hidden.exposed_sync_s < 0.7 * p.exposed_sync_s
+
+
+def test_stages_have_as_many_modules_the_table_and_the_head_among_them():
+    how = {"framework": "megatron_composed", "parallelism": "pipeline", "micro_batches": 4, **JOB}
+    stages = pm.Job(LLAMA, stages=2, stage_cut="even_modules", **how).prepared.stages
+    names = [[node.name for node in stage.placed.graph.layers] for stage in stages]
+    # table, 4 blocks, last norm and head are 7 modules: the first stage has one more
+    assert [sum(name.endswith("_mlp_add") for name in each) for each in names] == [3, 1]
+    with pytest.raises(ArgumentError, match="7 modules do not make 8 stages"):
+        pm.predict(LLAMA, stages=8, stage_cut="even_modules", **how)
+
+
+def test_scores_of_attention_are_cast_scaled_masked_and_normalised_in_fp32():
+    graph = pm.zoo.llama(**SIZES, key_heads=8, attention="materialised")
+    one = {"batch_size": 1, "device": "a100_80_sxm", "dtype": "bf16", "phase": "forward"}
+    wide, narrow = (
+        sum(row.bytes for row in pm.predict(graph, framework=name, **one).layers if row.layer == ATTENTION)
+        for name in ("megatron_composed", "megatron_core")
+    )
+    # cast 2 + 4 B, scale, mask and softmax 8 B each, cast 4 + 2 B, where three passes of 4 B are without fp32; the mask
+    # is read wide too
+    scores, mask = 8 * 512 * 512, 512 * 512
+    assert wide - narrow == pytest.approx(scores * (6 + 3 * 8 + 6 - 3 * 4) + 2 * mask, rel=1e-9)
