@@ -270,7 +270,8 @@ def module_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
     Examples
     --------
     >>> from perfmodel import zoo
-    >>> cuts = module_cuts(zoo.llama(layers=6, width=64, heads=2, sequence_length=8, vocabulary=32), stage_count=2)
+    >>> sizes = {"layers": 6, "width": 64, "heads": 2, "key_heads": 2, "sequence_length": 8, "vocabulary": 32}
+    >>> cuts = module_cuts(zoo.llama(**sizes), stage_count=2)
     >>> [cut.tensor for cut in cuts]
     ['block4_mlp_add']
     """
