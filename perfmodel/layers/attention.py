@@ -43,6 +43,10 @@ def _score_passes(op: Attention) -> tuple[MemoryPass, ...]:
     return (scale, one_pass("add", read=scores + mask, written=scores, flop=scores))
 
 
+RING_BUFFERS = 3
+"""Sets of keys and values of other devices in a ring's back-propagation: read, arriving, and gradients. [1]"""
+
+
 def _scratch_bytes(op: Attention, *, element_bytes: int, kept_elements: Any, made_elements: Any) -> Any:
     """Return the scratch memory of the gradients inside the attention, beyond the memory counted elsewhere [B].
 
@@ -260,10 +264,18 @@ class ScaledDotProductAttention(LayerByInput):
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return the memory of the gradients of probabilities and scores beyond the inputs' gradients [B]."""
+        """Return the memory of the gradients of probabilities and scores beyond the inputs' gradients [B].
+
+        In a ring also the keys and values of two other devices, which are read and which arrive, and the gradients of
+        those that are read.
+        """
         op = self._attention(input_shapes, batch_size=batch_size)
         operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
-        return _scratch_bytes(op, element_bytes=element_bytes, kept_elements=0, made_elements=operands)
+        scratch = _scratch_bytes(op, element_bytes=element_bytes, kept_elements=0, made_elements=operands)
+        if self.ring == 1:
+            return scratch
+        passing = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[1:MASK])
+        return scratch + RING_BUFFERS * element_bytes * passing
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the attention of all heads, and the passes over its scores."""

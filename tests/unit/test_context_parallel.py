@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import perfmodel as pm
+from perfmodel import layers as nn
 from perfmodel.cli.app import app
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.parallelism.registry import place
@@ -78,6 +79,16 @@ def test_messages_are_those_of_the_papers():
     shared = pm.zoo.llama(size="llama3_8b", layers=1, sequence_length=64)
     (there, back) = (each for each in part_of(shared, size=8).exchanges if each.group == "context")
     assert there.bytes_per_sample == 2 * 2 * 64 * 8 * 128 == back.bytes_per_sample // 2  # eight heads of keys of 32
+
+
+def test_a_ring_has_room_for_the_keys_and_values_of_others():
+    shapes, sizes = ((8, 256, 64), (2, 256, 64), (2, 256, 64)), {"element_bytes": 2, "wanted": (True,) * 3}
+    ring, alone = (
+        nn.ScaledDotProductAttention(causal=True, ring=ring).backward_scratch_bytes(shapes, batch_size=3, **sizes)
+        for ring in (4, 1)
+    )
+    # those that are read, those that arrive and the gradients of the first: keys and values of 2 heads each
+    assert ring - alone == 3 * (2 * 3 * 2 * 256 * 64) * 2
 
 
 @pytest.mark.parametrize("method", METHODS)
