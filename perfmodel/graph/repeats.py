@@ -251,8 +251,14 @@ def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: Recompu
     short: Shortened | None = graph.kept("shortened").get(())
     if short is None or recompute is None:
         return short
-    wanted = short.graph.wants_gradient(input_gradient=input_gradient)
-    return short if recompute == "full" and has_blocks(short.graph.layers, wanted=wanted) else None
+    if recompute != "full":
+        return None
+    graph = short.graph
+
+    def are_apart() -> bool:
+        return has_blocks(graph.layers, wanted=graph.wants_gradient(input_gradient=input_gradient))
+
+    return short if kept(graph.kept("blocks"), input_gradient, are_apart, most=2) else None
 
 
 def liveness_of_blocks(graph: LayerGraph, *, phase: Phase, rules: MemoryRules, input_gradient: bool) -> Liveness | None:

@@ -316,11 +316,12 @@ class Lowering:
 
         # two stages of three chunks each are cut like six stages
         width = (layout.tensor_size, layout.sequence_parallel, layout.context_size, layout.context_method)
-        key = (self.parallelism, count, layout.stages > 1, width, layout.stage_cut, self._way_out(), samples)
+        key = (self.parallelism, count, layout.stages > 1, width, layout.stage_cut, self._way_out, samples)
         if key not in known:
             known[key] = PARALLELISMS[self.parallelism].cut(self._request(samples))
         return known[key]
 
+    @derived_property
     def _way_out(self) -> tuple[float, float] | None:
         """Latency [s] and capacity [B/s] of the way from a stage to the next; None without a system."""
         system_part = self.target.system_part
@@ -336,7 +337,7 @@ class Lowering:
         layout, graph = self.layout, self.subject.graph
         if cuts:
             return Request(graph=graph, layout=layout, cuts=cuts, habits=self._habits, **self._element_sizes)
-        layer_s, send_s, way = None, None, self._way_out()
+        layer_s, send_s, way = None, None, self._way_out
         if layout.stages > 1:
             layer_s = self._layer_seconds(samples, layout.tensor_size * layout.context_size)
         if way is not None:
