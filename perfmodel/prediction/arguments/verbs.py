@@ -178,7 +178,7 @@ KINDS: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("quantity", "distribution", "objective", "reading", "per", "protocol", "only"), text),
     **dict.fromkeys(("target", "datasheet", "validate_live.device"), text),
     **dict.fromkeys(("columns", "kinds", "dtypes", "networks", "sync", "purchase"), list_of(text)),
-    **dict.fromkeys(("system", "device", "link", "price", "storage_price", "checkpoint_to", "dataset"), of_spec),
+    **dict.fromkeys(("system", "device", "link", "checkpoint_to", "dataset"), of_spec),
     **dict.fromkeys(("dataset_size", "limit", "instances", "device_count", "evaluate_every", "epochs"), whole_number),
     **dict.fromkeys(("global_batch_size", "batch_size", "repeats", "warmup_steps", "steps"), number),
     **dict.fromkeys(("workers", "devices", "cv"), list_of(number)),
