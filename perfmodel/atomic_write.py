@@ -39,10 +39,12 @@ def replacement_of(path: str | Path) -> Iterator[Path]:
 
 def _target_of(path: str | Path) -> Path:
     """Return the file that a path resolves to, if one may be written there."""
+    if not isinstance(path, str | Path):
+        raise ArgumentError(argument="path", given=path, allowed="the path of a file")
     try:
         target = Path(path).expanduser().resolve()
         is_regular = target.is_file() or not os.path.lexists(target)
-    except (OSError, RuntimeError) as error:  # circular links, an unknown home, an unreadable folder
+    except (OSError, RuntimeError, ValueError) as error:  # circular links, an unknown home, a NUL in the name
         raise _cannot_be_written(path, error) from error
     if not is_regular:
         raise ArgumentError(argument="path", given=str(path), allowed="must be a regular file or not exist yet")

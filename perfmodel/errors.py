@@ -59,6 +59,8 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     >>> nearest_names("A100", ["a10", "a100_40_sxm", "a100_80_pcie"]), nearest_names("k80", ["tesla_k80_gk210"])
     (['a100_40_sxm', 'a100_80_pcie'], ['tesla_k80_gk210'])
     """
+    if len(name) > MOST_SHOWN:  # no misspelt name, and slow to compare
+        return []
     by_fold = {_folded(known_name): known_name for known_name in known}
     folded = _folded(name)
     if folded in by_fold:
@@ -107,6 +109,30 @@ def nearest_hint(name: str, known: Iterable[str], *, what: str = "nearest") -> s
     return f" ({what}: {nearest})" if nearest else ""
 
 
+MOST_FAULTS_SHOWN: Final = 20
+"""Faults of a file that its message shows. [1]"""
+MOST_FAULT_LETTERS: Final = 1000
+"""Longest fault that a message shows in full. [1]"""
+
+
+def shown_faults(faults: Sequence[str]) -> list[str]:
+    """Return the first faults as a message shows them, with the number of the others.
+
+    Examples
+    --------
+    >>> shown_faults(["a", "b"]), shown_faults(["x"] * 25)[-1]
+    (['a', 'b'], 'and 5 more')
+    """
+    shown = [
+        fault
+        if len(fault) <= MOST_FAULT_LETTERS
+        else f"{fault[: MOST_FAULT_LETTERS - SHOWN_OF_LONG]}...{fault[-SHOWN_OF_LONG:]}"
+        for fault in faults[:MOST_FAULTS_SHOWN]
+    ]
+    rest = len(faults) - len(shown)
+    return [*shown, f"and {rest:,} more"] if rest else shown
+
+
 class SpecError(PerfmodelError, ValueError):
     """A spec file (or an object built like one) is wrong; lists every fault found in it.
 
@@ -122,7 +148,7 @@ class SpecError(PerfmodelError, ValueError):
         self.file = str(file)
         self.faults = tuple(faults)
         count = len(self.faults)
-        lines = "; ".join(self.faults)
+        lines = "; ".join(shown_faults(self.faults))
         is_long = len(self.file) > MOST_SHOWN  # no path, but a text that was taken for one
         where = f"{self.file[:SHOWN_OF_LONG]}...{self.file[-SHOWN_OF_LONG:]}" if is_long else self.file
         super().__init__(f"{where}: {count} fault{'s' if count != 1 else ''}: {lines}")
@@ -157,19 +183,20 @@ class UnknownNameError(PerfmodelError, KeyError):
     kind : str
         What the name should denote, e.g. ``device``. [-]
     name : str
-        The name given. [-]
+        The name given, or another value in its place. [-]
     known : iterable of str
         The names that exist. [-]
     remedy : str
         What else helps, as a sentence. [-]
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, remedy: str = "") -> None:
-        self.kind, self.name, self.known = kind, name, tuple(sorted(known))
-        nearest = nearest_names(str(name), self.known)
+    def __init__(self, kind: str, name: object, known: Iterable[str], *, remedy: str = "") -> None:
+        self.name = str(name) if isinstance(name, str | Path) else short_repr(name)
+        self.kind, self.known = kind, tuple(sorted(known))
+        nearest = nearest_names(self.name, self.known)
         self.nearest = nearest[0] if nearest else None
         *others, last = [repr(close) for close in nearest] or [""]
-        shown = short_repr(name)
+        shown = short_repr(self.name) if isinstance(name, str | Path) else self.name
         hint = f" Did you mean {' or '.join([*([', '.join(others)] if others else []), last])}?" if nearest else ""
         self.message = f"unknown {kind} {shown}.{hint} Known: {', '.join(self.known) or 'none'}. {remedy}".rstrip()
         super().__init__(self.message)
@@ -193,7 +220,7 @@ def check_known(kind: str, name: Any, known: Collection[Any], *, remedy: str = "
         What else helps, as a sentence. [-]
     """
     if not is_one_of(name, known):
-        raise UnknownNameError(kind, name if isinstance(name, str) else short_repr(name), known, remedy=remedy)
+        raise UnknownNameError(kind, name, known, remedy=remedy)
 
 
 def is_one_of(value: object, known: Collection[Any]) -> bool:

@@ -33,6 +33,7 @@ ORDER = (
     "numeric",
     "symbolic",
     "atomic_write",
+    "files",
     "units",
     "errors",
     "on_demand",

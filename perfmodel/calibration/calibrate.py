@@ -20,7 +20,9 @@ from perfmodel.calibration.facts import keep_freed_memory
 from perfmodel.calibration.journal import Journal, digest_of, journal_of, temporary_journal
 from perfmodel.calibration.session import Session
 from perfmodel.errors import ArgumentError, CalibrationError, check_known
+from perfmodel.files import user_path
 from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.presentation.progress import progress_bar
 from perfmodel.units import MIB
 
@@ -70,6 +72,7 @@ def load_backend(name: str, target: str) -> Backend:
     return backend
 
 
+@gated
 def calibrate(
     target: str = "cpu",
     *,
@@ -127,7 +130,7 @@ def calibrate(
     journal = Journal(_journal_path(out, resume), _header(library, target, chosen))
     if resume is not None:
         benchmarks = {dtype: library.benchmarks(dtype) for dtype in chosen}
-        journal.resume(Path(resume).expanduser(), benchmarks=benchmarks)
+        journal.resume(user_path(resume), benchmarks=benchmarks)
     shown = (
         nullcontext(progress)
         if callable(progress)
@@ -176,7 +179,7 @@ def _check_writable(out: str | Path | None) -> None:
     """Reject a path where the result or its record could not be written, before anything is measured."""
     if out is None:
         return
-    path = Path(out).expanduser()
+    path = user_path(out)
     if path.suffix != ".toml":  # no other is read again
         raise ArgumentError(argument="out", given=str(out), allowed="a file whose name ends in .toml")
     record = journal_of(path)

@@ -16,7 +16,8 @@ from pydantic import ValidationError, field_validator
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.benchmark import Benchmark, Point
-from perfmodel.errors import ArgumentError, PerfmodelWarning
+from perfmodel.errors import ArgumentError, PerfmodelWarning, SpecError
+from perfmodel.files import MOST_DATA_BYTES, file_text, json_of
 from perfmodel.hardware.measured_machine import AllReduce, HostCopy, MeasuredStorage, Overheads, Peaks
 from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecTable
 from perfmodel.hardware.spec_files import faults_of
@@ -216,13 +217,13 @@ def _text(value: Any) -> str:
 def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any]:
     """Read a record, its points as :class:`Point`."""
     try:
-        content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        content = json_of(path, file_text(path, most_bytes=MOST_DATA_BYTES))
         if not isinstance(content, dict) or content.get("version") != VERSION:
             message = f"its version must be {VERSION}"
             raise ValueError(message)  # noqa: TRY301 - told as other faults of the file are
         record = Record.model_validate(content)
-    except OSError as error:
-        raise ArgumentError(argument, str(path), f"a record that can be read ({error.strerror or error})") from error
+    except SpecError as error:
+        raise _spoilt(argument, path, error.faults[0]) from error
     except ValidationError as error:
         raise _spoilt(argument, path, faults_of(error, Record)[0]) from error
     except ValueError as error:  # neither JSON nor text

@@ -11,10 +11,11 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from perfmodel import layers
-from perfmodel.errors import ArgumentError, GraphError, SpecError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, GraphError, SpecError, UnknownNameError, is_one_of, nearest_match
+from perfmodel.files import MOST_DATA_BYTES, file_text, json_of
 from perfmodel.graph.node import Usage
 from perfmodel.layers import Layer, Shape
 
@@ -92,20 +93,13 @@ def read_document(path: str | Path) -> GraphDocument:
 
 
 def _parsed(path: str | Path) -> Any:
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-        return json.loads(text, parse_constant=_refuse_constant)
-    except OSError as error:
-        raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
-    except json.JSONDecodeError as error:
-        raise SpecError(path, [f"is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"]) from error
-    except (ValueError, RecursionError) as error:
-        raise SpecError(path, [f"is not a graph file: {error}"]) from error
+    return json_of(path, file_text(path, most_bytes=MOST_DATA_BYTES), refusal=_no_graph, finite=True)
 
 
-def _refuse_constant(constant: str) -> NoReturn:
-    problem = f"{constant} is not a finite number"
-    raise ValueError(problem)
+def _no_graph(path: Path, faults: list[str]) -> SpecError:
+    return SpecError(
+        path, [fault if fault.startswith("is not JSON") else f"is not a graph file: {fault}" for fault in faults]
+    )
 
 
 def _field_faults(
@@ -136,14 +130,14 @@ def _check_graph_fields(path: str | Path, content: Any) -> None:
     if not isinstance(content, dict):
         raise SpecError(path, [f"must be a JSON object with the fields {', '.join(GRAPH_FIELDS)}"])
     version = content.get("format_version", FORMAT_VERSION)
-    if version not in READABLE_VERSIONS:
+    if not is_one_of(version, READABLE_VERSIONS):
         known = " or ".join(map(str, READABLE_VERSIONS))
         raise SpecError(path, [f"format_version={version!r} is not supported: must be {known}"])
     faults = _field_faults("graph", "field", content, allowed=GRAPH_FIELDS, required=GRAPH_FIELDS[:4])
     fixed = content.get("fixed_batch_size")
     if fixed is not None and not (type(fixed) is int and fixed >= 1):
         faults.append(f"fixed_batch_size={fixed!r}: must be a whole number >= 1")
-    if (layout := content.get("image_layout")) not in (None, *IMAGE_LAYOUTS):
+    if not is_one_of(layout := content.get("image_layout"), (None, *IMAGE_LAYOUTS)):
         faults.append(f"image_layout={layout!r}: must be {' or '.join(IMAGE_LAYOUTS)}")
     if "name" in content and not _is_text(content["name"]):
         faults.append(f"name={content['name']!r}: must be a string")
@@ -177,7 +171,7 @@ def _entry(path: str | Path, index: int, entry: Any, faults: list[str]) -> Layer
         entry_faults.append(f"{where}: inputs={inputs!r} must be a list of names")
     kind = entry.get("kind")
     if "kind" in entry and not (isinstance(kind, str) and kind in layers.LAYERS):
-        raise UnknownNameError(kind=f"layer kind in {path}, {where}:", name=str(kind), known=layers.LAYERS)
+        raise UnknownNameError(kind=f"layer kind in {path}, {where}:", name=kind, known=layers.LAYERS)
     faults += entry_faults
     if entry_faults:
         return None

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import GraphError, ShapeError, UnknownNameError, check_known
+from perfmodel.errors import GraphError, ShapeError, UnknownNameError, check_known, is_one_of
 from perfmodel.graph.changes import with_history
 from perfmodel.graph.execution import (
     LayerOperations,
@@ -44,7 +44,7 @@ from perfmodel.graph.repeats import liveness_of_blocks
 from perfmodel.graph.structure import GraphStructure, check_complete, check_density
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
-from perfmodel.layers.checks import check_count, check_path, refuse
+from perfmodel.layers.checks import check_count, check_path, check_texts, refuse
 from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, PACKED_BYTES, SPARSITIES, Phase, Work
 from perfmodel.symbolic import substituted
@@ -285,7 +285,7 @@ class LayerGraph(GraphStructure):
         LayerGraph
             The same layers; those with products by weights of their own keep them in this type. [-]
         """
-        check_known("data type of weights:", str(dtype), PACKED_BYTES)
+        check_known("data type of weights:", dtype, PACKED_BYTES)
         return self._once(("quantised", dtype), lambda: self._with_stored(dtype))
 
     def _with_stored(self, dtype: str) -> Self:
@@ -331,8 +331,9 @@ class LayerGraph(GraphStructure):
         >>> [vgg16().parameter_count, vgg16().pruned(0.5, pattern="structured").parameter_count]
         [138357544, 35617672]
         """
-        check_known("pattern of pruned weights:", str(pattern), (*SPARSITIES, STRUCTURED))
+        check_known("pattern of pruned weights:", pattern, (*SPARSITIES, STRUCTURED))
         check_density(density)
+        check_texts("layers", () if layers is None else layers)
         options = {"density": density, "pattern": pattern, "layers": layers}
         if pattern == STRUCTURED:
             return with_history(self._with_fewer_channels(density, layers), "pruned", options, before=self)
@@ -589,11 +590,11 @@ class LayerGraph(GraphStructure):
 
 
 def _element_bytes(dtype: str) -> int:
-    check_known("data type", str(dtype), ELEMENT_BYTES)
+    check_known("data type", dtype, ELEMENT_BYTES)
     return ELEMENT_BYTES[dtype]
 
 
 def _checked_phase(phase: Phase | str) -> Phase:
-    if phase not in list(Phase):
-        raise UnknownNameError(kind="phase", name=str(phase), known=[known.value for known in Phase])
+    if not is_one_of(phase, list(Phase)):
+        raise UnknownNameError(kind="phase", name=phase, known=[known.value for known in Phase])
     return Phase(phase)

@@ -53,9 +53,9 @@ def check_density(density: float) -> None:
 def check_weight_format(usage: Usage) -> None:
     """Raise an error for an unknown data type or pattern of weights, or a density outside 0 to 1."""
     if usage.weight_dtype is not None:
-        check_known("data type of weights:", str(usage.weight_dtype), PACKED_BYTES)
+        check_known("data type of weights:", usage.weight_dtype, PACKED_BYTES)
     if usage.sparsity is not None:
-        check_known("pattern of pruned weights:", str(usage.sparsity), SPARSITIES)
+        check_known("pattern of pruned weights:", usage.sparsity, SPARSITIES)
     check_density(usage.density)
     if (usage.density != 1) != (usage.sparsity is not None):
         refuse("density", usage.density, "1 without sparsity, and below 1 with it")

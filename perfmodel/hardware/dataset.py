@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from perfmodel.errors import SpecError, nearest_hint
+from perfmodel.errors import ArgumentError, SpecError, nearest_hint
 from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at, summary
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.records import ELEMENT_BYTES
@@ -27,6 +27,10 @@ FORMATS: dict[str, str] = {
 }
 """Format of a stored example -> its class: ``raw`` holds the exact bytes that the network takes, plain formats add
 labels, frames or digits to them, compressed ones must be decoded at a rate that the data set states."""
+
+
+MOST_AXES: Final = 32
+"""Most axes of an example. [1]"""
 
 
 class DatasetFile(SpecFile):
@@ -130,6 +134,7 @@ class Dataset:
     file: DatasetFile | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if self.file is not None:
             if all(getattr(self, name) == getattr(self.file, name) for name in self._of_file()):
                 return
@@ -142,6 +147,14 @@ class Dataset:
             made = f"Dataset {self.name!r}"
             raise SpecError(made, faults_of(error, DatasetFile)) from None
         object.__setattr__(self, "decoded_shape", checked.decoded_shape)
+
+    def _check_kinds(self) -> None:
+        """Raise for what the file's layout cannot look at: a list that never ends, or no file."""
+        if self.file is not None and not isinstance(self.file, DatasetFile):
+            raise ArgumentError("file", self.file, "a DatasetFile, or left out for a data set made in Python")
+        shape = self.decoded_shape
+        if not isinstance(shape, list | tuple) or len(shape) > MOST_AXES:
+            raise ArgumentError("decoded_shape", shape, f"a tuple of at most {MOST_AXES} whole numbers >= 1")
 
     @classmethod
     def _of_file(cls) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import date
@@ -19,7 +18,16 @@ from inspect import isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, check_known, nearest_hint, nearest_match
+from perfmodel.errors import (
+    ArgumentError,
+    SpecError,
+    UnknownNameError,
+    check_known,
+    nearest_hint,
+    nearest_match,
+    short_repr,
+)
+from perfmodel.files import MOST_SPEC_BYTES, file_text, is_file, toml_of, user_path
 from perfmodel.units import FACTOR_BY_SUFFIX
 
 if TYPE_CHECKING:
@@ -70,7 +78,7 @@ def dotted(location: Iterable[int | str]) -> str:
 
 
 def _line(location: Iterable[int | str], value: Any, allowed: str) -> str:
-    text = repr(value)
+    text = short_repr(value)
     if len(text) > _LONGEST_VALUE:
         text = f"{text[:_LONGEST_VALUE]}..."
     return f"{dotted(location)}: value {text}: {allowed}"
@@ -321,10 +329,10 @@ OR_A_PATH: Final = {"calibrations": "Or pass the path of a file that pm.fit or p
 def find(kind_folder: str, name_or_path: str | Path) -> Path:
     """Return the path of a spec file given by name or by path."""
     if is_path(name_or_path):
-        path = Path(name_or_path).expanduser()
+        path = user_path(name_or_path)
         if path.suffix != ".toml":
             raise SpecError(path, ["a path must lead to a .toml file"])
-        if not os.path.isfile(path):  # noqa: PTH113 - False also for a name that no disk takes
+        if not is_file(path):
             beside = [other.name for other in path.parent.glob("*.toml") if "schema_version" in readable_tables(other)]
             reason = "not a file" if os.path.exists(path) else "no such file"  # noqa: PTH110 - likewise
             raise SpecError(path, [reason + nearest_hint(path.name, beside, what="nearest in its folder")])
@@ -350,7 +358,7 @@ def _kind_that_has(name: str) -> str | None:
 def lookup(kind_folder: str, name: str) -> Path | None:
     """Return the path of a name's spec file, or None."""
     candidates = (folder / kind_folder / f"{name}.toml" for folder in spec_folders())
-    return next((path for path in candidates if state_of(path) != MISSING and path.is_file()), None)
+    return next((path for path in candidates if state_of(path) != MISSING and is_file(path)), None)
 
 
 def origin_of(kind_folder: str, name: str) -> str:
@@ -369,19 +377,7 @@ def origin_of(kind_folder: str, name: str) -> str:
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file."""
-    path = Path(path)
-    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - a pipe would wait for ever
-        raise SpecError(path, ["cannot be read: must be a regular file"])
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError(path, ["no such file"]) from None
-    except OSError as error:
-        raise SpecError(path, [f"cannot be read: {error.strerror or error}"]) from error
-    except UnicodeDecodeError as error:
-        raise SpecError(path, [f"must be UTF-8 text: {error.reason} at byte {error.start}"]) from error
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(path, [f"not valid TOML: {error}"]) from error
+    return toml_of(path, file_text(path, most_bytes=MOST_SPEC_BYTES))
 
 
 def load(path: str | Path, model_class: type[Spec], *, heirs_of: str = "") -> Spec:

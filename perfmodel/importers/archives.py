@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 import zipfile
 from collections.abc import Callable, Collection, Mapping
@@ -10,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from perfmodel.errors import SpecError, short_repr
+from perfmodel.files import file_bytes, is_file, json_of, user_path
 
 MOST_CONFIG_BYTES: Final = 64 * 2**20
 """Most bytes of a configuration, decompressed: 64 times the largest of ``keras.applications`` (EfficientNetV2L: 1 MB)
@@ -48,16 +48,17 @@ def printable(where: str, kind: str, name: str) -> str:
     return name
 
 
+def _of_configuration(where: Path, faults: list[str]) -> SpecError:
+    return SpecError(
+        where, [f"its configuration {fault.replace('JSON:', 'JSON, or a truncated one:')}" for fault in faults]
+    )
+
+
 def parsed(where: str, text: str | bytes) -> dict[str, Any]:
     """Return the JSON object in a text."""
     if len(text) > MOST_CONFIG_BYTES:
         raise SpecError(where, [f"its configuration has {len(text):,} B: must have at most {MOST_CONFIG_BYTES:,} B"])
-    try:
-        content = json.loads(text)
-    except RecursionError as error:
-        raise SpecError(where, ["its configuration is nested too deeply to be read"]) from error
-    except ValueError as error:
-        raise SpecError(where, [f"its configuration is not JSON, or a truncated one: {error}"]) from error
+    content = json_of(where, text, refusal=_of_configuration)
     if not isinstance(content, dict):
         raise SpecError(where, ["its configuration must be a JSON object"])
     return content
@@ -74,6 +75,9 @@ def config_text(
 
     ``readers`` read further kinds, by the signature; a file with one of the ``binary_suffixes`` is no text.
     """
+    path = user_path(path)
+    if not is_file(path):
+        file_bytes(path, most_bytes=0)  # says what is wrong with it
     try:
         with path.open("rb") as file:
             start = file.read(SIGNATURE_BYTES)

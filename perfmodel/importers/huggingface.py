@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, SpecError, check_known, nearest_match
+from perfmodel.files import file_bytes, is_folder, json_of, user_path
 from perfmodel.graph import LayerGraph
+from perfmodel.importers.archives import MOST_CONFIG_BYTES
 from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction
 from perfmodel.zoo.encoders import bert, vit
 from perfmodel.zoo.transformer import ATTENTIONS, gpt, llama
@@ -256,6 +257,15 @@ FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
 """Builder of each family, by ``model_type``."""
 
 
+LAYER_FIELDS: Final = ("n_layer", "num_hidden_layers")
+"""Fields that say how many blocks are built, one after another."""
+
+MOST_LAYERS: Final = 100_000
+"""Most blocks of a network: each is built. [1]"""
+
+MOST_SIZE: Final = 10**9
+"""Largest width, vocabulary or number of positions: products of three of them are still exact. [1]"""
+
 CONFIG_NAME: Final = "config.json"
 """Name of the file in the folder of a checkpoint."""
 
@@ -277,14 +287,9 @@ class ConfigFields:
         if not isinstance(path_or_dict, str | Path) or not str(path_or_dict):
             allowed = "the path of a config.json or its folder, or its content as a dict"
             raise ArgumentError("path_or_dict", path_or_dict, allowed)
-        path = Path(path_or_dict).expanduser()
-        path = path / CONFIG_NAME if path.is_dir() else path
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
-        except (ValueError, RecursionError) as error:
-            raise SpecError(path, [f"is not JSON: {error}"]) from error
+        path = user_path(path_or_dict)
+        path = path / CONFIG_NAME if is_folder(path) else path
+        content = json_of(path, file_bytes(path, most_bytes=MOST_CONFIG_BYTES))
         if not isinstance(content, dict):
             raise SpecError(path, ["must be a JSON object of fields"])
         return cls(str(path), content)
@@ -326,7 +331,11 @@ class ConfigFields:
 
     def count(self, field: str, *, default: int | None = None) -> int:
         """Return a whole number of at least one."""
-        return int(self._checked(field, check_count, default=default, instead=1))
+        count = int(self._checked(field, check_count, default=default, instead=1))
+        most = MOST_LAYERS if field in LAYER_FIELDS else MOST_SIZE
+        if count > most:
+            self.fault(field, f"must be at most {most:,}")
+        return min(count, most)
 
     def rate(self, field: str, *, default: float) -> float:
         """Return a number in [0, 1)."""

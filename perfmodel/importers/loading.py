@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel import zoo
-from perfmodel.errors import ArgumentError, check_known
+from perfmodel.errors import ArgumentError, SpecError, check_known
+from perfmodel.files import MOST_DATA_BYTES, file_text, is_folder, json_of, user_path
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.huggingface import CONFIG_NAME, from_huggingface_config
 
@@ -23,8 +23,8 @@ def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None 
     stated = dict(options or {})
     if "input_shapes" in stated:
         stated["input_shapes"] = named_shapes(stated["input_shapes"])
-    path = Path(name_or_path).expanduser()
-    if not path.parent.name and path.suffix not in FILE_ENDINGS and not (path.anchor or path.is_dir()):
+    path = user_path(name_or_path)
+    if not path.parent.name and path.suffix not in FILE_ENDINGS and not (path.anchor or is_folder(path)):
         return zoo.build(str(name_or_path), **stated)
     if str(name_or_path) in zoo.BUILDERS:
         return zoo.build(str(name_or_path), **stated)  # rather than a folder of that name
@@ -67,8 +67,9 @@ def _json_of(path: Path) -> Mapping[str, Any]:
     if path.suffix in FILE_ENDINGS[1:]:
         return {}
     try:
-        content = json.loads((path / CONFIG_NAME if path.is_dir() else path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        file = path / CONFIG_NAME if is_folder(path) else path
+        content = json_of(file, file_text(file, most_bytes=MOST_DATA_BYTES))
+    except SpecError:
         return {}  # reading it as a graph reports what is wrong with it
     return content if isinstance(content, dict) else {}
 

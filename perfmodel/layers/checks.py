@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, nearest_match
+from perfmodel.errors import ArgumentError, is_one_of, nearest_match
 from perfmodel.symbolic import is_symbolic
 
 Check = Callable[[str, Any], None]
@@ -67,6 +67,10 @@ def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
         refuse(argument, value, f"must be a whole number >= {minimum}")
 
 
+MOST_LOOPS: Final = 1_000_000
+"""Largest number of things that are made one by one. [1]"""
+
+
 def numbered(*, minimum: int = 1) -> Check:
     """Return the check that a value is a whole number of at least ``minimum`` and no symbol: something loops over it.
 
@@ -76,8 +80,9 @@ def numbered(*, minimum: int = 1) -> Check:
     """
 
     def check(argument: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-            refuse(argument, value, f"must be a whole number >= {minimum}, and not a symbol")
+        if isinstance(value, bool) or not isinstance(value, Integral) or not minimum <= value <= MOST_LOOPS:
+            allowed = f"must be a whole number from {minimum} to {MOST_LOOPS:,}, and not a symbol"
+            refuse(argument, value, allowed)
 
     return check
 
@@ -115,6 +120,17 @@ def check_text(argument: str, value: object) -> None:
         refuse(argument, value, "must be a non-empty text")
 
 
+def check_texts(argument: str, value: object) -> None:
+    """Raise ArgumentError unless a value is a list of texts.
+
+    Examples
+    --------
+    >>> check_texts("layers", ["fc6", "fc7"])
+    """
+    if not isinstance(value, list | tuple | set | frozenset) or not all(isinstance(entry, str) for entry in value):
+        refuse(argument, value, "must be a list of names")
+
+
 def check_path(argument: str, value: object) -> None:
     """Raise ArgumentError unless a value names a file.
 
@@ -137,6 +153,20 @@ def check_flag(argument: str, value: object) -> None:
         refuse(argument, value, "must be true or false")
 
 
+def as_float(value: Any) -> float:
+    """Return a number as a float; infinity for a whole number that no float holds.
+
+    Examples
+    --------
+    >>> as_float(3), as_float(10**400)
+    (3.0, inf)
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def check_fraction(argument: str, value: object) -> None:
     """Raise ArgumentError unless a value is a number in [0, 1).
 
@@ -144,7 +174,7 @@ def check_fraction(argument: str, value: object) -> None:
     --------
     >>> check_fraction("rate", 0.5)
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= as_float(value) < 1:
         refuse(argument, value, "must be a number in [0, 1)")
 
 
@@ -155,7 +185,7 @@ def check_number(argument: str, value: object) -> None:
     --------
     >>> check_number("slope", 0.01)
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(float(value)):
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(as_float(value)):
         refuse(argument, value, "must be a finite number")
 
 
@@ -196,8 +226,8 @@ def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
     >>> check_choice("over", "logits", ("logits", "probabilities"))
     """
     known = tuple(choices)
-    if value not in known:
-        nearest = nearest_match(str(value), known)
+    if not is_one_of(value, known):
+        nearest = nearest_match(value, known) if isinstance(value, str) else None
         hint = f"; did you mean {nearest!r}?" if nearest else ""
         refuse(argument, value, f"must be one of {', '.join(map(repr, known))}{hint}")
 
@@ -264,6 +294,9 @@ def checked_batch_size(batch_size: Any) -> Any:
     if type(batch_size) is int and batch_size >= 1:
         return batch_size
     allowed = "must be a whole number >= 1, an array of them, or a symbol"
+    is_of_objects = isinstance(batch_size, np.ndarray) and batch_size.dtype == object
+    if is_of_objects and not all(is_symbolic(size) or isinstance(size, Real) for size in batch_size.flat):
+        refuse("batch_size", batch_size, allowed)
     if is_symbolic(batch_size):
         is_number = getattr(batch_size, "is_number", False)
         if is_number and not (batch_size.is_integer and batch_size >= 1):
@@ -275,7 +308,7 @@ def checked_batch_size(batch_size: Any) -> Any:
             refuse("batch_size", batch_size, allowed)
         return batch_size.astype(np.int64)
     is_real = isinstance(batch_size, Real) and not isinstance(batch_size, bool)
-    if not is_real or not math.isfinite(batch_size) or batch_size < 1 or batch_size % 1:
+    if not is_real or not math.isfinite(as_float(batch_size)) or batch_size < 1 or batch_size % 1:
         refuse("batch_size", batch_size, allowed)
     return int(batch_size)
 

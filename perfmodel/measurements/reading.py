@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +12,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import ArgumentError, TableError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, TableError, UnknownNameError, nearest_match, shown_faults
+from perfmodel.files import MOST_DATA_BYTES, MOST_SPEC_BYTES, file_text, is_file, toml_of, user_path
 from perfmodel.measurements.table import (
     SCORED,
     Erratum,
@@ -43,8 +43,6 @@ REMEDIES: Final = {
 }
 """What to do instead of columns that users expect."""
 
-_MOST_FAULTS_SHOWN: Final = 20
-
 
 def read_rows(csv_table: CsvTable, *, table: str) -> tuple[MeasuredRow, ...]:
     """Read every row of a CSV."""
@@ -62,6 +60,10 @@ def read_rows(csv_table: CsvTable, *, table: str) -> tuple[MeasuredRow, ...]:
     return tuple(rows)
 
 
+MOST_DIGITS: Final = 18
+"""Most digits of a whole number in a table: what 64 bits hold. [1]"""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of a CSV: its number and its values by column; what is wrong with them is added to ``faults``."""
@@ -74,7 +76,7 @@ class Line:
     def whole(self, column: str, *, least: int = 1, allowed: str = "") -> int:
         """Return a whole number; ``least`` if it is none or smaller."""
         text = self.values.get(column, "")
-        if text.isascii() and text.isdecimal() and int(text) >= least:
+        if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text) >= least:
             return int(text)
         self.refuse(column, allowed or f"a whole number of at least {least}")
         return least
@@ -101,11 +103,11 @@ class CsvTable:
         self.path = Path(path)
         self.faults: list[str] = []
         try:
-            with text or self.path.open(encoding="utf-8-sig", newline="") as file:
+            with text or StringIO(_text_of(self.path), newline="") as file:
                 reader = csv.reader(file, strict=True)
                 self.header = [name.strip() for name in next(reader, [])]
                 lines = [(reader.line_num, [value.strip() for value in values]) for values in reader]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except csv.Error as error:
             raise table_error(self.path, [f"cannot be read as UTF-8 CSV: {error}"]) from error
         self.lines = [
             Line(number, dict(zip(self.header, values, strict=False)), len(values), self.faults)
@@ -129,12 +131,14 @@ class CsvTable:
             raise table_error(self.path, self.faults)
 
 
+def _text_of(path: Path) -> str:
+    return file_text(path, most_bytes=MOST_DATA_BYTES, refusal=table_error, encoding="utf-8-sig")
+
+
 def table_error(path: Path, faults: list[str]) -> TableError:
     """Build the error that lists the faults of a file, the first twenty of them in words."""
     count = f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
-    shown = "; ".join(faults[:_MOST_FAULTS_SHOWN])
-    rest = "; ..." if len(faults) > _MOST_FAULTS_SHOWN else ""
-    return TableError(f"{path}: {count}: {shown}{rest}")
+    return TableError(f"{path}: {count}: {'; '.join(shown_faults(faults))}")
 
 
 def _header_faults(header: list[str]) -> list[str]:
@@ -271,7 +275,7 @@ def load(key_or_path: str | Path) -> MeasurementTable:
     path = _path_of(key_or_path)
     rows = read_rows(CsvTable(path), table=path.stem)
     description_path = path.with_suffix(".toml")
-    if not description_path.is_file():
+    if not is_file(description_path):
         return MeasurementTable(key=path.stem, title=path.name, rows=rows, runs=_plain_runs(rows), path=path)
     return _described(rows, _read_description(description_path), description_path)
 
@@ -282,8 +286,8 @@ def _path_of(key_or_path: str | Path) -> Path:
     shipped = _FOLDER / f"{key_or_path}.csv"
     if str(key_or_path) in names():
         return shipped
-    path = Path(key_or_path)
-    if not path.is_file():
+    path = user_path(key_or_path, refusal=table_error)
+    if not is_file(path):
         raise UnknownNameError(kind="measurement table (or path of a CSV)", name=str(key_or_path), known=names())
     if path.suffix != ".csv":
         raise table_error(path, [f"its suffix must be .csv (got {path.suffix!r})"])
@@ -296,14 +300,16 @@ def _read_description(path: Path) -> TableDescription:
     from perfmodel.hardware.spec_files import faults_of
     from perfmodel.measurements.description import TableDescription
 
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise table_error(path, [f"cannot be read as TOML: {error}"]) from error
+    text = file_text(path, most_bytes=MOST_SPEC_BYTES, refusal=table_error)
+    content = toml_of(path, text, refusal=_of_description)
     try:
         return TableDescription.model_validate(content)
     except ValidationError as error:
         raise table_error(path, faults_of(error, TableDescription)) from error
+
+
+def _of_description(path: Path, faults: list[str]) -> TableError:
+    return table_error(path, [f"cannot be read as TOML: {fault}" for fault in faults])
 
 
 def _described(rows: tuple[MeasuredRow, ...], description: TableDescription, path: Path) -> MeasurementTable:

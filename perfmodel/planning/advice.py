@@ -14,6 +14,7 @@ from perfmodel.planning.changes import ARCHITECTURE_CHANGES, CHANGES, Change, No
 from perfmodel.planning.changes.arguments import foreign_library
 from perfmodel.planning.comparison import Comparison, compare, plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.prediction_text import configuration, fit_sentence, title
@@ -284,6 +285,7 @@ def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
         yield Rejected(kind, "", str(error))
 
 
+@gated
 def advise(
     graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None, **arguments: Unpack[JobArguments]
 ) -> Advice:

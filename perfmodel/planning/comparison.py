@@ -14,6 +14,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.words.prediction_text import (
@@ -225,6 +226,7 @@ class Comparison(Drawn):
         )
 
 
+@gated
 def compare(first: Prediction, second: Prediction, *, per: str | None = None) -> Comparison:
     """Explain why two predictions differ: inputs, parts of the step, operations, memory.
 

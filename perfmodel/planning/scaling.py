@@ -13,6 +13,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.agreement_options import refuse_unused, sync_names, taken
 from perfmodel.prediction.job.straggler import straggler_of, straggler_of_job
 from perfmodel.prediction.predict import predict
@@ -231,6 +232,7 @@ def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any
     )
 
 
+@gated
 def scaling(
     graph: LayerGraph | Run,
     *,
@@ -484,6 +486,7 @@ class StragglerSlowdown(Drawn):
         return saved(figure, path)
 
 
+@gated
 def straggler_slowdown(
     *,
     workers: Iterable[int] = WORKERS,

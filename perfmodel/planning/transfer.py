@@ -18,6 +18,7 @@ from perfmodel.hardware.part_catalogue import negotiated_link
 from perfmodel.hardware.topology import Route
 from perfmodel.hardware.wiring import Wired
 from perfmodel.prediction.arguments.checks import flag, one_of, positive, whole_number
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.system_part import saturated_channels
 from perfmodel.presentation.quantities import byte_rate_text, bytes_text, percent_text, seconds_text
 from perfmodel.presentation.results import Drawn, Result
@@ -146,6 +147,7 @@ class _Copy:
         return float(copy_time(size_bytes=self.size_bytes, bandwidth_bytes_per_s=rate, latency_s=latency_s))
 
 
+@gated
 def transfer(
     system: str | Path | Wired,
     copies: str | tuple[str, str] | Sequence[str | tuple[str, str]],
@@ -439,6 +441,7 @@ class Refresh(Result):
         return "\n".join([*lines, *(f"note: {remark}" for remark in self.remarks)])
 
 
+@gated
 def refresh(
     *,
     memory_bytes: float | None = None,

@@ -18,6 +18,7 @@ from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.hardware.system import System
 from perfmodel.measurements.reading import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.validation.protocols import baselines, protocols
 from perfmodel.validation.protocols.cells import MeasuredCell, Progress, predict_cell, prepare_cells, progress_of_part
 from perfmodel.validation.protocols.protocols import Fold, HeldOut
@@ -225,6 +226,7 @@ def validate_steps(
     )
 
 
+@gated
 def validate(
     table: str | Path | MeasurementTable | pd.DataFrame = "shi2016",
     *,

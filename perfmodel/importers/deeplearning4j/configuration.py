@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, SpecError, short_repr
+from perfmodel.files import user_path
 from perfmodel.importers.archives import JSON_TEXT, config_text, is_json_text, parsed, printable
 from perfmodel.importers.assembly import NotTranslatedError, decline
 
@@ -105,7 +106,7 @@ def read_network(path_or_text: str | Path) -> NetworkRecord:
         return network_of(parsed(JSON_TEXT, path_or_text), where=JSON_TEXT)
     if not isinstance(path_or_text, str | Path) or not str(path_or_text):
         raise ArgumentError("path_or_text", path_or_text, "the path of a JSON file or a saved model, or a JSON text")
-    path = Path(path_or_text).expanduser()
+    path = user_path(path_or_text)
     return network_of(parsed(str(path), config_text(path, CONFIG_MEMBER)), where=str(path))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, MissingPackageError, SpecError
+from perfmodel.files import user_path
 from perfmodel.importers.archives import JSON_TEXT, config_text, is_json_text, parsed
 from perfmodel.importers.assembly import Weight
 
@@ -41,7 +42,7 @@ def read_document(model_or_path: Any) -> Document:
     if isinstance(model_or_path, str) and is_json_text(model_or_path):
         return Document(where=JSON_TEXT, content=parsed(JSON_TEXT, model_or_path))
     if isinstance(model_or_path, str | Path) and str(model_or_path):
-        path = Path(model_or_path).expanduser()
+        path = user_path(model_or_path)
         text = config_text(path, CONFIG_MEMBER, readers={H5_SIGNATURE: _text_in_h5}, binary_suffixes=BINARY_SUFFIXES)
         return Document(where=str(path), content=parsed(str(path), text))
     if hasattr(model_or_path, "to_json") and hasattr(model_or_path, "layers"):

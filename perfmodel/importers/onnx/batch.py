@@ -197,7 +197,7 @@ class _Freedom:
 def _check_sizes(model: OnnxModel, sizes: Mapping[str, int]) -> None:
     known = {extent for entry in model.inputs for extent in entry.extents if isinstance(extent, str)}
     for name, size in sizes.items():
-        check_known(f"free size of {model.path}:", str(name), known)
+        check_known(f"free size of {model.path}:", name, known)
         check_count(f"sizes[{name!r}]", size)
 
 

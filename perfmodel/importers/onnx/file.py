@@ -133,7 +133,7 @@ class NodeCalls:
 
     def is_known(self, name: str) -> bool:
         """Tell whether a tensor's content follows from the file alone."""
-        return all(trace.values[name].is_exact for trace in self._traced.traces)
+        return bool(name) and all(trace.values[name].is_exact for trace in self._traced.traces)
 
     def is_layer(self, node: Any) -> bool:
         """Tell whether a node computes something that a result depends on."""

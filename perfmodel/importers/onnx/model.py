@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import MissingPackageError, SpecError
+from perfmodel.files import file_bytes, is_file, user_path
 from perfmodel.layers.checks import check_path
 
 CONTROL_FLOW: Final = ("If", "Loop", "Scan", "SequenceMap")
@@ -17,6 +18,9 @@ STANDARD_DOMAINS: Final = ("", "ai.onnx")
 """Two spellings of the domain of the standard operators."""
 DIMENSION_TEXT: Final = "{input}[{axis}]"
 """Name of an axis without a known extent or name."""
+
+MOST_FILE_BYTES: Final = 2**31
+"""Largest file that the format allows; the content of larger models lies in files beside it. [B]"""
 
 Extent = int | str
 """A number, or the name of a free size [1]."""
@@ -113,7 +117,7 @@ def node_name(node: Any) -> str:
 def read_model(path: str | Path) -> OnnxModel:
     """Read an ONNX file, without the content of its large tensors."""
     check_path("path", path)
-    file = Path(path).expanduser()
+    file = user_path(path)
     proto = _parsed(file)
     _check_stored_tensors(file, proto.graph)
     proto = _with_functions_inlined(file, proto)
@@ -131,10 +135,7 @@ def _parsed(file: Path) -> Any:
         from google.protobuf.message import DecodeError
     except ImportError as error:
         raise MissingPackageError("onnx", "from_onnx", "onnx") from error
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise SpecError(file, [f"cannot be read ({error.strerror or error})"]) from error
+    content = file_bytes(file, most_bytes=MOST_FILE_BYTES)
     try:
         proto = onnx.load_model_from_string(content)
     except DecodeError as error:
@@ -192,7 +193,7 @@ def _check_stored_tensors(file: Path, graph: Any) -> None:
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
         beside = file.parent / location
-        if not location or not beside.is_file():
+        if not location or not is_file(beside):
             faults.append(f"tensor {name!r}: its file {location!r} is missing beside {file.name}")
             continue
         try:
@@ -259,7 +260,8 @@ def schema_of(node: Any, version: int) -> Any:
     if not is_standard(node) or not onnx.defs.has(node.op_type):
         return None
     try:
-        return onnx.defs.get_schema(node.op_type, min(version, onnx.defs.onnx_opset_version()), "")
+        known = min(max(version, 1), onnx.defs.onnx_opset_version())
+        return onnx.defs.get_schema(node.op_type, known, "")
     except onnx.defs.SchemaError:
         return None  # it came with a later version
 

@@ -28,6 +28,7 @@ from perfmodel.planning.formulas.symbols import (
     words_of,
 )
 from perfmodel.prediction.arguments.table import asked_of
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.predict import predict
 from perfmodel.presentation.results import Result
@@ -403,10 +404,11 @@ def known_quantity(quantity: str) -> str:
     """Return the name of a quantity that has formulas."""
     if quantity not in QUANTITIES:
         kind = "quantity of a formula"
-        raise UnknownNameError(kind, str(quantity), QUANTITIES)
+        raise UnknownNameError(kind, quantity, QUANTITIES)
     return quantity
 
 
+@gated
 def formula(
     quantity: str = "step_s",
     *,

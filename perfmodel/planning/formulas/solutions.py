@@ -264,7 +264,7 @@ def solved(
         known_symbol(second, symbol)
     if second is not None and first.unit != second.unit:
         raise ArgumentError("second", second.quantity, f"a quantity in {first.unit}, like {first.quantity}")
-    if second is None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
+    if second is None and not (isinstance(target, int | float | np.number) and abs(target) <= np.finfo(float).max):
         raise ArgumentError("target", target, f"a finite number [{first.unit}]")
     sides = [first] if second is None else [first, second]
     point: dict[str, float] = {}
@@ -324,7 +324,8 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None, *,
         np.shape(between) != (2,) or not all(isinstance(end, int | float | np.number) for end in between)
     ):
         raise ArgumentError("between", between, "two finite numbers above 0, smaller first")
-    low, high = between or ((unit, unit * MOST_WHOLE) if unit else (stated / WIDEST, stated * WIDEST))
+    usual = (unit, unit * MOST_WHOLE) if unit else (stated / WIDEST, stated * WIDEST)
+    low, high = usual if between is None else between
     limits = formula.opened.ranges.get(name)
     if limits is not None and between is None:
         low, high = max(low, limits.smallest), min(high, limits.largest)

@@ -17,7 +17,7 @@ from perfmodel.planning.formulas.open_system import OpenSystem, most_workers
 from perfmodel.prediction.device.factors import stated_constant
 from perfmodel.prediction.device.gpu_target import product_dtype
 from perfmodel.prediction.job.gradients import MERGED
-from perfmodel.symbolic import expression_of
+from perfmodel.symbolic import expression_of, is_symbolic
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.units import TERA
 
@@ -311,11 +311,12 @@ def latex_of(name: str) -> str:
 
 def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
     """Return the name of a free symbol, given by name or as the symbol itself."""
+    said = str(symbol) if isinstance(symbol, str) or is_symbolic(symbol) else None
     for name, known in formula.symbols.items():
-        if symbol in (name, known) or str(symbol) == known.name:
+        if said in (name, known.name):
             return name
     kind = "free symbol of this formula"
-    raise UnknownNameError(kind, str(symbol), tuple(formula.symbols))
+    raise UnknownNameError(kind, symbol, tuple(formula.symbols))
 
 
 def by_names(at: Mapping[Any, Any] | None) -> Mapping[Any, Any]:

@@ -289,7 +289,7 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
     for key in stated:
         if key not in KEYS:
             kind = "key of a candidate"
-            raise UnknownNameError(kind, str(key), KEYS)
+            raise UnknownNameError(kind, key, KEYS)
     if stated.get("price") is None:
         raise ArgumentError(
             "candidates", stated, "mappings with price=: a name, or the USD per hour of one device of your own"

@@ -9,6 +9,7 @@ from perfmodel.cost.money import hire_cost, storage_cost, sustained_use_hours
 from perfmodel.hardware.catalogue import load_instance_price
 from perfmodel.planning.plans.bill import storage_terms
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.verbs import gated
 
 if TYPE_CHECKING:
     from perfmodel.hardware.price import InstancePrice, StoragePrice
@@ -17,6 +18,7 @@ HOURS: Final = 8760
 """A year of 365 days. [h]"""
 
 
+@gated
 def cost_per_year(
     price: str | Path | InstancePrice,
     *,

@@ -23,6 +23,7 @@ from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons
 from perfmodel.planning.sweeps.sweep import sweep
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.prediction.device_prices import Prices, check_names, prices_of
 from perfmodel.prediction.job.agreement_options import LIBRARY
@@ -47,6 +48,7 @@ LEFT_OUT: Final = ("batch_size", "parallelism", "phase", "calibration")
 """Arguments of ``predict`` that a search does not take."""
 
 
+@gated
 def search(
     graph: LayerGraph,
     *,
@@ -265,11 +267,17 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, *, sync: Any) -> Sett
     )
 
 
+MOST_SEARCHED: Final = 10_000_000
+"""Most layouts that a search looks at. [1]"""
+
+
 def _with_lists(grid: Grid, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return all configurations: layouts, with every combination of the other arguments that are lists."""
     rows = grid.configurations()
     for name, values in arguments.items():
         if _is_list(values):
+            if len(rows) * len(values) > MOST_SEARCHED:
+                raise ArgumentError(name, values, f"so few values that there are at most {MOST_SEARCHED:,} layouts")
             rows = [row | {name: value} for row in rows for value in values]
     return rows
 

@@ -15,6 +15,7 @@ from perfmodel.planning.sweeps.space import space_of
 from perfmodel.planning.sweeps.table import Sweep
 from perfmodel.planning.sweeps.tasks import Evaluation, check_executor, empty_columns, outcomes, tasks_of
 from perfmodel.prediction.arguments.checks import flag, resolved_batch_size, whole_number
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device_prices import Prices, check_names, prices_of
 from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.presentation.progress import progress_bar
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.tasks import Columns
 
 
+@gated
 def sweep(
     graph: LayerGraph | Run,
     *,

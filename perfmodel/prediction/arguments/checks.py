@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, UnknownNameError, short_repr
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 HOST_MEMORY: Final = "memory"
@@ -99,7 +99,7 @@ def from_zero_to(most: float, name: str, value: Any) -> float:
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """Check one of a few names."""
     if not isinstance(value, str) or value not in known:
-        raise UnknownNameError(name, value if isinstance(value, str) else short_repr(value), known)
+        raise UnknownNameError(name, value, known)
     return str(value)
 
 

@@ -110,7 +110,7 @@ def _typed(*types: type, allowed: str) -> Check:
 _NOT_NAMES: Final = (int, float, complex, list, tuple, set, Mapping, np.ndarray)
 
 
-def _named(name: str, value: Any) -> Any:
+def of_spec(name: str, value: Any) -> Any:
     """Pass on a name, path or loaded object; reject numbers and collections."""
     if isinstance(value, _NOT_NAMES):
         raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
@@ -197,14 +197,14 @@ _ROWS: Final = (
         help="Samples per step over all workers, instead of batch_size.",
     ),
     Argument(
-        name="device", type="str | Path | Runnable | None", unit="-", group="place", check=_named,
+        name="device", type="str | Path | Runnable | None", unit="-", group="place", check=of_spec,
         loads=_loaded(load_device),
         means=lambda job: job.target.processor_spec.name,
         help="One GPU, one CPU socket or a measured machine: a name, a path to a TOML file, or a loaded object. With a "
         "system, which device stands in its GPU slots.",
     ),
     Argument(
-        name="system", type="str | Path | Wired | None", unit="-", group="place", check=_named,
+        name="system", type="str | Path | Wired | None", unit="-", group="place", check=of_spec,
         loads=_loaded(load_system), means=_system_name,
         help="A machine or cluster: its first GPUs run, or all CPU sockets if it has no GPU. With device, that GPU is "
         "in its slots.",
@@ -217,7 +217,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="framework", type="str | Path | FrameworkProfile", unit="-", group="step", default="generic",
-        check=_named, loads=_loaded(load_framework), ran="framework",
+        check=of_spec, loads=_loaded(load_framework), ran="framework",
         means=lambda job: job.target.software(job.profile),
         help="Framework profile.",
     ),
@@ -420,7 +420,7 @@ _ROWS: Final = (
         "shifted_exponential with cv, empirical with measured times, unequal with a permanent time for each worker.",
     ),
     Argument(
-        name="library", type="str | Path | LibraryProfile | None", unit="-", group="step", check=_named,
+        name="library", type="str | Path | LibraryProfile | None", unit="-", group="step", check=of_spec,
         loads=_loaded(load_library), means=_library_names,
         help="A BLAS or DNN library that replaces the framework's library of the same kind.",
     ),
@@ -460,7 +460,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="calibration", type="str | Path | FitFile | None", unit="-", group="constants",
-        loads=_loaded(lambda value: _of("hardware.fit_file:load_fit")(value)), check=_named,
+        loads=_loaded(lambda value: _of("hardware.fit_file:load_fit")(value)), check=of_spec,
         means=lambda job: None if job.calibration is None else job.fit.name,
         help="Fitted factors on the constants of the spec files, e.g. shi2016_gpu.",
     ),

@@ -129,7 +129,7 @@ def straggler_of(stated: Mapping[str, Any] | Straggler, *, backup_workers: int =
     name = stated["distribution"]
     if not isinstance(name, str) or name not in DISTRIBUTIONS:
         kind = "distribution of straggler"
-        raise UnknownNameError(kind, str(name), DISTRIBUTIONS)
+        raise UnknownNameError(kind, name, DISTRIBUTIONS)
     distribution = DISTRIBUTIONS[name]
     wanted = [field.name for field in fields(distribution)]  # type: ignore[arg-type]
     parameters = {key: value for key, value in stated.items() if key != "distribution"}

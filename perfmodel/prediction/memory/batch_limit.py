@@ -6,6 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.job import Job
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ RESERVE_FRACTION: Final = 0.0
 """Share of a device's memory that is left free unless the caller says otherwise. [1]"""
 
 
+@gated
 def max_batch_size(graph: LayerGraph, *, reserve_fraction: float = RESERVE_FRACTION, **arguments: Any) -> int:
     """Find the largest batch size whose memory footprint fits.
 

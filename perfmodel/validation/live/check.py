@@ -28,6 +28,7 @@ from perfmodel.errors import (
 from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.validation.live.live_report import LiveReport
 from perfmodel.validation.live.prediction import (
     LIVE_DTYPES,
@@ -216,6 +217,7 @@ def _dtypes(dtypes: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str
     return chosen
 
 
+@gated
 def validate_live(
     device: str = "cpu",
     *,

@@ -13,6 +13,7 @@ from perfmodel.errors import UnknownNameError
 from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, factors_by_constant, load_fit_plan
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.factors import stated_constant
 from perfmodel.validation.protocols import protocols
 from perfmodel.validation.protocols.protocols import HeldOut
@@ -29,6 +30,7 @@ MOST_CHANGED = 1e-9
 """Relative change below which a constant counts as untouched. [1]"""
 
 
+@gated
 def fit(
     table: str | Path | MeasurementTable | pd.DataFrame = "shi2016",
     *,

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
+from perfmodel.files import is_file, user_path
 from perfmodel.measurements import published_layouts, scaling_tables, sharded_tables
 from perfmodel.measurements.kernel_tables import read_collectives
+from perfmodel.measurements.reading import table_error
 from perfmodel.measurements.scaling_tables import network_table_names
 from perfmodel.validation.scores.table_report import RowReport
 from perfmodel.validation.tables import mullapudi
@@ -137,16 +139,16 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
     if data is not None:
         if str(table) in measurements.names() or (known is not None and known.is_shipped):
             raise ArgumentError("data", str(data), f"left out, as the table {table} comes with perfmodel")
-        return _in_folder(str(table), known, Path(data))
+        return _in_folder(str(table), known, user_path(data, refusal=table_error))
     if known is None:
-        path = Path(table)
-        if path.suffix == ".csv" and path.is_file():
+        path = user_path(table, refusal=table_error)
+        if path.suffix == ".csv" and is_file(path):
             tables = tables_of_file(path)
             return tables[0] if len(tables) == 1 else None
-        if path.suffix == ".csv" and not path.is_file():
+        if path.suffix == ".csv" and not is_file(path):
             message = f"{path}: no such file"
             raise TableError(message)
-        if str(table) not in measurements.names() and not path.is_file():
+        if str(table) not in measurements.names() and not is_file(path):
             raise UnknownNameError(kind="measurement table (or path of a CSV)", name=str(table), known=table_names())
         return None
     if not known.is_shipped:
@@ -164,7 +166,7 @@ def tables_of_file(path: Path) -> tuple[OwnTable, ...]:
 
 
 def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
-    if known is not None and (folder / known.file).is_file():
+    if known is not None and is_file(folder / known.file):
         return replace(known, file=(folder / known.file).resolve())
     there = {path.stem: path for inside in _FOLDERS for path in sorted((folder / inside).glob("*.csv"))}
     stems = [name] if name in there else [stem for stem in there if stem.startswith(name)]

@@ -1,0 +1,229 @@
+"""The gate of the verbs: what kind of value each argument takes that is not in Job's table, checked before any work.
+
+Ranges and names are the verb's own matter. A new argument of a verb needs one entry in ``KINDS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import Parameter, signature
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError
+from perfmodel.graph import LayerGraph
+from perfmodel.measurements.table import Run
+from perfmodel.prediction.arguments.checks import flag, whole_number
+from perfmodel.prediction.arguments.table import Check, of_spec
+from perfmodel.symbolic import is_symbolic
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+Entry: TypeAlias = Callable[[str, Any], Any]
+
+MOST_NUMBER: Final = 1e300
+"""Largest finite number of an argument; sums and products of a few of them are to be numbers too. [1]"""
+
+MOST_ENTRIES: Final = 50_000_000
+"""Longest list of an argument. [1]"""
+
+
+def text(name: str, value: Any) -> str:
+    """Check a text.
+
+    Examples
+    --------
+    >>> text("objective", "time")
+    'time'
+    """
+    if not isinstance(value, str):
+        raise ArgumentError(name, value, "a text")
+    return str(value)
+
+
+def number(name: str, value: Any) -> Any:
+    """Check a real number; it may be infinite, or NaN, which ranges exclude.
+
+    Examples
+    --------
+    >>> number("cv", 0.1)
+    0.1
+    """
+    is_real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not is_real or (isinstance(value, int) and abs(value) > MOST_NUMBER):
+        raise ArgumentError(name, value, f"a number up to {MOST_NUMBER:g}")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def path(name: str, value: Any) -> Any:
+    """Check a text or Path."""
+    if not isinstance(value, str | Path):
+        raise ArgumentError(name, value, "the path of a file or folder")
+    return value
+
+
+def network(name: str, value: Any) -> Any:
+    """Check a network, or a run of one."""
+    if not isinstance(value, LayerGraph | Run):
+        raise ArgumentError(name, value, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
+    return value
+
+
+def table(name: str, value: Any) -> Any:
+    """Check a measurement table, however it is given."""
+    if not isinstance(value, str | Path) and not hasattr(value, "columns") and not hasattr(value, "rows"):
+        raise ArgumentError(name, value, "a table's name, the path of a CSV, a MeasurementTable or a DataFrame")
+    return value
+
+
+def _callable(name: str, value: Any) -> Any:
+    if not callable(value) or isinstance(value, type):
+        raise ArgumentError(name, value, "a function of the amount done and the total")
+    return value
+
+
+def _shown(name: str, value: Any) -> Any:
+    return value if callable(value) and not isinstance(value, type) else flag(name, value)
+
+
+def _symbol(name: str, value: Any) -> Any:
+    return value if is_symbolic(value) else text(name, value)
+
+
+def _mapping(name: str, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise ArgumentError(name, value, "a list of mappings of argument to value")
+    for key in value:
+        text(f"argument in {name}", key)
+    return value
+
+
+def _backend(name: str, value: Any) -> Any:
+    return value if hasattr(value, "benchmarks") else text(name, value)
+
+
+def list_of(entry: Entry, *, or_one: bool = True) -> Check:
+    """Make a check of a list, any collection or iterator, of entries that pass a check; or of one entry.
+
+    Examples
+    --------
+    >>> list_of(text)("columns", iter(["step_s"])), list_of(text)("columns", "step_s")
+    (['step_s'], 'step_s')
+    """
+
+    def checked(name: str, value: Any) -> Any:
+        is_one = isinstance(value, str | bytes | Path | Mapping | memoryview) or not isinstance(value, Iterable)
+        if not is_one:
+            entries = _entries(name, value)
+            return [entry(name, each) for each in entries]
+        if or_one:
+            return entry(name, value)
+        raise ArgumentError(name, value, "a list, one entry for each")
+
+    return checked
+
+
+def _entries(name: str, value: Any) -> list[Any]:
+    try:
+        entries = list(islice(value.tolist() if isinstance(value, np.ndarray) else value, MOST_ENTRIES + 1))
+    except TypeError:  # an array of no dimension
+        raise ArgumentError(name, value, "a list of at least one entry") from None
+    if len(entries) > MOST_ENTRIES:
+        raise ArgumentError(name, value, f"a list of at most {MOST_ENTRIES:,} entries")
+    return entries
+
+
+def mapping_of(entry: Entry) -> Check:
+    """Make a check of a mapping of texts to values that pass a check.
+
+    Examples
+    --------
+    >>> mapping_of(whole_number)("limits", {"stages": 2})
+    {'stages': 2}
+    """
+
+    def checked(name: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ArgumentError(name, value, "a mapping of names to numbers, e.g. {'stages': 2}")
+        return {text(f"key of {name}", key): entry(f"{name}[{key!r}]", each) for key, each in value.items()}
+
+    return checked
+
+
+def _price(name: str, value: Any) -> Any:
+    return mapping_of(number)(name, value) if isinstance(value, Mapping) else number(name, value)
+
+
+def _candidate(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _mapping(name, value)
+    if not isinstance(value, str | Path) and not hasattr(value, "usd_per_hour"):
+        raise ArgumentError(name, value, "a list of prices, or of mappings with price= and hardware")
+    return value
+
+
+def _between(name: str, value: Any) -> tuple[float, float]:
+    entries = list_of(number, or_one=False)(name, value)
+    if len(entries) != 2:
+        raise ArgumentError(name, value, "two numbers, the lowest and the highest")
+    return entries[0], entries[1]
+
+
+KINDS: Final[Mapping[str, Check]] = {
+    **dict.fromkeys(("graph",), network),
+    **dict.fromkeys(("quantity", "distribution", "objective", "reading", "per", "protocol", "only"), text),
+    **dict.fromkeys(("target", "datasheet", "validate_live.device"), text),
+    **dict.fromkeys(("columns", "kinds", "dtypes", "networks", "sync", "purchase"), list_of(text)),
+    **dict.fromkeys(("system", "device", "link", "checkpoint_to", "dataset"), of_spec),
+    **dict.fromkeys(("dataset_size", "limit", "instances", "device_count", "evaluate_every", "epochs"), whole_number),
+    **dict.fromkeys(("global_batch_size", "batch_size", "repeats", "warmup_steps", "steps"), number),
+    **dict.fromkeys(("workers", "devices", "cv"), list_of(number)),
+    **dict.fromkeys(("samples", "tokens", "size_bytes", "chunk_bytes", "memory_bytes", "compute_s"), number),
+    **dict.fromkeys(("bandwidth_bytes_per_s", "seconds", "budget_s", "fit_share", "reserve"), number),
+    **dict.fromkeys(("reserve_fraction", "deadline_hours", "budget_usd", "interruptions_per_hour"), number),
+    **dict.fromkeys(("restart_s", "storage_gb", "usd_per_kwh", "power_usage_effectiveness"), number),
+    **dict.fromkeys(("staleness_penalty", "critical_batch_size", "least_steps"), number),
+    **dict.fromkeys(("checkpoint_s", "checkpoint_every_s", "failures_per_device_day", "evaluation_s"), number),
+    **dict.fromkeys(("through_host", "pinned"), flag),
+    **dict.fromkeys(("out", "resume", "data"), path),
+    "usd_per_hour": _price,
+    "scaling.usd_per_hour": number,
+    "backup_workers": number,
+    "backend": _backend,
+    "candidates": list_of(_candidate),
+    "configurations": list_of(_mapping, or_one=False),
+    "free": list_of(_symbol),
+    "limits": mapping_of(number),
+    "progress": _shown,
+    "fit.progress": _callable,
+    "validate.progress": _callable,
+    "validate_live.progress": _callable,
+    "table": table,
+}
+"""Argument, or ``verb.argument`` where verbs differ -> the check of its kind."""
+
+
+def gated(verb: Callable[P, Answer]) -> Callable[P, Answer]:
+    """Check the kind of each argument of a verb before it is called; those of a job are checked by Job's table."""
+    parameters = [it for it in signature(verb).parameters.values() if it.kind is not Parameter.VAR_KEYWORD]
+    found = {it.name: KINDS.get(f"{verb.__name__}.{it.name}", KINDS.get(it.name)) for it in parameters}
+    checks = {name: check for name, check in found.items() if check is not None}
+    defaults = {it.name: it.default for it in parameters}
+
+    @wraps(verb)
+    def checked(*arguments: P.args, **named: P.kwargs) -> Answer:
+        by_place: dict[str, Any] = dict(zip(defaults, arguments, strict=False))
+        if len(arguments) > len(by_place) or by_place.keys() & named.keys():
+            return verb(*arguments, **named)  # which says what is wrong
+        stated = by_place | named
+        for name, check in checks.items():
+            if name in stated and stated[name] is not defaults[name]:
+                stated[name] = check(name, stated[name])
+        positional = [stated.pop(name) for name in by_place]
+        return verb(*positional, **stated)
+
+    return checked
