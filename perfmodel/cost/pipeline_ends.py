@@ -208,7 +208,8 @@ def _events(key: ById, chunk_count: int) -> list[_Event]:
     while len(events) > before:
         before = len(events)
         for device, order in enumerate(orders):
-            for code in order[places[device] :]:
+            while places[device] < len(order):  # a slice would copy all turns that are left, each time
+                code = order[places[device]]
                 source = place_of[code - batch_count] if code >= batch_count else NO_TURN
                 if source == NO_TURN and code >= batch_count:
                     break

@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError, SpecError, check_known, nearest_matc
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction
 from perfmodel.zoo.encoders import bert, vit
-from perfmodel.zoo.transformer import ATTENTIONS, gpt, llama
+from perfmodel.zoo.transformer import ATTENTIONS, MOST_BLOCKS, gpt, llama
 
 ACTIVATIONS: Final = {
     "gelu": "gelu",
@@ -139,7 +139,7 @@ def _gpt2(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
         "heads": heads,
         "positions": positions,
         "sequence_length": wanted.length(positions),
-        "layers": fields.count("n_layer", default=12),
+        "layers": fields.count("n_layer", default=12, most=MOST_BLOCKS),
         "vocabulary": fields.count("vocab_size", default=50_257),
         "intermediate": fields.count("n_inner", default=4 * width),
         "tied": fields.flag("tie_word_embeddings", default=True),
@@ -166,7 +166,7 @@ def _llama(
         "width": width,
         "heads": heads,
         "key_heads": key_heads,
-        "layers": fields.count("num_hidden_layers"),
+        "layers": fields.count("num_hidden_layers", most=MOST_BLOCKS),
         "intermediate": fields.count("intermediate_size"),
         "vocabulary": fields.count("vocab_size"),
         "sequence_length": wanted.length(fields.count("max_position_embeddings")),
@@ -201,7 +201,7 @@ def _encoder(fields: ConfigFields, wanted: _Wanted, *, dropout: float) -> dict[s
     fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=width)
     rates = {"hidden": "hidden_dropout_prob", "attention": "attention_probs_dropout_prob"}
     return {
-        "layers": fields.count("num_hidden_layers"),
+        "layers": fields.count("num_hidden_layers", most=MOST_BLOCKS),
         "width": width,
         "heads": heads,
         "activation": fields.word("hidden_act", ACTIVATIONS, default="gelu"),
@@ -324,9 +324,12 @@ class ConfigFields:
             value = None
         return instead if value is None else value
 
-    def count(self, field: str, *, default: int | None = None) -> int:
-        """Return a whole number of at least one."""
-        return int(self._checked(field, check_count, default=default, instead=1))
+    def count(self, field: str, *, default: int | None = None, most: int | None = None) -> int:
+        """Return a whole number of at least one, and at most ``most`` [1]."""
+        number = int(self._checked(field, check_count, default=default, instead=1))
+        if most is not None and number > most:
+            self.fault(field, f"must be at most {most:,}: larger networks take too long to build")
+        return number
 
     def rate(self, field: str, *, default: float) -> float:
         """Return a number in [0, 1)."""
