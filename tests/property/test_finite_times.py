@@ -1,9 +1,9 @@
 """No NaN, infinity or negative time leaves ``predict``; a faster link is never longer, more work never shorter.
 
 Turning points, which these properties leave out: a slightly larger mini-batch may take less time where a library
-changes its algorithm or a last wave of tiles fills up, so that work grows here by whole factors; and more memory
-bandwidth may take longer (fcn5 on a GTX 1080 with ten times its own: 0.2 %, with a hundred times: twice as long), whose reason among
-the choices of kernels is not known yet.
+changes its algorithm or a last wave of tiles fills up, so that work grows here by whole factors. More memory bandwidth
+may take longer (fcn5 on a GTX 1080 with ten times its own: 0.2 %, with a hundred times: twice as long); which choice of
+kernels is behind it is not known yet.
 ``PERFMODEL_FUZZ=5000`` tries that many examples.
 """
 
