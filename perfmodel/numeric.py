@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from math import ceil as ceil_of_float
-from math import isfinite
-from typing import TYPE_CHECKING, Any
+from math import isfinite, isqrt
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -235,6 +235,28 @@ def exponential_less_one(value: Quantity) -> Quantity:
     1e-12
     """
     return exponential(value) - 1 if is_symbolic(value) else np.expm1(value)
+
+
+FACTORS_TRIED: Final = 1 << 20
+"""Factors up to which divisors are found by trying; sympy finds those of larger numbers. [1]"""
+
+
+def divisors(number: int, *, most: int) -> tuple[int, ...]:
+    """Divisors of a number up to a limit, without a list of all numbers below it.
+
+    Examples
+    --------
+    >>> divisors(24, most=8), len(divisors(10**9, most=10**9))
+    ((1, 2, 3, 4, 6, 8), 100)
+    """
+    root = isqrt(number)
+    if min(root, most) > FACTORS_TRIED:
+        from sympy import divisors as all_divisors
+
+        return tuple(found for found in all_divisors(number) if found <= most)
+    small = [tried for tried in range(1, min(root, most) + 1) if number % tried == 0]
+    large = [number // found for found in reversed(small) if found * found != number] if most > root else []
+    return (*small, *(found for found in large if found <= most))
 
 
 def share_of(total: Quantity, parts: Quantity) -> Quantity:

@@ -169,6 +169,18 @@ MOST_ORDERS: Final = 1024
 """Orders that are cached, with results derived from them. [1]"""
 
 
+MOST_TURNS: Final = 1 << 20
+"""Turns of all devices of a pipeline that are played one by one, in a few seconds. [1]"""
+
+
+def check_turns(micro_batches: int, *, chunk_count: int) -> None:
+    """Raise if the turns of all chunks [1], forward and backward, would take minutes and fill the memory."""
+    if 2 * chunk_count * micro_batches > MOST_TURNS:
+        chunks = f"{chunk_count} chunks of layers" if chunk_count > 1 else "one chunk of layers"
+        allowed = f"at most {MOST_TURNS // (2 * chunk_count):,} with {chunks}, whose turns are played one by one"
+        raise ArgumentError("micro_batches", micro_batches, f"{allowed}; accumulation_steps has no such limit")
+
+
 @lru_cache(maxsize=MOST_ORDERS)
 def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interleave: int, trains: bool) -> Orders:
     """Return the turns of each device; the same object for the same arguments. A device runs its chunks in sequence.
@@ -190,13 +202,14 @@ def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interl
     Raises
     ------
     ArgumentError
-        If the schedule has no such order.
+        If the schedule has no such order, or it has more than ``MOST_TURNS`` turns.
 
     Examples
     --------
     >>> orders_of("1f1b", stage_count=1, micro_batch_count=1, interleave=1, trains=False)
     ((Turn(phase='forward', chunk=0, micro_batch=0),),)
     """
+    check_turns(micro_batch_count, chunk_count=stage_count * interleave)
     plain = "1f1b"
     if schedule != plain and (stage_count == 1 or (schedule, interleave) == ("interleaved", 1)):  # the same turns
         return orders_of(

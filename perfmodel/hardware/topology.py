@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Final
@@ -490,6 +490,19 @@ class Topology:
     def joined_to(self, name: str) -> frozenset[str]:
         """Return the nodes that peer links join to a node."""
         return frozenset(self._joined.get(name, ()))
+
+    @derived
+    def attachment(self, name: str) -> Hashable:
+        """Return what a node hangs on: two with the same, e.g. cards below one root, are as far from a third one."""
+
+        def numbers(channel: Channel) -> tuple[float, ...]:
+            return channel.capacity_bytes_per_s, channel.latency_s, channel.startup_s
+
+        ways = [
+            (other, tuple(map(numbers, there)), tuple(map(numbers, self._channels_to(other)[name])))
+            for other, there in self._channels_to(name).items()
+        ]
+        return self._place(name).kind, self._above.get(name), tuple(ways)
 
     def _is_networked(self, nic: str) -> bool:
         """Tell whether a link leads from a NIC to another machine."""

@@ -13,7 +13,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import MOST_CONFIG_BYTES
 from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction
 from perfmodel.zoo.encoders import bert, vit
-from perfmodel.zoo.transformer import ATTENTIONS, gpt, llama
+from perfmodel.zoo.transformer import ATTENTIONS, MOST_BLOCKS, gpt, llama
 
 ACTIVATIONS: Final = {
     "gelu": "gelu",
@@ -260,9 +260,6 @@ FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
 LAYER_FIELDS: Final = ("n_layer", "num_hidden_layers")
 """Fields that say how many blocks are built, one after another."""
 
-MOST_LAYERS: Final = 100_000
-"""Most blocks of a network: each is built. [1]"""
-
 MOST_SIZE: Final = 10**9
 """Largest width, vocabulary or number of positions: products of three of them are still exact. [1]"""
 
@@ -332,7 +329,7 @@ class ConfigFields:
     def count(self, field: str, *, default: int | None = None) -> int:
         """Return a whole number of at least one."""
         count = int(self._checked(field, check_count, default=default, instead=1))
-        most = MOST_LAYERS if field in LAYER_FIELDS else MOST_SIZE
+        most = MOST_BLOCKS if field in LAYER_FIELDS else MOST_SIZE
         if count > most:
             self.fault(field, f"must be at most {most:,}")
         return min(count, most)

@@ -12,6 +12,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import Recompute
 from perfmodel.graph.repeats import shortened_for
+from perfmodel.numeric import divisors
 from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
 
@@ -47,6 +48,9 @@ class Beside(NamedTuple):
     role: Role
     layers: tuple[str, ...]
 
+
+MOST_PARTS_SHOWN: Final = 4096
+"""Largest divisor of a batch that an error looks for. [1]"""
 
 ALL_SHARED: Final = 3
 """``shard_stage`` (of ZeRO) at which workers share parameters too, and so gather them in every phase. [1]"""
@@ -188,8 +192,8 @@ class Layout:
         8
         """
         if batch_size % self.parts:
-            divisors = [count for count in range(1, batch_size + 1) if batch_size % count == 0]
-            shown = ", ".join(map(str, divisors[:12])) + (", ..." if len(divisors) > 12 else "")
+            few = divisors(batch_size, most=min(batch_size, MOST_PARTS_SHOWN))
+            shown = ", ".join(map(str, few[:12])) + (", ..." if len(few) > 12 or few[-1] < batch_size else "")
             several = [name for name in ("micro_batches", "accumulation_steps") if getattr(self, name) > 1]
             raise ArgumentError(" x ".join(several), self.parts, f"a divisor of the batch of {batch_size}: {shown}")
         return batch_size // self.parts

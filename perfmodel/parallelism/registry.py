@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Final, final
 
-from perfmodel.cost.pipeline_order import SCHEDULES, orders_of
+from perfmodel.cost.pipeline_order import SCHEDULES, check_turns, orders_of
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Dense
@@ -30,6 +30,11 @@ from perfmodel.records import Phase
 
 class Combined(Parallelism):
     """Tensor groups, stages and copies as in the layout; a subclass names those that it uses."""
+
+    def resolved(self, layout: Layout) -> Layout:
+        """Check the layout, and that the turns of its micro-batches can be played."""
+        check_turns(layout.micro_batches, chunk_count=layout.stages * layout.interleave)
+        return super().resolved(layout)
 
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Stages of the layout."""

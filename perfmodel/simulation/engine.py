@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -47,7 +48,7 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
     UnknownNameError
         If a task names a channel or resource that is not given.
     ArgumentError
-        If a capacity is not positive, or a channel and a resource have one name.
+        If a capacity is not positive, a channel and a resource have one name, or there are more than a million tasks.
 
     Notes
     -----
@@ -63,10 +64,29 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
     >>> [span.end_s for span in timeline.spans]
     [15.0, 10.0]
     """
-    listed = tuple(tasks)
+    listed = _listed(tasks)
     _check_capacities(channels, resources)
     _check_names(listed, channels, resources)
     return _Run(listed, channels, resources).play()
+
+
+MOST_TASKS: Final = 1_000_000
+"""Tasks that are played, in about a minute and 2 GB. [1]"""
+MOST_COUNTED: Final = 10_000_000
+"""Tasks up to which those of a refused simulation are counted. [1]"""
+
+
+def _listed(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """Return all tasks; raise if playing them would take minutes, before they fill the memory."""
+    rest = iter(tasks)
+    listed = tuple(islice(rest, MOST_TASKS))
+    beyond = sum(1 for _ in islice(rest, MOST_COUNTED - len(listed)))
+    if beyond:
+        count = len(listed) + beyond
+        given = f"{'at least ' if count == MOST_COUNTED else ''}{count:,}"
+        allowed = f"at most {MOST_TASKS:,} events; fewer steps, workers, layers or messages (bucket_bytes=) need fewer"
+        raise ArgumentError("tasks", given, allowed)
+    return listed
 
 
 def _check_capacities(channels: Mapping[str, float], resources: Mapping[str, int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
@@ -52,10 +52,17 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     >>> "-".join(name.removeprefix("gpu") for name in ring_order(topology, topology.devices()))
     '0-1-2-3-7-5-6-4'
     """
+    between: dict[tuple[Hashable, Hashable], tuple[float, float]] = {}  # two others that hang on the same are as far
+
+    def attachment(place: int) -> Hashable:
+        return topology.attachment(ranks[place]) if ranks[place] in topology.places else ranks[place]
 
     def distance(one: int, other: int) -> tuple[float, float]:
-        route = way_between(topology, ranks[one], ranks[other], through_host=through_host)
-        return 1 / route.capacity_bytes_per_s, route.latency_s
+        ends = attachment(one), attachment(other)
+        if ends not in between:
+            route = way_between(topology, ranks[one], ranks[other], through_host=through_host)
+            between[ends] = 1 / route.capacity_bytes_per_s, route.latency_s
+        return between[ends]
 
     machines: dict[str, list[int]] = {}
     for place, name in enumerate(ranks):

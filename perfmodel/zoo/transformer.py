@@ -25,6 +25,8 @@ SELECTIVE = "selective"
 FUSED_SOFTMAX = ("fused_softmax", SELECTIVE)
 """Those in which one kernel scales, masks and normalises the scores, and products read heads where they lie."""
 ORDERS = ("pre", "post")
+MOST_BLOCKS: Final = 10_000
+"""Blocks of a network that are built, in some five seconds. [1]"""
 ALTERNATE_BLOCKS: Final = "alternate_blocks"
 ALTERNATE_PRODUCTS: Final = "alternate_products"
 OPERANDS = ("separate", "columns", "heads")
@@ -139,6 +141,8 @@ class TransformerBlock:
 
     def stack(self, graph: LayerGraph, x: str, *, count: int) -> str:
         """Add the block ``count`` times [1], ``block1`` first, and return the name of the last layer."""
+        if count > MOST_BLOCKS:
+            refuse("layers", count, f"must be at most {MOST_BLOCKS:,}: larger networks take too long to build")
         for index in range(1, count + 1):
             x = self.add(graph, x, name=f"block{index}")
         return x

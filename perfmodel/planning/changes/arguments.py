@@ -15,6 +15,7 @@ from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.cluster import rewired
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.measurements.table import Run
+from perfmodel.numeric import divisors
 from perfmodel.prediction.arguments.checks import DTYPES, NO_SYNC
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
 from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER, sync_names
@@ -287,8 +288,7 @@ def stages(now: Situation) -> Iterator[Change]:
             yield Change(what=f"{_of_workers(workers)} one stage", changes=changes)
             continue
         samples = now.base.batch_size * now.base.worker_count // workers
-        divisors = [parts for parts in range(1, samples + 1) if not samples % parts]
-        for parts in sorted({max(size for size in divisors if size <= times * count) for times in MICRO_BATCHES}):
+        for parts in sorted({divisors(samples, most=times * count)[-1] for times in MICRO_BATCHES}):
             what = f"{_of_workers(workers)} {count} stages, {parts} micro-batch{'es' if parts > 1 else ''}"
             yield Change(what=what, changes=changes | {"micro_batches": parts}, presumes=PIPELINE)
     now.needs(not uneven, f"samples cannot be shared evenly with stages = {', '.join(map(str, uneven))}")

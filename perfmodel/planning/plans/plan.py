@@ -29,7 +29,7 @@ from perfmodel.planning.plans.candidates import (
 )
 from perfmodel.planning.plans.layouts import LAYOUTS, WHEN_NEEDED
 from perfmodel.planning.scaling import MOST_PENALTY, check_options, listed
-from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_number
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.agreement_options import sync_names
 from perfmodel.prediction.memory.batch_limit import max_batch_size

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.numeric import divisors
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -68,17 +70,6 @@ class SearchAxis:
     usual: Callable[[Setting], Sequence[Any]]
     allows: Callable[[Columns], NDArray[np.bool_]] | None = None
     divides_devices: bool = False
-
-
-def divisors(number: int, *, most: int) -> tuple[int, ...]:
-    """Divisors of a number up to a limit.
-
-    Examples
-    --------
-    >>> divisors(24, most=8)
-    (1, 2, 3, 4, 6, 8)
-    """
-    return tuple(count for count in range(1, min(number, most) + 1) if number % count == 0)
 
 
 def _powers_of_two(most: int) -> tuple[int, ...]:

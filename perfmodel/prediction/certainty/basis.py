@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.derived import derived_property, record
 from perfmodel.errors import ArgumentError
@@ -16,6 +17,7 @@ from perfmodel.records import Phase
 if TYPE_CHECKING:
     from perfmodel.hardware.fit_file import FitFile
     from perfmodel.prediction.certainty.prediction_interval import Interval
+    from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import TimedStep
 
@@ -107,9 +109,27 @@ def timed_prediction(
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, prepared.target.name)
     timed = prepared.step(factors)
+    _check_times(timed.parts, prepared)
     return Prediction(
         basis=Basis(prepared=prepared, factors=factors, timed=timed, calibration=calibration, job=job),
     )
+
+
+ROUNDING: Final = 1e-9
+"""Part of a step by which a difference of its times may fall below zero, by rounding alone. [1]"""
+
+
+def _check_times(parts: StepTime, prepared: Prepared) -> None:
+    """Raise unless every time is finite and not negative: the one place where what a prediction says is checked."""
+    lowest = -ROUNDING * parts.step_s
+    if lowest <= 0 and lowest <= min(parts) and sum(parts) < math.inf:  # a sum with NaN is less than nothing
+        return
+    least = lowest if -math.inf < lowest <= 0 else 0.0
+    name, seconds = next((name, time_s) for name, time_s in parts._asdict().items() if not least <= time_s < math.inf)
+    allowed = f"small enough, on this hardware, for finite times of at least 0 s; {name} is {seconds} s"
+    if prepared.batch_size > 1:
+        raise ArgumentError("batch_size", prepared.batch_size, allowed)
+    raise ArgumentError("graph", prepared.subject.graph, allowed)
 
 
 def _factors_of(calibration: FitFile, prepared: Prepared, target: str) -> dict[str, float]:

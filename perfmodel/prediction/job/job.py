@@ -161,7 +161,10 @@ class Job(JobAttributes):
         layers = None if (kept := getattr(self.graph, "kept", None)) is None else kept("jobs")
         if self.__dict__.setdefault("_layers", layers) is not layers:  # the graph has grown since then
             return Job(self.graph, **self.asked).predict()
-        return timed_prediction(self.prepared, calibration=None if self.calibration is None else self.fit, job=self)
+        try:
+            return timed_prediction(self.prepared, calibration=None if self.calibration is None else self.fit, job=self)
+        except OverflowError as error:
+            raise ArgumentError("graph", self.graph, "a network whose sizes and counts a float holds") from error
 
     @derived_property
     def prepared(self) -> Prepared:
