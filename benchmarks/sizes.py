@@ -1,0 +1,70 @@
+"""How do time and memory grow with the size of what is asked? Each row is a process of its own.
+
+python benchmarks/sizes.py
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+
+
+def chain(layers: int) -> None:
+    """Predict a chain of dense layers."""
+    import perfmodel as pm
+    from perfmodel.layers import Dense, ReLU
+
+    graph = pm.LayerGraph("chain", input_shape=(64,))
+    node = graph.input
+    for index in range(layers // 2):
+        node = graph.add(f"dense{index}", Dense(units=64), inputs=node)
+        node = graph.add(f"relu{index}", ReLU(), inputs=node)
+    p = pm.predict(graph, batch_size=16, device="gtx_1080")
+    assert p.step_s > 0
+    assert p.memory.fits
+
+
+def llama(layers: int, width: int, intermediate: int) -> None:
+    """Predict a language model on one device, which need not hold it."""
+    import perfmodel as pm
+
+    graph = pm.zoo.build(
+        "llama", layers=layers, width=width, heads=128, key_heads=8, intermediate=intermediate, vocabulary=128256,
+        sequence_length=8192,
+    )  # fmt: skip
+    p = pm.predict(graph, batch_size=1, device="h100_sxm", dtype="bf16")
+    assert p.memory.fits is False
+
+
+def cluster(machines: int) -> None:
+    """Predict a step of eight workers in each of some machines."""
+    import perfmodel as pm
+
+    graph = pm.zoo.build("resnet50")
+    assert pm.predict(graph, batch_size=16, system="dgx_a100", machines=machines, workers=8 * machines).step_s > 0
+
+
+SIZES = {
+    "chain": [(1_000,), (10_000,), (100_000,)],
+    "llama": [(126, 16_384, 53_248), (500, 40_960, 131_072)],
+    "cluster": [(16,), (125,), (1_250,), (4_096,)],
+}
+
+
+def main() -> None:
+    """Print processor time and peak memory of each row, the start of Python included."""
+    if len(sys.argv) > 1:
+        {"chain": chain, "llama": llama, "cluster": cluster}[sys.argv[1]](*map(int, sys.argv[2:]))
+        print(f"{time.process_time():6.2f} s {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:6.0f} MiB")
+        return
+    for name, rows in SIZES.items():
+        for sizes in rows:
+            words = [name, *map(str, sizes)]
+            done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=False)
+            print(f"{' '.join(words):32} {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
