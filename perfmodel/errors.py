@@ -133,6 +133,17 @@ def shown_faults(faults: Sequence[str]) -> list[str]:
     return [*shown, f"and {rest:,} more"] if rest else shown
 
 
+def shown_file(file: str) -> str:
+    """Return a file's name as a message shows it; one beyond any path is a text that was taken for one.
+
+    Examples
+    --------
+    >>> shown_file("net.json"), len(shown_file("x" * 5000))
+    ('net.json', 63)
+    """
+    return file if len(file) <= MOST_SHOWN else f"{file[:SHOWN_OF_LONG]}...{file[-SHOWN_OF_LONG:]}"
+
+
 class SpecError(PerfmodelError, ValueError):
     """A spec file (or an object built like one) is wrong; lists every fault found in it.
 
@@ -149,9 +160,7 @@ class SpecError(PerfmodelError, ValueError):
         self.faults = tuple(faults)
         count = len(self.faults)
         lines = "; ".join(shown_faults(self.faults))
-        is_long = len(self.file) > MOST_SHOWN  # no path, but a text that was taken for one
-        where = f"{self.file[:SHOWN_OF_LONG]}...{self.file[-SHOWN_OF_LONG:]}" if is_long else self.file
-        super().__init__(f"{where}: {count} fault{'s' if count != 1 else ''}: {lines}")
+        super().__init__(f"{shown_file(self.file)}: {count} fault{'s' if count != 1 else ''}: {lines}")
 
 
 class FreeSizeError(SpecError):

@@ -80,7 +80,7 @@ def numbered(*, minimum: int = 1) -> Check:
     """
 
     def check(argument: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, Integral) or not minimum <= value <= MOST_LOOPS:
+        if isinstance(value, bool) or not isinstance(value, Integral) or not minimum <= int(value) <= MOST_LOOPS:
             allowed = f"must be a whole number from {minimum} to {MOST_LOOPS:,}, and not a symbol"
             refuse(argument, value, allowed)
 

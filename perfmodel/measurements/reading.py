@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import ArgumentError, TableError, UnknownNameError, nearest_match, shown_faults
+from perfmodel.errors import ArgumentError, TableError, UnknownNameError, nearest_match, shown_faults, shown_file
 from perfmodel.files import MOST_DATA_BYTES, MOST_SPEC_BYTES, file_text, is_file, toml_of, user_path
 from perfmodel.measurements.table import (
     SCORED,
@@ -138,7 +138,7 @@ def _text_of(path: Path) -> str:
 def table_error(path: Path, faults: list[str]) -> TableError:
     """Build the error that lists the faults of a file, the first twenty of them in words."""
     count = f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
-    return TableError(f"{path}: {count}: {'; '.join(shown_faults(faults))}")
+    return TableError(f"{shown_file(str(path))}: {count}: {'; '.join(shown_faults(faults))}")
 
 
 def _header_faults(header: list[str]) -> list[str]:
