@@ -131,9 +131,7 @@ def shared_storage(
         fitting = [
             name for name, shape in zip(node.input_names, node.input_shapes, strict=True) if _same_size(node, shape)
         ]
-        if node.name in apart:
-            chosen = ()
-        elif node.layer.shares_memory:
+        if node.layer.shares_memory and node.name not in apart:
             chosen = node.input_names[:1]
         elif node.usage.in_place is not None:
             chosen = tuple(fitting[:1]) if node.usage.in_place else ()
