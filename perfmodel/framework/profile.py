@@ -240,7 +240,10 @@ class MemoryTable(spec.SpecTable):
     """Memory that a framework keeps on the device during a training step.
 
     ``unread_results`` says what becomes of a result that a checkpointed region is marked to keep, though
-    back-propagation reads it nowhere.
+    back-propagation reads it nowhere. ``gathered_inputs`` says whether a product of a tensor group keeps its input
+    whole for its weight gradient or gathers it again; ``divided_loss_tensors`` counts what is made in the size of the
+    group's scores for the gradient of its loss, beyond what an undivided loss makes. With ``allocator = "best_fit"``
+    footprints contain the gaps that freed tensors leave, see :func:`perfmodel.graph.arena.reserved_bytes`.
     """
 
     in_place: tuple[spec.Identifier, ...]
@@ -251,6 +254,9 @@ class MemoryTable(spec.SpecTable):
     composed: dict[spec.Identifier, Annotated[int, Field(ge=0, strict=True)]] = Field(default_factory=dict)
     index_bytes: spec.Count = 4
     unread_results: Literal["kept", "freed"] = "freed"
+    gathered_inputs: Literal["kept", "gathered_again"] = "gathered_again"
+    divided_loss_tensors: Annotated[int, Field(ge=0, strict=True)] = 0
+    allocator: Literal["exact", "best_fit"] = "exact"
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0
 
 

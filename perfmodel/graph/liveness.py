@@ -30,7 +30,7 @@ from perfmodel.graph.storage import (
     shared_storage,
     tensor_bytes,
 )
-from perfmodel.layers import Shape, SharedShape
+from perfmodel.layers import CrossEntropy, Shape, ShardView, SharedShape
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.records import SINGLE_BYTES, Phase, Role
 
@@ -66,6 +66,10 @@ class MemoryRules:
     composed: tuple[tuple[str, int], ...] = ()
     keeps_unread: bool = False
     """Whether results that the graph marks to be kept stay although back-propagation reads them nowhere. [-]"""
+    keeps_gathered: bool = False
+    """Whether what a group of devices gathered has memory of its own and stays while it is read. [-]"""
+    divided_loss_tensors: int = 0
+    """Tensors made for the gradient of a loss over scores that devices share, beyond those of a whole loss. [1]"""
 
     @property
     def parameter_bytes(self) -> int:
@@ -202,6 +206,7 @@ class _Step:
             in_place_kinds=rules.in_place_kinds,
             kept=kept,
             stays={*input_shapes, *checkpoints(self.parts), *self.held},
+            apart=[node.name for node in nodes if rules.keeps_gathered and isinstance(node.layer, ShardView)],
         )
         self.masks = mask_tensors(nodes)
         self.read = {name for node in nodes for name in node.input_names}
@@ -263,6 +268,9 @@ class _Step:
         for storage in (of_output, self.saved[node.name], *kept):
             self.lifetimes.touch(storage)
         self.lifetimes.new(_scratch_bytes(node, tuple(node.into(self.wanted)), self.rules.bytes_of(node.name)))
+        if isinstance(node.layer, CrossEntropy) and node.layer.parts > 1:
+            for _ in range(self.rules.divided_loss_tensors):
+                self.lifetimes.new(self.saved[node.name].size)
         made = self._input_gradients(node, of_output)
         self._parameter_gradients(node)
         for name, storage in made:

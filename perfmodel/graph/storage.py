@@ -102,13 +102,18 @@ def _same_size(node: Node, shape: Shape) -> bool:
 
 
 def shared_storage(
-    nodes: Sequence[Node], *, in_place_kinds: Collection[str], kept: Collection[str], stays: Collection[str]
+    nodes: Sequence[Node],
+    *,
+    in_place_kinds: Collection[str],
+    kept: Collection[str],
+    stays: Collection[str],
+    apart: Collection[str] = (),
 ) -> dict[str, str]:
     """Return, for each layer whose output has no memory of its own, the tensor whose memory it uses.
 
-    A view uses its input's memory, but for a part that devices exchange. Sharing that the graph states is taken as
-    given. A habit needs an input of the output's size that neither another layer nor back-propagation reads later under
-    any of its names.
+    A view uses its input's memory, but for a part that devices exchange and views that are kept ``apart``. Sharing
+    that the graph states is taken as given. A habit needs an input of the output's size that neither another layer
+    nor back-propagation reads later under any of its names.
     """
     last_reader: dict[str, int] = {}
     for place, node in enumerate(nodes):
@@ -126,7 +131,7 @@ def shared_storage(
         fitting = [
             name for name, shape in zip(node.input_names, node.input_shapes, strict=True) if _same_size(node, shape)
         ]
-        if node.layer.shares_memory:
+        if node.layer.shares_memory and node.name not in apart:
             chosen = node.input_names[:1]
         elif node.usage.in_place is not None:
             chosen = tuple(fitting[:1]) if node.usage.in_place else ()

@@ -333,6 +333,8 @@ class CrossEntropy(OnePassLayer):
         ``log_probabilities``: it is the logarithm of one. [-]
     axis : int
         Axis of the classes in a sample; negative counts from the last. [-]
+    parts : int
+        Devices of a group that share the classes; the input is one's own scores. [1]
 
     Notes
     -----
@@ -357,6 +359,7 @@ class CrossEntropy(OnePassLayer):
     checks: ClassVar[Checks] = {"over": one_of(("logits", *COUNTS_PER_ROW)), "axis": check_axis}
     over: str = "logits"
     axis: int = -1
+    parts: int = 1
 
     @property
     def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
 from perfmodel import layers as nn
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
@@ -245,12 +246,18 @@ def _scores(node: Node, tensor_size: int) -> nn.Layer:
     return replace(node.layer, units=_rows_of(node.layer.units, tensor_size))
 
 
+def _loss(node: Node, tensor_size: int) -> nn.Layer:
+    assert isinstance(node.layer, nn.CrossEntropy)
+    return replace(node.layer, parts=tensor_size)
+
+
 _SHARDS: Final[Mapping[str, Callable[[Node, int], nn.Layer]]] = {
     "column": _column,
     "between": _between,
     "heads": _heads,
     "table": _table,
     "scores": _scores,
+    "loss": _loss,
 }
 _WHOLE_BIASES: Final[Mapping[str, tuple[str, ...]]] = {"row": ("bias",), "heads": ("output_bias",)}
 """Parameters that are whole on every device, by role: those added after the sum over devices."""
@@ -403,8 +410,9 @@ def tensor_split(
     After a product split by outputs, each device has a partial sum of the input gradient; after one split by inputs, of
     the output. Both are summed over the group. With ``sequence_parallel`` each sum becomes a reduce-scatter, with an
     all-gather in the other phase, of the same bytes on the wire. A gathered input is not kept but gathered again for
-    the weight gradient. Software may gather it while it makes the input gradient, and sum the input gradient while it
-    makes the weight gradient; of the other exchanges the next layer needs the result at once.
+    the weight gradient, unless :func:`keeping_gathered` changes that. Software may gather it while it makes the input
+    gradient, and sum the input gradient while it makes the weight gradient; of the other exchanges the next layer needs
+    the result at once.
 
     References
     ----------
@@ -532,6 +540,18 @@ def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
         split.exchange("all_gather", Phase.BACKWARD, name, tensor, beside=Product.INPUT_GRADIENT)
     elif split.wanted[tensor] or tensor in split.whole.input_shapes:
         split.exchange("all_reduce", Phase.BACKWARD, name, tensor, beside=Product.WEIGHT_GRADIENT)
+
+
+@derived
+def keeping_gathered(stage: StageGraph) -> StageGraph:
+    """Leave out the gathering of inputs for weight gradients, where software keeps them whole."""
+    left = [sent for sent in stage.exchanges if not _is_gathered_again(sent)]
+    return replace(stage, exchanges=tuple(left))
+
+
+def _is_gathered_again(sent: Exchange) -> bool:
+    is_beside = sent.beside is not None and sent.beside.role is Product.INPUT_GRADIENT
+    return is_beside and (sent.kind, sent.group, sent.phase) == ("all_gather", "tensor", Phase.BACKWARD)
 
 
 def _replicated_gradients(split: _Split, replicated: dict[str, int]) -> list[Exchange]:

@@ -45,15 +45,14 @@ def test_networks_are_those_of_the_pages():
 
 
 def test_memory_is_what_the_allocator_reserved(report):
-    """Within 10 % but for the tensor group, whose loss makes copies of its own; one footprint for all is 17 % off."""
+    """Within 10 %, and half of the rows within 2 %; one footprint for all is 17 % off."""
     ratios = {row.row: row.memory_ratio for row in report.rows if row.memory_ratio is not None}
     assert len(ratios) == 10
-    assert [name for name, ratio in ratios.items() if not 0.9 < ratio < 1.1] == [
-        name for name in ratios if name.startswith("llama3_70b")
-    ]
+    assert all(0.9 < ratio < 1.1 for ratio in ratios.values())
     scores = _scores(report, MEMORY)
-    assert scores["perfmodel"].mape < 8
-    assert scores["perfmodel"].mape < scores[ONE_FOOTPRINT].mape / 2
+    assert scores["perfmodel"].mape < 3
+    assert sum(0.98 < ratio < 1.02 for ratio in ratios.values()) >= 5
+    assert scores["perfmodel"].mape < scores[ONE_FOOTPRINT].mape / 5
 
 
 def test_steps_are_nearer_than_one_mfu(report):

@@ -367,11 +367,14 @@ class Lowering:
             return Placement(parallelism=self.parallelism, layout=layout, stages=(whole,))
         from perfmodel.parallelism.base import placement_of_phase, with_repeated_exchanges
         from perfmodel.parallelism.registry import PARALLELISMS
+        from perfmodel.parallelism.tensor_split import keeping_gathered
 
         placed = PARALLELISMS[self.parallelism].place(self._request(samples, cuts))
         placement = placement_of_phase(placed, self.subject.phase)
         if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
+        if self.profile.memory.gathered_inputs == "kept":
+            placement = replace(placement, stages=tuple(map(keeping_gathered, placement.stages)))
         stages = tuple(
             with_repeated_exchanges(stage, recompute=self.recompute, alike=self._first_alike(stage.graph))
             for stage in placement.stages

@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, most_kept
 from perfmodel.derived import derived
+from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate
@@ -125,7 +126,8 @@ class MemoryFootprint:
         Parameters, their gradients, with the buckets that exchange copies of them, and the optimizer's state, with its
         copy of the weights in mixed precision. [B]
     activations_bytes : float or ndarray
-        Outputs, what layers keep for back-propagation, gradients of outputs, and scratch memory of layers. [B]
+        Outputs, what layers keep for back-propagation, gradients of outputs, scratch memory of layers, and gaps between
+        them where the framework's allocator leaves some. [B]
     workspace_bytes : float or ndarray
         Scratch memory of the chosen convolution algorithms. [B]
     input_bytes : float or ndarray
@@ -238,13 +240,18 @@ def graph_memory(
         types=types,
         composed=tuple((kind, count) for kind, count in policy.composed.items() if count),
         keeps_unread=policy.unread_results == "kept",
+        keeps_gathered=policy.gathered_inputs == "kept",
+        divided_loss_tensors=policy.divided_loss_tensors,
     )
     if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
         alive = _always_alive(graph, rules=rules, policy=policy)
     else:
         live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
-        made = live.gradients.astype(float)
-        alive = Alive(live.activations, made, partial(unit_gradients, graph, live.moments, made))
+        made, in_use = live.gradients.astype(float), live.activations
+        if policy.allocator == "best_fit":
+            gaps = gap_bytes_per_sample(graph.lifetimes(phase, rules=rules, input_gradient=input_gradient))
+            in_use = in_use + np.array([[0], [gaps]], dtype=object)  # never given back once they are there
+        alive = Alive(in_use, made, partial(unit_gradients, graph, live.moments, made))
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
     return GraphMemory(
