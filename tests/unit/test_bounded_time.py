@@ -77,7 +77,7 @@ def test_a_configuration_with_endless_layers_names_its_field(tmp_path):
     with pytest.raises(SpecError, match=f"num_hidden_layers.*{MOST_BLOCKS:,}"):
         pm.from_huggingface_config(path, sequence_length=8)
     with pytest.raises(ArgumentError, match=f"layers.*{MOST_BLOCKS:,}"):
-        pm.zoo.build("gpt", layers=2**64)
+        pm.zoo.build("gpt", layers=MOST_BLOCKS + 1)
 
 
 def test_a_simulation_of_too_many_events_says_how_many(monkeypatch):
