@@ -91,7 +91,9 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _symbol(name: str, value: Any) -> Any:
-    return value if is_symbolic(value) else text(name, value)
+    if not is_symbolic(value) and not isinstance(value, str):
+        raise ArgumentError(name, value, "at least one symbol, by its name or as sympy's; predict() needs none")
+    return value
 
 
 def _mapping(name: str, value: Any) -> Any:
