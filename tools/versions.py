@@ -1,8 +1,8 @@
 """Try perfmodel with the lowest and with the newest versions of what it needs, and with those between.
 
 ``python tools/versions.py`` installs the lowest and the newest set, each in an empty place, does every kind of work and
-compares the figures; ``--extra frames`` adds what an extra needs. ``--matrix`` also tries each minor version of numpy and
-each Python that is found, and prints a table for docs/versions.md; ``--python PATH`` names further interpreters, and a
+compares the figures; ``--extra frames`` adds what an extra needs. ``--matrix`` also tries each minor version of numpy
+and each Python that is found, and prints a table for docs/versions.md; ``--python PATH`` names more interpreters; a
 SET such as ``torch==2.3.0,numpy<2`` is the newest with these instead. ``--licences`` prints the licences of everything
 that is installed here for perfmodel. It takes a package index, and about a minute for each set.
 """

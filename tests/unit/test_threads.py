@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_a_new_process_gets_the_same_answers(alone, method):
 
 @pytest.mark.parametrize(("seed", "threads"), [("0", "1"), ("4242", "2")][: 1 + (ROUNDS > 1)])
 def test_hash_seed_and_number_of_threads_change_no_bit(alone, seed, threads):
-    code = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import test_threads as t, json; "
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_threads as t, json; "
     code += "print(json.dumps(t.of_a_new_graph()))"
     counts = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
     ran = subprocess.run(
