@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, TypeVar, dataclass_transform
 
 Result = TypeVar("Result")
 Record = TypeVar("Record", bound=type)
@@ -88,6 +88,9 @@ def uncollected(make: Callable[..., Result]) -> Callable[..., Result]:
     return made
 
 
+MOST_DERIVED: Final = 8192
+"""Results that one function holds for one object; the oldest is dropped first. [1]"""
+
 _HELD: dict[str, dict[int, tuple[weakref.ref[Any], dict[Any, Any]]]] = {}
 
 
@@ -135,6 +138,8 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
         except KeyError:
             pass
         result = results[key] = function(of, *arguments, **named)
+        if len(results) > MOST_DERIVED:
+            drop_oldest(results, most=MOST_DERIVED)
         return result
 
     return remembered
@@ -147,7 +152,15 @@ def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) 
     except KeyError:
         pass
     value = make()
-    while len(made) >= most:
-        del made[next(iter(made))]
+    drop_oldest(made, most=most - 1)
     made[key] = value
     return value
+
+
+def drop_oldest(made: dict[Any, Any], *, most: int) -> None:
+    """Drop the oldest entries beyond ``most``, while other threads may add and drop too."""
+    while len(made) > most:
+        try:
+            made.pop(next(iter(made)), None)
+        except (RuntimeError, StopIteration):  # another thread changed it between the two calls
+            continue

@@ -1,7 +1,10 @@
-"""Try perfmodel with the lowest and with the newest versions of what it needs.
+"""Try perfmodel with the lowest and with the newest versions of what it needs, and with those between.
 
-``python tools/versions.py`` installs each set in an empty place, does every kind of work and compares the figures;
-``--extra frames`` adds what an extra needs. It takes a package index, and about a minute for each set.
+``python tools/versions.py`` installs the lowest and the newest set, each in an empty place, does every kind of work and
+compares the figures; ``--extra frames`` adds what an extra needs. ``--matrix`` also tries each minor version of numpy
+and each Python that is found, and prints a table for docs/versions.md; ``--python PATH`` names more interpreters; a
+SET such as ``torch==2.3.0,numpy<2`` is the newest with these instead. ``--licences`` prints the licences of everything
+that is installed here for perfmodel. It takes a package index, and about a minute for each set.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +27,13 @@ ROOT = Path(__file__).resolve().parents[1]
 SETS = ("lowest", "newest")
 MOST_APART = 1e-12
 """Relative difference between figures of the two sets that rounding explains. [1]"""
+
+NUMPY_PINS = ("numpy==1.26.*", "numpy==2.0.*", "numpy==2.1.*", "numpy==2.2.*", "numpy==2.3.*")
+"""Minor versions of numpy between the lowest and the newest, which the other sets try."""
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+DEVICES = ("gtx_1080", "tesla_p100_pcie", "h100_sxm")
+NETWORKS = ("alexnet", "googlenet", "resnet50", "gpt2")
+BATCH_SIZES = (1, 7, 64)
 
 PREDICT = ["predict", "resnet50", "--device", "gtx_1080", "--framework", "torch_423cfba", "--batch-size", "16"]
 
@@ -66,6 +78,37 @@ def _command(*words: str, code: int = 0) -> str:
     return printed.getvalue() or refused.getvalue()
 
 
+def _predicted() -> dict[str, float]:
+    """Return the parts of a fixed set of predictions."""
+    import perfmodel as pm
+
+    figures = {}
+    for network in NETWORKS:
+        graph = pm.zoo.build(network)
+        for device in DEVICES:
+            for batch_size in BATCH_SIZES:
+                p = pm.predict(graph, device=device, batch_size=batch_size, optimizer="adam")
+                name = f"{network}, {device}, {batch_size}"
+                figures |= {name: p.step_s, f"{name}, memory": float(p.memory.total_bytes)}
+                figures |= {f"{name}, interval": p.interval_s[1], f"{name}, compute": p.compute_s}
+    return figures
+
+
+def _imported() -> dict[str, float]:
+    """Return figures of a network that torch traces; none without torch."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    import perfmodel as pm
+
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 10)
+    )
+    graph = pm.from_torch(module, torch.zeros(2, 3, 8, 8))
+    return {"from torch": pm.predict(graph, device="gtx_1080", batch_size=16).step_s}
+
+
 def tried() -> dict[str, float]:
     """Do every kind of work with the packages of this interpreter; return figures."""
     import perfmodel as pm
@@ -87,6 +130,8 @@ def tried() -> dict[str, float]:
         parallel.timeline.save(Path(folder) / "trace.json")
     low_s, high_s = prediction.interval_s
     return {
+        **_predicted(),
+        **_imported(),
         "resnet50": predicted["step_s"],
         "lenet5": prediction.step_s,
         "interval, low": low_s,
@@ -98,42 +143,128 @@ def tried() -> dict[str, float]:
     }
 
 
-def _figures_with(packages: list[str], folder: Path) -> dict[str, float]:
-    """Install packages and perfmodel in a folder, say which versions came, and return the figures they give."""
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    python = str(folder / "bin" / "python")
-    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+def interpreters(paths: list[str]) -> dict[str, str]:
+    """Return the Pythons that are found, by version: those named first, then those that the shell finds."""
+    wanted = {path: path for path in paths} or {f"python{version}": version for version in PYTHONS}
+    found = {}
+    for name in wanted:
+        path = shutil.which(name)
+        if path is None:
+            sys.stdout.write(f"{name}: not found, so not tried\n")
+            continue
+        say = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+        found[subprocess.run([path, "-c", say], check=True, capture_output=True, text=True).stdout.strip()] = path
+    return found
+
+
+def packages_of(name: str, lines: list[str]) -> list[str]:
+    """Return what pip is asked for: the lowest versions, the newest, or the newest with some pinned.
+
+    Examples
+    --------
+    >>> packages_of("lowest", ["numpy>=1.26"]), packages_of("numpy==2.0.*,torch==2.3.0", ["numpy>=1.26"])
+    (['numpy==1.26'], ['numpy>=1.26', 'numpy==2.0.*', 'torch==2.3.0'])
+    """
+    if name == "lowest":
+        return [pinned(line) for line in lines]
+    return lines if name == "newest" else [*lines, *name.split(",")]
+
+
+def _figures_with(packages: list[str], folder: Path, python: str) -> tuple[str, dict[str, float]]:
+    """Install packages and perfmodel in a folder; return which versions came, and the figures they give."""
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    inside = str(folder / "bin" / "python")
+    pip = [inside, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", *packages], check=True)
     subprocess.run([*pip, "install", "--no-deps", str(ROOT)], check=True)
-    names = {re.split(r"[\[=>]", package)[0] for package in packages}
-    listed = subprocess.run([*pip, "list", "--format=freeze"], check=True, capture_output=True, text=True).stdout
-    sys.stdout.write(f"{', '.join(line for line in listed.split() if line.split('==')[0].lower() in names)}\n")
-    trial = [python, "-P", str(Path(__file__).resolve()), "--here"]
+    names = {re.split(r"[\[=><]", package)[0] for package in packages}
+    listed = subprocess.run(
+        [inside, "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
+    ).stdout
+    versions = [line for line in listed.split() if line.split("==")[0].lower() in names]
+    trial = [inside, "-P", str(Path(__file__).resolve()), "--here"]
     answer = subprocess.run(trial, check=True, stdout=subprocess.PIPE, text=True, cwd=folder)
-    return dict(json.loads(answer.stdout))
+    return ", ".join(line.replace("==", " ") for line in versions), dict(json.loads(answer.stdout))
+
+
+def apart(first: dict[str, float], other: dict[str, float]) -> tuple[float, list[str]]:
+    """Return the largest relative difference of figures that both have, and which differ beyond rounding.
+
+    Examples
+    --------
+    >>> apart({"a": 2.0, "b": 4.0, "c": 1.0}, {"a": 2.0, "b": 5.0})
+    (0.25, ['b'])
+    """
+    differences = {key: abs(other[key] / first[key] - 1) if first[key] else other[key] for key in first.keys() & other}
+    return max(differences.values()), sorted(key for key, value in differences.items() if value > MOST_APART)
+
+
+def licences() -> list[tuple[str, str, str]]:
+    """Return name, version and licence of every package that perfmodel needs, by what its metadata states."""
+    wanted, seen = [re.split(r"[\[=><]", line)[0] for line in requirements()], {}
+    while wanted:
+        name = wanted.pop()
+        if name.lower() in seen:
+            continue
+        about = metadata.metadata(name)
+        classified = [
+            value.split(" :: ")[-1]
+            for value in about.get_all("Classifier") or []
+            if value.startswith("License ::") and value != "License :: OSI Approved"
+        ]
+        stated = about.get("License-Expression") or ", ".join(classified) or (about.get("License") or "").split("\n")[0]
+        seen[name.lower()] = (about["Name"], about["Version"], stated or "not stated")
+        needed = [line for line in metadata.requires(name) or [] if ";" not in line]
+        wanted += [re.split(r"[\s\[=><!~(]", line)[0] for line in needed]
+    return [seen[name] for name in sorted(seen)]
+
+
+def _tried_sets(asked: argparse.Namespace) -> int:
+    """Try each set with each Python; print a line of a table for each, and return how many figures differ."""
+    lines, pythons = requirements(tuple(asked.extra)), interpreters(asked.python)
+    own = ".".join(map(str, sys.version_info[:3]))
+    pairs = [(name, own, sys.executable) for name in asked.sets or SETS]
+    if asked.matrix:
+        pairs += [(pin, own, sys.executable) for pin in NUMPY_PINS]
+    if asked.matrix or asked.python:
+        pairs += [("newest", version, path) for version, path in pythons.items() if version != own]
+    first: dict[str, float] = json.loads(Path(asked.beside).read_text(encoding="utf-8")) if asked.beside else {}
+    differing = 0
+    sys.stdout.write("| set | Python | versions | largest difference | figures |\n|---|---|---|---|---|\n")
+    for name, version, python in pairs:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                came, figures = _figures_with(packages_of(name, lines), Path(folder), python)
+            except subprocess.CalledProcessError as error:
+                differing += 1
+                sys.stdout.write(f"| {name} | {version} | failed: {' '.join(map(str, error.cmd))[:200]} | | |\n")
+                continue
+        first = first or figures
+        largest, differ = apart(first, figures)
+        differing += len(differ)
+        sys.stdout.write(f"| {name} | {version} | {came} | {largest:.1e} {', '.join(differ)} | {len(figures)} |\n")
+        sys.stdout.flush()
+    return differing
 
 
 def main() -> int:
-    """Try the sets that are asked for; return how many figures differ between them."""
+    """Try the sets that are asked for; return 1 if figures differ or a set fails."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"{' or '.join(SETS)}; both if none is given")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="lowest, newest, or pins; both if none is given")
     parser.add_argument("--extra", action="append", default=[], help="an extra whose packages are installed too")
+    parser.add_argument("--python", action="append", default=[], help="an interpreter to try the newest versions with")
+    parser.add_argument("--matrix", action="store_true", help="also each minor version of numpy, and each Python")
+    parser.add_argument("--licences", action="store_true", help="print the licences of what is installed, and end")
+    parser.add_argument("--beside", help="file of figures, written by --here, to compare with; else the first set's")
     parser.add_argument("--here", action="store_true", help="try the packages of this interpreter and print figures")
     asked = parser.parse_args()
     if asked.here:
         sys.stdout.write(json.dumps(tried()))
         return 0
-    figures = {}
-    for name in asked.sets or SETS:
-        lines = requirements(tuple(asked.extra))
-        with tempfile.TemporaryDirectory() as folder:
-            packages = [pinned(line) for line in lines] if name == "lowest" else lines
-            figures[name] = _figures_with(packages, Path(folder))
-        sys.stdout.write(f"{name}: {json.dumps(figures[name])}\n")
-    first, *others = figures.values()
-    differ = [key for other in others for key in first if abs(other[key] - first[key]) > MOST_APART * abs(first[key])]
-    sys.stdout.write(f"figures that differ by more than {MOST_APART:g}: {', '.join(differ) or 'none'}\n")
-    return len(differ)
+    if asked.licences:
+        sys.stdout.writelines(f"| {' | '.join(line)} |\n" for line in licences())
+        return 0
+    return min(_tried_sets(asked), 1)
 
 
 if __name__ == "__main__":

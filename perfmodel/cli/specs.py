@@ -264,7 +264,7 @@ def check_command(
 NETWORK_HELP = (
     "A network of the zoo; the path of a graph's JSON file, an ONNX file, a config.json of a transformer, a Keras "
     "model (.keras, .h5, .json) or a deeplearning4j network (.json, .zip); or file.py:function that returns (module, "
-    "example_inputs) of torch or a Keras model."
+    "example_inputs) of torch or a Keras model, and whose code is run."
 )
 NetworkArgument: TypeAlias = Annotated[str, typer.Argument(help=NETWORK_HELP)]
 OptionOption: TypeAlias = Annotated[
@@ -403,7 +403,7 @@ def audit_command(
         typer.Argument(
             help="A network of the zoo; path of a graph's JSON file, a config.json (or its folder), an .onnx file, a "
             "Keras model (.keras, .h5, .json) or a deeplearning4j network (.json, .zip); or file.py:function that "
-            "returns (module, example_inputs) or a Keras model."
+            "returns (module, example_inputs) or a Keras model, and whose code is run."
         ),
     ],
     arguments: dict[str, Any],

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from math import log, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -28,6 +28,9 @@ _FARTHEST: Final = 12.0
 
 _POINTS: Final = 4001
 """Points of the integral; a trapezoid rule is exact to rounding for a density that dies out at both ends. [1]"""
+
+MOST_DENSITIES: Final = 256
+"""Densities cached, of 64 kB each; every rank and number of workers has its own. [1]"""
 
 TRUNCATED_FROM: Final = 0.3
 """Coefficient of variation above which a normal time is cut off at zero: a time cannot be negative. [1]"""
@@ -65,7 +68,7 @@ class RelativeTimes(ABC):
         """Return ``count`` independent relative times."""
 
 
-@cache
+@lru_cache(maxsize=MOST_DENSITIES)
 def _normal_density(rank: int, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return points and weights for averages over the rank-th smallest of ``count`` standard normal values."""
     from scipy.special import log_ndtr

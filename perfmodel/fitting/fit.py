@@ -299,7 +299,7 @@ def keep_fits(key: str, fits: Iterable[Fit]) -> None:
     if folder is None:
         return
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacement_of(folder / f"{key}.json") as path:
             path.write_text(json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist), encoding="utf-8")
     except (OSError, ArgumentError):  # the second from replacement_of, e.g. on a full disk

@@ -18,6 +18,7 @@ from inspect import isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 
+from perfmodel.derived import drop_oldest
 from perfmodel.errors import (
     ArgumentError,
     SpecError,
@@ -176,8 +177,7 @@ def kept_while_unchanged(
             loaded = kept.get(key)
             if loaded is None or not _unchanged(loaded[1]):
                 loaded = kept[key] = _loaded(partial(load, **options), name_or_path)
-                if len(kept) > _MOST_KEPT:
-                    kept.pop(next(iter(kept)), None)
+                drop_oldest(kept, most=_MOST_KEPT)
             if (around := _looked_for.get()) is not None:
                 around.update(loaded[1])
             return loaded[0]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.errors import ArgumentError, check_known
-from perfmodel.planning.search.axes import AXES, FOLLOWING, SearchAxis, Setting, divisors
+from perfmodel.numeric import divisors
+from perfmodel.planning.search.axes import AXES, FOLLOWING, SearchAxis, Setting
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS
 

@@ -1,0 +1,123 @@
+"""Answers from many threads, processes and hash seeds are the same to the last bit, and caches stay bounded."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.derived import MOST_DERIVED, derived, drop_oldest, held, kept
+
+THREADS = 8
+GPU = {"device": "gtx_1080", "framework": "torch_423cfba"}
+ROUNDS = int(os.environ.get("PERFMODEL_STRESS", "1"))
+
+
+@contextmanager
+def switching_often():
+    """Let threads take turns a thousand times as often as usual."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(5e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def at_once(ask, count=THREADS):
+    """Ask from several threads that start together; return their answers."""
+    gate = threading.Barrier(count)
+
+    def waits(number):
+        gate.wait(60)
+        return ask(number)
+
+    with switching_often(), ThreadPoolExecutor(count) as pool:
+        return list(pool.map(waits, range(count)))
+
+
+def answers(graph):
+    """Figures of each verb, every bit of them."""
+    figures = []
+    for batch_size in (1, 7, 64):
+        p = pm.predict(graph, batch_size=batch_size, **GPU)
+        figures += [p.step_s, *p.interval_s, *p.layers.to_dicts()]
+    spread = pm.predict(graph, system="dgx_a100", workers=8, batch_size=16, sync="halving_doubling")
+    figures += [spread.step_s, spread.memory.total_bytes]
+    table = pm.sweep(graph, batch_size=[8, 16], dtype=["fp32"], **GPU)
+    figures += table.to_json().splitlines()
+    formula = pm.formula("step_s", graph=graph, free=["batch_size"], batch_size=16, **GPU)
+    found = pm.search(graph, system="dgx_a100", global_batch_size=64)
+    figures += [formula(batch_size=32), found.to_json()]
+    return [repr(figure) for figure in figures]  # a float's text says every bit of it
+
+
+def of_a_new_graph(_=0):
+    return answers(pm.zoo.lenet5())
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return of_a_new_graph()
+
+
+def test_eight_threads_get_the_answers_of_one(alone):
+    for _ in range(ROUNDS):
+        shared = pm.zoo.lenet5()
+        assert at_once(lambda number: answers(shared)) == [alone] * THREADS
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_new_process_gets_the_same_answers(alone, method):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {method} here")
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply(of_a_new_graph) == alone
+
+
+@pytest.mark.parametrize(("seed", "threads"), [("0", "1"), ("4242", "2")][: 1 + (ROUNDS > 1)])
+def test_hash_seed_and_number_of_threads_change_no_bit(alone, seed, threads):
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_threads as t, json; "
+    code += "print(json.dumps(t.of_a_new_graph()))"
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | counts | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(ran.stdout) == alone
+
+
+def test_a_full_cache_is_shared_by_threads_that_drop_its_oldest():
+    made = {}
+
+    def ask(number):
+        return [kept(made, (number, place), lambda: (number, place), most=4) for place in range(3000)]  # noqa: B023
+
+    assert at_once(ask) == [[(number, place) for place in range(3000)] for number in range(THREADS)]
+    assert len(made) <= 4 + THREADS
+
+
+def test_the_oldest_are_dropped_and_the_newest_stay():
+    made = dict.fromkeys(range(10))
+    drop_oldest(made, most=3)
+    assert list(made) == [7, 8, 9]
+    drop_oldest(made, most=5)
+    assert list(made) == [7, 8, 9]
+
+
+def test_what_is_derived_from_one_object_is_bounded():
+    class Spec: ...
+
+    once = derived(lambda spec, number: number)
+    spec, name = Spec(), f"{__name__}.test_what_is_derived_from_one_object_is_bounded.<locals>.<lambda>"
+    assert all(once(spec, number) == number for number in range(MOST_DERIVED + 100))
+    assert held()[name] == MOST_DERIVED
