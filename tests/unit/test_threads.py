@@ -71,7 +71,7 @@ def alone():
 def test_eight_threads_get_the_answers_of_one(alone):
     for _ in range(ROUNDS):
         shared = pm.zoo.lenet5()
-        assert at_once(lambda number: answers(shared)) == [alone] * THREADS
+        assert at_once(lambda number, shared=shared: answers(shared)) == [alone] * THREADS
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
