@@ -332,7 +332,7 @@ def advise(
     if not isinstance(kinds, str | Iterable | None):
         raise ArgumentError("kinds", kinds, f"some of {', '.join(KINDS)}; or None for all that keep the network")
     names = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
-    wanted = [one_of("kind", name, tuple(KINDS)) for name in dict.fromkeys(names)]
+    wanted = list(dict.fromkeys(one_of("kind", name, tuple(KINDS)) for name in names))
     if not wanted:
         raise ArgumentError("kinds", kinds, "must have at least one kind, or be None for all")
     now = Situation(base=predict(graph, **arguments))

@@ -104,6 +104,11 @@ def _mapping(name: str, value: Any) -> Any:
     return value
 
 
+def _as_the_verb_says(name: str, value: Any) -> Any:
+    del name
+    return value
+
+
 def _backend(name: str, value: Any) -> Any:
     return value if hasattr(value, "benchmarks") else text(name, value)
 
@@ -178,14 +183,17 @@ def _between(name: str, value: Any) -> tuple[float, float]:
 KINDS: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("graph",), network),
     **dict.fromkeys(("quantity", "distribution", "objective", "reading", "per", "protocol", "only"), text),
-    **dict.fromkeys(("target", "datasheet", "validate_live.device"), text),
+    **dict.fromkeys(("target", "datasheet"), text),
     **dict.fromkeys(("columns", "kinds", "dtypes", "networks", "sync", "purchase"), list_of(text)),
+    **dict.fromkeys(("validate.fit_share", "validate_live.device"), _as_the_verb_says),
+    "advise.kinds": list_of(_as_the_verb_says),
     **dict.fromkeys(("system", "device", "link", "checkpoint_to", "dataset"), of_spec),
     **dict.fromkeys(("dataset_size", "limit", "instances", "device_count", "evaluate_every", "epochs"), whole_number),
+    "validate_live.steps": whole_number,
     **dict.fromkeys(("global_batch_size", "batch_size", "repeats", "warmup_steps", "steps"), number),
     **dict.fromkeys(("workers", "devices", "cv"), list_of(number)),
     **dict.fromkeys(("samples", "tokens", "size_bytes", "chunk_bytes", "memory_bytes", "compute_s"), number),
-    **dict.fromkeys(("bandwidth_bytes_per_s", "seconds", "budget_s", "fit_share", "reserve"), number),
+    **dict.fromkeys(("bandwidth_bytes_per_s", "seconds", "budget_s", "reserve"), number),
     **dict.fromkeys(("reserve_fraction", "deadline_hours", "budget_usd", "interruptions_per_hour"), number),
     **dict.fromkeys(("restart_s", "storage_gb", "usd_per_kwh", "power_usage_effectiveness"), number),
     **dict.fromkeys(("staleness_penalty", "critical_batch_size", "least_steps"), number),
@@ -194,7 +202,6 @@ KINDS: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("out", "resume", "data"), path),
     "usd_per_hour": _price,
     "scaling.usd_per_hour": number,
-    "backup_workers": number,
     "backend": _backend,
     "candidates": list_of(_candidate),
     "configurations": list_of(_mapping, or_one=False),

@@ -122,10 +122,15 @@ ROUNDING: Final = 1e-9
 def _check_times(parts: StepTime, prepared: Prepared) -> None:
     """Raise unless every time is finite and not negative: the one place where what a prediction says is checked."""
     lowest = -ROUNDING * parts.step_s
-    if lowest <= 0 and lowest <= min(parts) and sum(parts) < math.inf:  # a sum with NaN is less than nothing
+    waits_less = (
+        parts._replace(straggler_s=0.0) if parts.straggler_s < 0 else parts
+    )  # backups end a wait before the mean
+    if lowest <= 0 and lowest <= min(waits_less) and sum(parts) < math.inf:  # a sum with NaN is less than nothing
         return
     least = lowest if -math.inf < lowest <= 0 else 0.0
-    name, seconds = next((name, time_s) for name, time_s in parts._asdict().items() if not least <= time_s < math.inf)
+    name, seconds = next(
+        (name, time_s) for name, time_s in waits_less._asdict().items() if not least <= time_s < math.inf
+    )
     allowed = f"small enough, on this hardware, for finite times of at least 0 s; {name} is {seconds} s"
     if prepared.batch_size > 1:
         raise ArgumentError("batch_size", prepared.batch_size, allowed)
