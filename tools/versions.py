@@ -82,7 +82,7 @@ def _predicted() -> dict[str, float]:
     """Return the parts of a fixed set of predictions."""
     import perfmodel as pm
 
-    figures = {}
+    figures: dict[str, float] = {}
     for network in NETWORKS:
         graph = pm.zoo.build(network)
         for device in DEVICES:
@@ -212,7 +212,8 @@ def licences() -> list[tuple[str, str, str]]:
             for value in about.get_all("Classifier") or []
             if value.startswith("License ::") and value != "License :: OSI Approved"
         ]
-        stated = about.get("License-Expression") or ", ".join(classified) or (about.get("License") or "").split("\n")[0]
+        expression, words = ((about.get_all(field) or [""])[0] for field in ("License-Expression", "License"))
+        stated = expression or ", ".join(classified) or words.split("\n")[0]
         seen[name.lower()] = (about["Name"], about["Version"], stated or "not stated")
         needed = [line for line in metadata.requires(name) or [] if ";" not in line]
         wanted += [re.split(r"[\s\[=><!~(]", line)[0] for line in needed]
