@@ -72,7 +72,7 @@ def uncollected(make: Callable[..., Result]) -> Callable[..., Result]:
 
     It looks at all objects again each time they grow by a quarter: half the time of wiring a system of many machines,
     whose hundreds of thousands of links all stay, and a sixth of that of a sweep of layouts. To change its thresholds
-    or freeze objects would affect the whole process, and outlast the call.
+    would affect the whole process, and outlast the call.
     """
 
     @wraps(make)
@@ -82,6 +82,9 @@ def uncollected(make: Callable[..., Result]) -> Callable[..., Result]:
         try:
             return make(*arguments, **named)
         finally:
+            if collected and gc.get_freeze_count() == 0:
+                gc.freeze()  # what was made joins the old objects, without a look at each of them now
+                gc.unfreeze()
             if collected:
                 gc.enable()
 
