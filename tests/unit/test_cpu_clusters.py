@@ -189,3 +189,12 @@ def test_a_session_over_machines_costs_its_calls(classifier, sync):
     alone = {"batch_size": 128, "workers": 4, "sync": sync, "system": "survey_fig5"}
     one, other = (pm.predict(classifier, **alone, framework=framework) for framework in ("tensorflow_1_1", silent))
     assert one.step_s == other.step_s  # a server in the same machine has no such session
+
+
+@pytest.mark.parametrize("sync", ["ring_all_reduce", "all_reduce"])
+def test_workers_are_a_symbol_on_machines_by_number_as_on_a_shipped_cluster(alexnet, sync):
+    job = {"graph": alexnet, "free": ["workers"], "batch_size": 32, "framework": "pytorch_2", "sync": sync, "workers": 4}
+    by_number = pm.formula("step_s", system="gce_n1_standard_4", machines=4, **job)
+    shipped = pm.formula("step_s", system="gce_n1_standard_4_x4", **job)
+    for workers in (2, 3, 4):
+        assert by_number(workers=workers) == shipped(workers=workers)

@@ -20,7 +20,7 @@ from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.cluster import system_with
+from perfmodel.hardware.cluster import several, system_with
 from perfmodel.hardware.computing_hosts import computing_on_hosts
 from perfmodel.hardware.wiring import Wired, with_links_scaled
 from perfmodel.numeric import exceeds, maximum, where
@@ -302,6 +302,8 @@ def most_workers(arguments: Mapping[str, Any]) -> int:
     if system is None:
         raise ArgumentError("free", "workers", "left out without system=, which says where the workers are")
     loaded = system if isinstance(system, Wired) else load_system(system)
+    if "machines" in arguments:
+        loaded = several(loaded, arguments["machines"])
     if not loaded.devices and loaded.node_count == 1:
         raise ArgumentError("free", "workers", f"left out on {loaded.name}, which has no GPUs")
     fitted = system_with(loaded, device=arguments.get("device")) if loaded.devices else computing_on_hosts(loaded)
