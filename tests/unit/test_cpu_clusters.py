@@ -193,7 +193,14 @@ def test_a_session_over_machines_costs_its_calls(classifier, sync):
 
 @pytest.mark.parametrize("sync", ["ring_all_reduce", "all_reduce"])
 def test_workers_are_a_symbol_on_machines_by_number_as_on_a_shipped_cluster(alexnet, sync):
-    job = {"graph": alexnet, "free": ["workers"], "batch_size": 32, "framework": "pytorch_2", "sync": sync, "workers": 4}
+    job = {
+        "graph": alexnet,
+        "free": ["workers"],
+        "batch_size": 32,
+        "framework": "pytorch_2",
+        "sync": sync,
+        "workers": 4,
+    }
     by_number = pm.formula("step_s", system="gce_n1_standard_4", machines=4, **job)
     shipped = pm.formula("step_s", system="gce_n1_standard_4_x4", **job)
     for workers in (2, 3, 4):
