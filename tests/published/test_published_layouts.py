@@ -11,8 +11,8 @@ from perfmodel.cli.app import run
 from perfmodel.measurements import published_layouts
 from perfmodel.measurements.published_layouts import load_published, megatron_flop, palm_flop
 from perfmodel.measurements.scaling_tables import load_parallel
+from perfmodel.validation.scores.table_report import ONE_MFU
 from perfmodel.validation.tables import parallel_report, published_report
-from perfmodel.validation.tables.published_report import ONE_MFU
 
 KEY = "published_layouts"
 PARAMETERS_BILLION = {

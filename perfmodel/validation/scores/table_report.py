@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table, row_table
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 PERFMODEL: Final = "perfmodel"
 """Name of this library beside naive rules. [-]"""
 
+ONE_MFU: Final = "one MFU, told the answers"
+"""Naive rule: the share of peak that all rows have in the geometric mean. [-]"""
+
 WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
 """The model, scored also on the cells that are set aside. [-]"""
 
@@ -33,6 +36,12 @@ WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
 def percent_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:
     """Return the percentage of predictions whose error is at most ``percent``."""
     return 100 * metrics.share_within(predicted, measured=measured, percent=percent)
+
+
+def by_one_mfu(measured_s: NDArray[Any], mfu: NDArray[Any]) -> NDArray[Any]:
+    """Return the times that one MFU for all rows implies, the geometric mean of those measured. [s]"""
+    times_s: NDArray[Any] = measured_s * mfu / np.exp(np.mean(np.log(mfu)))
+    return times_s
 
 
 METRICS: Final[Mapping[str, Callable[..., float]]] = {

@@ -21,7 +21,15 @@ from perfmodel.presentation.tables import row_table
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
 from perfmodel.units import GIGA
 from perfmodel.validation.scores.interval_coverage import interval_row
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, RowReport, compared, read_records
+from perfmodel.validation.scores.table_report import (
+    EVERY_ROW,
+    ONE_MFU,
+    PERFMODEL,
+    RowReport,
+    by_one_mfu,
+    compared,
+    read_records,
+)
 from perfmodel.zoo.transformer import gpt
 
 if TYPE_CHECKING:
@@ -32,9 +40,6 @@ LIBRARY: Final = "nccl_2_27"
 
 ONE_BANDWIDTH: Final = "one bandwidth per device, told the answers"
 """Naive rule: the geometric mean of the bus bandwidths of a device's rows. [-]"""
-
-ONE_MFU: Final = "one MFU, told the answers"
-"""Naive rule: the share of peak that all steps have in the geometric mean. [-]"""
 
 MFU_BY_MODEL: Final = "one MFU per model, told the answers"
 """Naive rule: the share of peak that the steps of each network have in the geometric mean. [-]"""
@@ -357,7 +362,7 @@ def sharded_steps(file: Path) -> RowReport:
     by_model = np.array([np.exp(np.mean(np.log(shares[networks == name]))) for name in networks])
     predictions = {
         PERFMODEL: np.array(rows.column("predicted_s")),
-        ONE_MFU: measured * shares / np.exp(np.mean(np.log(shares))),
+        ONE_MFU: by_one_mfu(measured, shares),
         MFU_BY_MODEL: measured * shares / by_model,
     }
     predicted_s, high_s = predictions[PERFMODEL], np.array(rows.column("high_s"))

@@ -16,16 +16,21 @@ from perfmodel.graph.execution import block_of
 from perfmodel.prediction.certainty.ranking import ranking_of
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
-from perfmodel.validation.scores.table_report import PERFMODEL, PartScore, RowReport, compared, read_records
+from perfmodel.validation.scores.table_report import (
+    ONE_MFU,
+    PERFMODEL,
+    PartScore,
+    RowReport,
+    by_one_mfu,
+    compared,
+    read_records,
+)
 from perfmodel.zoo.transformer import llama
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.prediction.prediction import Prediction
-
-ONE_MFU: Final = "one MFU, told the answers"
-"""Naive rule: the share of peak that all steps of a sweep have in the geometric mean. [-]"""
 
 RESERVE: Final = 0.08
 """Share of a device's memory that a layout which fits leaves free, as in ``pm.search``. [1]"""
@@ -201,7 +206,7 @@ def _by_one_mfu(records: Sequence[Mapping[str, str]], sweeps: NDArray[Any]) -> N
     for name in set(sweeps.tolist()):
         of_sweep = (sweeps == name) & np.isfinite(step_s)
         if of_sweep.any():
-            times[of_sweep] = step_s[of_sweep] * mfu[of_sweep] / np.exp(np.mean(np.log(mfu[of_sweep])))
+            times[of_sweep] = by_one_mfu(step_s[of_sweep], mfu[of_sweep])
     return times
 
 

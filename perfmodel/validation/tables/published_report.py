@@ -14,14 +14,19 @@ from perfmodel.measurements.scaling_tables import load_parallel
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
 from perfmodel.units import GIGA
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
+from perfmodel.validation.scores.table_report import (
+    EVERY_ROW,
+    ONE_MFU,
+    PERFMODEL,
+    PartScore,
+    RowReport,
+    by_one_mfu,
+    compared,
+)
 
 if TYPE_CHECKING:
     from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable
     from perfmodel.presentation.tables import Table
-
-ONE_MFU: Final = "one MFU, told the answers"
-"""Naive rule: the share of peak that all steps have in the geometric mean. [-]"""
 
 MACHINE_SIZE: Final = 8
 """Devices of a machine of the tables of many devices. [1]"""
@@ -50,7 +55,7 @@ def published_report(file: Path) -> RowReport:
     measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))
     told = {
         PERFMODEL: np.array(rows.column("predicted_s")),
-        ONE_MFU: measured * mfu / np.exp(np.mean(np.log(mfu))),
+        ONE_MFU: by_one_mfu(measured, mfu),
     }
     studies = rows.column("study")
     parts: list[PartScore] = []

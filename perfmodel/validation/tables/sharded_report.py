@@ -14,13 +14,10 @@ from perfmodel.measurements.sharded_tables import ShardedRow, load_sharded
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
 from perfmodel.units import GIB
-from perfmodel.validation.scores.table_report import PERFMODEL, RowReport, compared
+from perfmodel.validation.scores.table_report import ONE_MFU, PERFMODEL, RowReport, by_one_mfu, compared
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-
-ONE_MFU: Final = "one MFU, told the answers"
-"""Naive rule: the share of peak that all steps have in the geometric mean. [-]"""
 
 ONE_FOOTPRINT: Final = "one footprint, told the answers"
 """Naive rule: the geometric mean of all footprints. [-]"""
@@ -59,7 +56,7 @@ def sharded_report(file: Path) -> RowReport:
         title=table.title,
     )
     measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))
-    steps = {PERFMODEL: np.array(rows.column("predicted_s")), ONE_MFU: measured * mfu / _typical(mfu)}
+    steps = {PERFMODEL: np.array(rows.column("predicted_s")), ONE_MFU: by_one_mfu(measured, mfu)}
     has_memory = np.array([row.measured_gib is not None for row in rows])
     gib, predicted_gib = (np.array(rows.column(name), dtype=float) for name in ("measured_gib", "predicted_gib"))
     footprints = {PERFMODEL: predicted_gib, ONE_FOOTPRINT: np.full_like(gib, _typical(gib[has_memory]))}
