@@ -28,7 +28,7 @@ Entry: TypeAlias = Callable[[str, Any], Any]
 MOST_NUMBER: Final = 1e300
 """Largest finite number of an argument; sums and products of a few of them are to be numbers too. [1]"""
 
-MOST_ENTRIES: Final = 50_000_000
+MOST_ENTRIES: Final = 1_000_000
 """Longest list of an argument. [1]"""
 
 
@@ -125,8 +125,7 @@ def list_of(entry: Entry, *, or_one: bool = True) -> Check:
     def checked(name: str, value: Any) -> Any:
         is_one = isinstance(value, str | bytes | Path | Mapping | memoryview) or not isinstance(value, Iterable)
         if not is_one:
-            entries = _entries(name, value)
-            return [entry(name, each) for each in entries]
+            return _entries(entry, name, value)
         if or_one:
             return entry(name, value)
         raise ArgumentError(name, value, "a list, one entry for each")
@@ -134,14 +133,16 @@ def list_of(entry: Entry, *, or_one: bool = True) -> Check:
     return checked
 
 
-def _entries(name: str, value: Any) -> list[Any]:
+def _entries(entry: Entry, name: str, value: Any) -> list[Any]:
     try:
-        entries = list(islice(value.tolist() if isinstance(value, np.ndarray) else value, MOST_ENTRIES + 1))
+        entries = iter(value.tolist() if isinstance(value, np.ndarray) else value)
     except TypeError:  # an array of no dimension
         raise ArgumentError(name, value, "a list of at least one entry") from None
-    if len(entries) > MOST_ENTRIES:
+    # Checked as they come: a list without an end whose first entry is wrong is refused at once.
+    checked = [entry(name, each) for each in islice(entries, MOST_ENTRIES)]
+    if any(True for _ in entries):
         raise ArgumentError(name, value, f"a list of at most {MOST_ENTRIES:,} entries")
-    return entries
+    return checked
 
 
 def mapping_of(entry: Entry) -> Check:
