@@ -243,8 +243,9 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
         """
         breakdown = self.breakdown
         path = self.data_path
-        if path is not None and path.is_waited_for(self.parts, batch_size=self.batch_size):  # all else hides behind it
-            return BOTTLENECK_OF_STAGE[path.bounding_stage(self.batch_size)]
+        waited_for = None if path is None else path.bounding_stage(self.parts, batch_size=self.batch_size)
+        if waited_for is not None:  # all else hides behind it
+            return BOTTLENECK_OF_STAGE[waited_for]
         largest = max(breakdown, key=lambda name: breakdown[name])
         if largest in ("compute_s", "memory_bound_s") and self.sequence is not None:
             return "sequence"
@@ -252,7 +253,7 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
             exposed_dispatch_s = breakdown["overhead_s"] - float(self.parts.launch_s)
             return "host_dispatch" if exposed_dispatch_s > float(self.parts.launch_s) else "launch"
         if largest == "input_wait_s" and path is not None:
-            return BOTTLENECK_OF_STAGE[path.bounding_stage(self.batch_size)]
+            return BOTTLENECK_OF_STAGE[path.cause_of_wait(self.parts, batch_size=self.batch_size)]
         if largest == "update_s":
             updates = self.table.multiplicity * self.table.is_update
             compute_bound = float(updates @ self.groups.compute_s) >= float(updates @ self.groups.memory_s)

@@ -139,17 +139,13 @@ def test_a_year_costs_what_the_report_prints_for_four_of_the_largest():
             pm.cost_per_year("gce_n1_standard_1_2016", **bad)
 
 
-@pytest.mark.parametrize(
-    "candidate",
-    [
-        "gce_n1_standard_1_2016",
-        {"price": "gce_n1_standard_8_2016", "system": "gce_n1_standard_8"},
-        "gce_n1_highmem_16_2016",
-    ],
-)
-def test_a_plan_hires_each_machine(classifier, candidate):
-    row = next(iter(pm.plan(classifier, candidates=[candidate], batch_size=128, samples=1e6).rows))
-    assert row.usd > 0
+@pytest.mark.parametrize("kind", ["standard_1", "standard_4", "standard_8", "highmem_16"])
+def test_a_plan_hires_each_machine_by_the_name_of_its_price(classifier, kind):
+    report = pm.plan(classifier, candidates=[f"gce_n1_{kind}_2016"], batch_size=128, samples=1e6)
+    (row,) = report.rows
+    assert row.step_s == pm.predict(classifier, batch_size=128, system=f"gce_n1_{kind}").step_s
+    assert row.usd == pytest.approx(pm.load_price(f"gce_n1_{kind}_2016").usd_per_hour * row.hours)
+    assert not any("no file says which processor" in note for note in report.notes)
 
 
 SYNCS = sync_names()

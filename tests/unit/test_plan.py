@@ -40,6 +40,15 @@ def many(resnet):
     return pm.plan(resnet, candidates=SEVERAL, **JOB, **both, **ON_SPOT)
 
 
+@pytest.fixture
+def of_unknown_processor(tmp_path):
+    """A price file of eight virtual processors that names no system."""
+    text = (spec_files.shipped_folder() / "prices" / "gce_n1_standard_8_2016.toml").read_text()
+    path = tmp_path / "eight_threads.toml"
+    path.write_text(text.replace('system = "gce_n1_standard_8"\n', "").replace("n1-standard-8", "eight-threads"))
+    return path
+
+
 def find(report, candidate, purchase="on_demand", workers=1, sync=None):
     (row,) = (
         row
@@ -571,9 +580,9 @@ def test_a_run_a_pipeline_and_shards(resnet):
     assert row.energy_kwh == pytest.approx(p.energy_j() / p.step_s / 1000 * row.hours)
 
 
-def test_a_socket_and_a_measured_machine_are_hired_too(resnet):
+def test_a_socket_and_a_measured_machine_are_hired_too(resnet, of_unknown_processor):
     job = {"batch_size": 4, "samples": 400}
-    socket = {"price": "n1-standard-8", "device": "i7_3820"}
+    socket = {"price": of_unknown_processor, "device": "i7_3820"}
     measured = {"price": "n1-highmem-16", "device": "xeon_2_cores_torch_2_13"}
     one, two = pm.plan(resnet, candidates=[socket, measured], deadline_hours=100, **job).rows
     assert one.limited_by is two.limited_by is None  # nobody says how much memory a socket has
@@ -605,10 +614,12 @@ def test_another_processor_than_that_of_the_instance_s_system_is_refused(resnet,
         pm.plan(resnet, candidates=[{"price": "n1-standard-4", "device": other}], batch_size=4, samples=400)
 
 
-def test_a_note_says_that_nobody_knows_which_processor_an_instance_has(resnet):
+def test_a_note_says_that_nobody_knows_which_processor_an_instance_has(resnet, of_unknown_processor):
     job = {"batch_size": 4, "samples": 400}
-    report = pm.plan(resnet, candidates=[{"price": "n1-standard-8", "device": "i7_3820"}], **job)
-    assert any("no file says which processor gce_n1_standard_8_2016 has" in note for note in report.notes)
+    report = pm.plan(resnet, candidates=[{"price": of_unknown_processor, "device": "i7_3820"}], **job)
+    assert any("no file says which processor eight_threads has" in note for note in report.notes)
+    with pytest.raises(ArgumentError, match="candidates must be mappings that name device= or system="):
+        pm.plan(resnet, candidates=[of_unknown_processor], **job)
     report = pm.plan(resnet, candidates=["n1-standard-4"], **job)
     assert not any("no file says" in note for note in report.notes)
 
@@ -664,7 +675,6 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
         ({"candidates": [{"price": "p3.2xlarge", "workers": []}]}, ArgumentError, "workers"),
         ({"candidates": [{"system": "survey_fig5"}]}, ArgumentError, "candidates must be"),
         ({"candidates": [{"price": 0.5}]}, ArgumentError, "device= or system="),
-        ({"candidates": ["n1-standard-8"]}, ArgumentError, "candidates must be"),
         ({"candidates": [{"price": "p3.2xlarge", "device": "gtx_1080"}]}, ArgumentError, "has v100_sxm2.*gtx_1080"),
         ({"candidates": ["gce_local_ssd_2015"]}, ArgumentError, "price of an instance"),
         ({"purchase": "spot"}, ArgumentError, r"interruptions_per_hour must.*\(got None"),

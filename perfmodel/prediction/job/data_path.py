@@ -249,12 +249,22 @@ class DataPath:
         busy_s = (self.step_cores * (parts.step_s - idle_s) + batch_size / rate) / core_count
         return maximum(busy_s - parts.step_s, 0.0)
 
-    def is_waited_for(self, parts: StepTime, *, batch_size: Any) -> bool:
-        """Whether the slowest input stage bounds the mean step, rather than only delaying some steps."""
+    def bounding_stage(self, parts: StepTime, *, batch_size: Any) -> str | None:
+        """Return the stage that the mean step waits for; None if the devices are slower, or nothing is fetched ahead.
+
+        Varying times only delay some steps, and decoding on the step's own cores makes the step itself longer.
+        """
         if self.dataset is None or not self.prefetch:
-            return False
-        steady = replace(self, input_variation=0.0)
-        return bool(steady.fed(parts, batch_size=batch_size).input_wait_s > 0)
+            return None
+        parts = parts._replace(input_wait_s=0.0)
+        step_s = parts.step_s + self.decoding_beside_s(parts, batch_size=batch_size)
+        slowest = str(bounding_stage(stage_s={"device": step_s, **self.stages(batch_size)}))
+        return None if slowest == "device" else slowest
+
+    def cause_of_wait(self, parts: StepTime, *, batch_size: Any) -> str:
+        """Return the stage that causes most of a step's wait for input."""
+        beside_s = self.decoding_beside_s(parts._replace(input_wait_s=0.0), batch_size=batch_size)
+        return "decode" if 2 * beside_s > parts.input_wait_s else self.slowest_stage(batch_size)
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:
@@ -273,7 +283,9 @@ class DataPath:
             return ()
         beside: tuple[str, ...] = ()
         if self.step_cores and self.decode_rate_per_core is not None:
-            beside = (f"decoding and the step share the {self.hosts[0].core_count} cores of a machine",)
+            count = self.hosts[0].core_count
+            cores = "only core" if count == 1 else f"{count} cores"
+            beside = (f"decoding and the step share the {cores} of a machine",)
         sizes = [math.prod(shape) for shape in subject.graph.input_shapes.values()]
         if self.dataset.element_count in sizes:
             return beside
@@ -281,7 +293,7 @@ class DataPath:
         has = f"an example of {self.dataset.name} has {self.dataset.element_count:,} values"
         return (*beside, f"{has}; {subject.name} takes {takes}")
 
-    def bounding_stage(self, batch_size: Any) -> str:
+    def slowest_stage(self, batch_size: Any) -> str:
         """Return the slowest stage before the copy."""
         return str(bounding_stage(stage_s=self.stages(batch_size)))
 

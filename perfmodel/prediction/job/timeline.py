@@ -179,7 +179,7 @@ def _stages(
     batch_size, data = prepared.batch_size, path.dataset
     stages = []
     if data is not None:
-        slowest = path.bounding_stage(batch_size)
+        slowest = path.slowest_stage(batch_size)
         if not path.is_cached and math.isfinite(path.read_bytes_per_s):
             way = path.read_routes[worker].channel_names if path.read_routes else (STORAGE,)
             stages.append(Stage("read", flow_bytes=batch_size * data.encoded_bytes_per_example, channels=way))

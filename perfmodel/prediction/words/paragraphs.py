@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 SHORTER: Final = 0.01
 """Gain of samples per second below which more workers are not worth adding. [1]"""
 
-COPY, DEVICE = "transfer", "device"
-"""Further stages of a job: copies to the devices, and computing."""
+COPY, DEVICE, CORES = "transfer", "device", "cores"
+"""Further stages of a job: copies to the devices, computing, and computing on cores that also decode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +62,16 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
     composed = there.composed(basis.timed.stages, basis.factors)
     stages = {stage: float(seconds) for stage, seconds in path.stages(prepared.batch_size).items()}
     period_s = float(composed.parts.step_s)
+    device_s = float(composed.parts.device_s)
+    stages |= {COPY: float(composed.parts.transfer_s), DEVICE: device_s}
+    before_input = composed.parts._replace(input_wait_s=0.0)
+    beside_s = float(path.decoding_beside_s(before_input, batch_size=prepared.batch_size, factors=basis.factors))
+    if beside_s:
+        stages[CORES] = device_s + beside_s
     return JobSize(
         worker_count=worker_count,
         period_s=period_s,
-        stage_s=stages | {COPY: float(composed.parts.transfer_s), DEVICE: float(composed.parts.device_s)},
+        stage_s=stages,
         samples_per_s=worker_count * prepared.batch_size / period_s,
     )
 
@@ -95,9 +101,12 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
         have["read"] = 1
     units_of = {}
     for stage, units in have.items():
-        if size.stage_s[stage] > device_s:
+        shares_cores = stage == "decode" and CORES in size.stage_s
+        if size.stage_s[stage] > device_s or shares_cores:
             needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
             units_of[stage] = (units, math.ceil(float(needed)))
+            if shares_cores:  # besides those that compute
+                units_of[stage] = (path.hosts[0].core_count, math.ceil(float(needed) + path.step_cores))
     return units_of
 
 
@@ -211,6 +220,7 @@ STAGE_NAMES: Final = {
     "host_copy": "copies in host memory",
     COPY: "copies to the devices",
     DEVICE: "the devices",
+    CORES: "computing and decoding on the same cores",
 }
 """Stage -> its name in a sentence."""
 
@@ -261,7 +271,7 @@ def source_words(path: DataPath) -> str:
 
 def _cores(path: DataPath) -> str:
     counts = sorted({path.decode_core_count(host) for host in path.hosts})
-    cores = " or ".join(map(str, counts)) + " cores"
+    cores = "1 core" if counts == [1] else " or ".join(map(str, counts)) + " cores"
     return cores if len(path.hosts) == 1 else f"{cores} of each of {len(path.hosts)} hosts"
 
 
@@ -290,7 +300,8 @@ def _advice(basis: Basis, path: DataPath) -> list[str]:
             for (word, (have, needed)), where in places.items()
         ]
         advice.append((_listed(changes), COPY))
-    sentences = [f"With {change}, {STAGE_NAMES[stage]} would keep up with the devices." for change, stage in advice]
+    step = "the step" if path.step_cores else "the devices"
+    sentences = [f"With {change}, {STAGE_NAMES[stage]} would keep up with {step}." for change, stage in advice]
     if widening.limit:
         sentences.append(f"No number of lanes lets {STAGE_NAMES[COPY]} keep up: the {widening.limit} would bound them.")
     return sentences
@@ -339,7 +350,7 @@ def _counts(basis: Basis) -> list[str]:
     if most is None:
         return [] if len(sizes) < 2 else [f"With all of its {len(sizes)} devices an epoch is shortest."]
     larger = sizes[most.worker_count]
-    bounds = "bounds" if larger.bound_by in ("read", "decode") else "bound"
+    bounds = "bounds" if larger.bound_by in ("read", "decode", CORES) else "bound"
     return [
         f"More than {_workers(most.worker_count)} make an epoch no shorter on this system, not by one per cent: "
         f"{STAGE_NAMES[larger.bound_by]} {bounds} them."
