@@ -448,11 +448,12 @@ def system_with(
     changes: list[Callable[[SystemFile], SystemFile]] = []
     what, network = [], None
     fileless: dict[str, Runnable] = {}
-    processor = None if device is None or loaded.devices else _other_processor(device, loaded)
+    has_gpus = bool(loaded.devices) and not loaded.computes_on_hosts
+    processor = None if device is None or has_gpus else _other_processor(device, loaded)
     if processor is not None:
         what.append(f"with {processor.stem or processor.name}")
         changes.append(partial(with_processor, device=processor.stem or processor.name))
-    elif device is not None and loaded.devices and (card := _other_card(device, loaded)) is not None:
+    elif device is not None and has_gpus and (card := _other_card(device, loaded)) is not None:
         name = device if isinstance(device, str | Path) else card.stem
         if card is device:
             name = f"{card.stem or card.name} as given"  # a name that no file has, so that none is looked up

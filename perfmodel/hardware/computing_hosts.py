@@ -24,7 +24,10 @@ def computing_on_hosts(system: Wired, most_bytes_per_s: float = math.inf) -> Wir
 
     Messages between two machines then pass the memory of both, as sockets of the operating system copy them, and those
     to a parameter server of the same machine pass its memory only. A process sends at most ``most_bytes_per_s`` [B/s].
+    A system that is already one is returned as it is.
     """
+    if system.computes_on_hosts:
+        return system
     wiring = system.wiring
     hosts = list(system.hosts.items())[: system.node_count]
     processors: Any = tuple((_within(name, CORES), host.processor) for name, host in hosts)

@@ -409,6 +409,11 @@ class Wired(ABC):
         return self.wiring.devices
 
     @property
+    def computes_on_hosts(self) -> bool:
+        """Whether its devices are the cores of its machines."""
+        return bool(self.devices) and self.devices[0][1].processor_kind == "cpu"
+
+    @property
     def storages(self) -> tuple[StorageArray, ...]:
         """Drives and arrays, in file order."""
         return self.wiring.storages

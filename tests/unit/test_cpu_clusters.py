@@ -148,6 +148,25 @@ def test_a_plan_hires_each_machine_by_the_name_of_its_price(classifier, kind):
     assert not any("no file says which processor" in note for note in report.notes)
 
 
+@pytest.mark.parametrize(
+    "cluster",
+    [FOUR, {"system": "gce_n1_standard_4", "machines": 4}, {**FOUR, "device": "n1_highmem_16_skylake"}],
+)
+def test_a_formula_is_free_in_the_network_between_machines(classifier, cluster):
+    names = ["link_bandwidth_bytes_per_s", "link_latency_s"]
+    job = {"batch_size": 32, "workers": 4, "sync": "ring_all_reduce", "bucket_bytes": 1e12, **cluster}
+    f = pm.formula("sync_s", graph=classifier, free=names, **job)
+    assert f() == pytest.approx(pm.predict(classifier, **job).sync_s, rel=1e-9)
+    ring_s = 6 * (HOP_S + 20e-6) + 1.5 * 4 * classifier.parameter_count / (WIRE / 2)
+    assert f(link_bandwidth_bytes_per_s=WIRE / 2, link_latency_s=50e-6) == pytest.approx(ring_s, rel=1e-6)
+
+
+def test_one_machine_has_no_link_to_be_free(classifier):
+    for free in ("link_bandwidth_bytes_per_s", "link_latency_s"):
+        with pytest.raises(ArgumentError, match="free must be left out on one machine without GPUs"):
+            pm.formula(graph=classifier, free=free, batch_size=32, system="gce_n1_standard_4")
+
+
 SYNCS = sync_names()
 
 

@@ -115,6 +115,14 @@ def test_limits_and_fixed_values_are_kept():
     assert row.usd == pytest.approx(row.step_s * row.workers * row.tensor_size * row.stages * 2.0 / 3600, rel=1e-12)
 
 
+@pytest.mark.parametrize("fed", [{"decode_cores": 64}, {"prefetch": 0}])
+def test_rows_that_wait_for_input_are_bound_by_what_predict_names(fed):
+    s = pm.search(pm.zoo.alexnet(), system="dgx_a100", devices=2, global_batch_size=16, dataset="imagenet_jpeg", **fed)
+    assert any(row.bound_by == "decode" for row in s.rows)
+    for rank in range(0, len(s.rows), max(1, len(s.rows) // 4)):
+        assert s.rows[rank].bound_by == s.found(rank).prediction.bottleneck
+
+
 def test_energy_is_that_of_predict():
     s = pm.search(GRAPH, devices=8, objective="energy", limits={"stages": 1, "tensor_size": 2}, **JOB)
     known = [row.energy_j for row in s.rows if math.isfinite(row.energy_j)]

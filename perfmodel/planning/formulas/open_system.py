@@ -347,6 +347,7 @@ class OpenSystem:
         if self.links:
             family, system = target.link.family.stem, target.system_part.system
             arguments["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
+            arguments["machines"] = None  # they are in that system
         return self.job.replace(**arguments)
 
     @derived_property

@@ -180,9 +180,17 @@ def _clock(opened: Opened, symbol: sympy.Symbol) -> float:
     return opened.scale(f"devices/{device.stem}/clock_base_ghz", symbol, device.in_base_units("clock_base_ghz"))
 
 
+def _linked(opened: Opened, name: str) -> Any:
+    """Return the target if it has a link: a GPU, or one machine of a cluster."""
+    target = opened.prepared.target
+    if target.processor == "cpu" and target.system_part is None:
+        allowed = "left out on one machine without GPUs, which copies over no link; system= may be a cluster of them"
+        raise ArgumentError("free", name, allowed)
+    return target
+
+
 def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
-    _gpu_of(opened, symbol.name)
-    target: Any = opened.prepared.target
+    target = _linked(opened, symbol.name)
     if target.system_part is not None:
         opened.of_system["link_bandwidth_bytes_per_s"] = symbol
     place = f"links/{target.link.family.stem}/"
@@ -194,8 +202,7 @@ def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
 
 
 def _link_latency(opened: Opened, symbol: sympy.Symbol) -> float:
-    _gpu_of(opened, symbol.name)
-    target: Any = copy.copy(opened.prepared.target)
+    target = copy.copy(_linked(opened, symbol.name))
     if target.system_part is None:
         target.copy_latency_s = symbol
         opened.prepared = replace(opened.prepared, target=target)
@@ -218,9 +225,11 @@ FREE: Final[Mapping[str, Free]] = {
     "memory_bandwidth_bytes_per_s": Free("B", "B/s", "peak bandwidth of the device's memory", _memory_bandwidth),
     "launch_latency_s": Free(r"\tau", "s", "time of a kernel launch", _launch_latency),
     "link_bandwidth_bytes_per_s": Free(
-        "L", "B/s", "what large copies reach over the link of the device, per direction", _link_bandwidth
+        "L", "B/s", "what large copies reach over the link of the device or CPU machine, per direction", _link_bandwidth
     ),
-    "link_latency_s": Free(r"\ell", "s", "time of an empty copy over the link of the device", _link_latency),
+    "link_latency_s": Free(
+        r"\ell", "s", "time of an empty copy over the link of the device or CPU machine", _link_latency
+    ),
 }
 """Numbers that may be free under a short name; constants of files go by their full names."""
 

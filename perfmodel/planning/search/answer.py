@@ -16,6 +16,7 @@ from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.certainty.ranking import Ranking, ranking_of
 from perfmodel.prediction.device.step_time import PARTS
+from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.prediction import BOTTLENECK_OF_PART
 from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
@@ -48,6 +49,12 @@ UNUSUAL: Final = ("context_size", "context_method", "shard_group", "stage_cut")
 
 COUNTED: Final = ("workers", "stages", "tensor_size", "context_size")
 """Arguments whose product is the number of devices."""
+
+FEEDING: Final = (
+    *COUNTED, "batch_size", "global_batch_size", "system", "dataset", "input_from", "decode_cores", "prefetch",
+    "input_variation",
+)  # fmt: skip
+"""Arguments on which the times of a layout's input depend."""
 
 HEADINGS: Final = {
     "tensor_size": "tensor", "shard_stage": "shard", "micro_batch_size": "micro", "accumulation_steps": "passes",
@@ -200,13 +207,31 @@ class Search(Drawn):
     def _table(self, sweep: Sweep, *, title: str, count: int | None = None) -> Table[Any]:
         names = self._columns
         row_type = row_class("LayoutRow", names)
-        bound_by = bottlenecks(sweep) if len(sweep) else np.array([])
+        bound_by = self._bottlenecks(sweep) if len(sweep) else np.array([])
         rows = []
         for index in range(len(sweep) if count is None else min(count, len(sweep))):
             row = sweep.row(index) | {"bound_by": str(bound_by[index])}
             row["micro_batch_size"] = micro_batch_size(row)
             rows.append(row_type(**{name: row.get(name) for name in names}))
         return Table(rows, title=title, headings=HEADINGS, row_type=row_type)
+
+    def _bottlenecks(self, sweep: Sweep) -> NDArray[Any]:
+        """Return what bounds each layout: the input stage that it waits for, or the cause of its largest part."""
+        largest, waits_s = bottlenecks(sweep), sweep.results["input_wait_s"]
+        if not waits_s.any():
+            return largest
+        names = [name for name in FEEDING if name in sweep.space.by_name]
+        alike = np.stack([sweep.codes(name)[0] for name in names], axis=1)
+        _, firsts, kinds = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+        for kind, first in enumerate(firsts):
+            job = self._job(sweep, int(first))
+            path, rows = job.data_path, kinds.ravel() == kind
+            slowest = path.slowest_stage(job.samples)
+            slowest_s = path.stages(job.samples)[slowest] if path.prefetch else 0.0
+            # steps that fetch ahead hide all else behind a stage that is slower
+            hides = (waits_s > 0) & (slowest_s > sweep.results["step_s"] - waits_s)
+            largest[rows & (hides | (largest == "storage"))] = BOTTLENECK_OF_STAGE[slowest]
+        return largest
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -257,9 +282,11 @@ class Search(Drawn):
         rank = whole_number("rank", rank, minimum=0, maximum=len(self) - 1)
         return self._found(self.fitting, rank)
 
+    def _job(self, sweep: Sweep, index: int) -> Job:
+        return Job(self.graph, **sweep.space.arguments(index if sweep.places is None else int(sweep.places[index])))
+
     def _found(self, sweep: Sweep, index: int) -> FoundLayout:
-        space, place = sweep.space, index if sweep.places is None else int(sweep.places[index])
-        job = Job(self.graph, **space.arguments(place))
+        job = self._job(sweep, index)
         totals = None
         if self.run is not None:
             price = float("nan") if self.usd_per_hour is None else self.usd_per_hour
@@ -474,7 +501,7 @@ def micro_batch_size(row: Any) -> int:
 
 
 def bottlenecks(sweep: Sweep) -> NDArray[Any]:
-    """Return what bounds each layout: the cause of its largest part."""
+    """Return the cause of each layout's largest part."""
     parts = np.stack([sweep.results[name] for name in PARTS])
     names = np.array([BOTTLENECK_OF_PART.get(name, name) for name in PARTS], dtype=object)
     largest = names[np.argmax(parts, axis=0)]

@@ -71,7 +71,7 @@ class SystemPart:
     @property
     def computes_on_hosts(self) -> bool:
         """Whether each worker computes on the cores of a machine."""
-        return self.system.devices[0][1].processor_kind == "cpu"
+        return self.system.computes_on_hosts
 
     @property
     def unit_count(self) -> int:

@@ -140,7 +140,7 @@ def _host_of(system: Wired) -> Cpu | None:
 
 
 def _target_of_system(system: Wired, threads: int | None, workers: int) -> Target:
-    if system.devices:
+    if system.devices and not system.computes_on_hosts:
         if threads is not None:
             raise ArgumentError("threads", threads, f"left out for the GPUs of {system.name}")
         system_part = SystemPart(system=system, worker_count=workers)
