@@ -30,7 +30,8 @@ OTHERS_OPTION = typer.Option(
 AXES_BESIDES = {
     "link": (
         "NAME",
-        "Links that replace the system's links of the same kind. With a system, device= replaces its GPUs.",
+        "Links that replace the system's links of the same kind. With a system, device= replaces its GPUs, or its CPUs "
+        "if it has no GPU.",
     ),
     "devices": (
         "N",

@@ -491,7 +491,9 @@ def _other_processor(device: str | Path | Runnable, system: Wired) -> Cpu | None
     """Return the processor that stands in the sockets of machines without GPUs; None if their own do."""
     loaded = device if isinstance(device, Runnable) else load_device(device)
     if loaded.processor_kind != "cpu":
-        raise ArgumentError("device", loaded.name, f"left out with {system.name}, which has no GPU to replace")
+        raise ArgumentError(
+            "device", loaded.name, f"a CPU or a measured one, for {system.name}, which has no GPU to replace"
+        )
     card = loaded.card
     if not isinstance(card, Cpu) or all(card == machine.processor for machine in system.hosts.values()):
         return None

@@ -318,4 +318,5 @@ class Cpu(Device):
         """Return the device in one line."""
         clocks = f"{self.clock_base_ghz:g} to {self.turbo_ghz_by_active_cores[0]:g} GHz"
         memory = f"{self.memory.bandwidth_gb_per_s:g} GB/s"
-        return f"CPU, {self.architecture}, {self.core_count} cores at {clocks}, {self.isas[-1]}, {memory}"
+        cores = f"{self.core_count} core{'s' if self.core_count > 1 else ''}"
+        return f"CPU, {self.architecture}, {cores} at {clocks}, {self.isas[-1]}, {memory}"

@@ -367,5 +367,6 @@ class System(Wired):
     def describe(self) -> str:
         """Return the system in one line."""
         memory = f"{self.file.memory.capacity_gib:g} GiB"
-        host = f"{self.socket_count} x {self.processor.name}, {self.core_count} cores, {memory}"
+        cores = f"{self.core_count} core{'s' if self.core_count > 1 else ''}"
+        host = f"{self.socket_count} x {self.processor.name}, {cores}, {memory}"
         return ", ".join([host, *self.device_counts()])

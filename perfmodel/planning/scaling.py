@@ -255,7 +255,7 @@ def scaling(
     graph : LayerGraph or Run
         A network, or a Run of a measurement table. [-]
     system : str, Path, System or Cluster
-        System whose GPUs are used. [-]
+        System whose GPUs are the workers, or whose machines are if it has no GPU. [-]
     workers : int or iterable of int
         Numbers of workers. [1]
     sync : str or iterable of str
@@ -293,8 +293,8 @@ def scaling(
 
     Notes
     -----
-    Valid for: as :func:`perfmodel.predict`. If only some rows are impossible (more workers than GPUs, workers that do
-    not divide the mini-batch, groups that do not divide the workers, no more workers than backups, too little
+    Valid for: as :func:`perfmodel.predict`. If only some rows are impossible (more workers than devices, workers that
+    do not divide the mini-batch, groups that do not divide the workers, no more workers than backups, too little
     memory), each has a ``reason``.
     Ignores: the cost of hosts and servers besides the workers.
 

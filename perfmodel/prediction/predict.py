@@ -71,7 +71,7 @@ def predict(graph: LayerGraph | Run | Job, **arguments: Unpack[JobArguments]) ->
     Raises
     ------
     ArgumentError
-        If a value is not allowed, or not exactly one of ``device`` and ``system`` is given.
+        If a value is not allowed, or neither ``device`` nor ``system`` is given.
     UnknownNameError
         If a name is unknown; suggests the nearest.
     SpecError

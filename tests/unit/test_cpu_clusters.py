@@ -79,6 +79,22 @@ def test_decoding_shares_the_cores_with_the_step(alexnet):
         assert (each.play(9).makespan_s - each.play(5).makespan_s) / 4 == pytest.approx(each.step_s, rel=1e-9)
 
 
+def test_reading_that_hides_behind_decoding_on_the_same_core_is_no_bottleneck(alexnet, classifier):
+    """Reading takes 350 ms a step, decoding 320 of the only core: 3.3 s with the step of AlexNet, 320.3 with a small."""
+    job = {"batch_size": 32, "system": "gce_n1_standard_1", "dataset": "imagenet_jpeg"}
+    p = pm.predict(alexnet, **job)
+    assert p.data_path.stages(32)["read"] > p.breakdown["input_wait_s"] == pytest.approx(0.32)
+    assert p.bottleneck == "compute"  # 77 % of what the core does
+    assert "What bounds it most is arithmetic" in p.explain()
+    told = " ".join(p.explain().split())
+    assert "decoded by 1 core, 1 fetched ahead" in told
+    assert "what takes longest is computing and decoding on the same cores" in told
+    assert "With 2 cores instead of 1, decoding would keep up with the step" in told
+    assert pm.advise(alexnet, **job).base.bottleneck == "compute"
+    assert pm.predict(classifier, **job).bottleneck == "storage"  # nothing else takes as long
+    assert pm.predict(classifier, **job, input_from="samsung_960_pro").bottleneck == "decode"
+
+
 def test_a_sweep_and_a_formula_say_what_predict_says(classifier):
     table = pm.sweep(
         classifier,

@@ -62,7 +62,7 @@ def test_the_two_batch_sizes_must_agree():
     ("where", "said"),
     [
         ({}, r"device must be set; or pass system=, or both"),
-        ({"device": "gtx_1080", "system": "desktop_i7_3820"}, r"device must be left out with .* no GPU to replace"),
+        ({"device": "gtx_1080", "system": "desktop_i7_3820"}, r"device must be a CPU .* no GPU to replace"),
     ],
 )
 def test_a_device_a_system_or_both_must_be_named(where, said):

@@ -305,7 +305,10 @@ def most_workers(arguments: Mapping[str, Any]) -> int:
     if "machines" in arguments:
         loaded = several(loaded, arguments["machines"])
     if not loaded.devices and loaded.node_count == 1:
-        raise ArgumentError("free", "workers", f"left out on {loaded.name}, which has no GPUs")
+        allowed = (
+            f"left out on {loaded.name}, which has no GPUs; its sockets work together. Pass a cluster, or machines="
+        )
+        raise ArgumentError("free", "workers", allowed)
     fitted = system_with(loaded, device=arguments.get("device")) if loaded.devices else computing_on_hosts(loaded)
     if arguments.get("context_size", 1) > 1:
         raise ArgumentError("free", "workers", "left out with context_size, whose devices also add up gradients")

@@ -54,9 +54,9 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     for candidate in question.candidates:
         cores = question.feed_of(candidate).get("decode_cores")
         if cores is not None and "decode_cores" not in candidate.feed:
-            notes.append(
-                f"{cores} cores of {candidate.name} decode: half of the virtual processors that its file states"
-            )
+            name = candidate.name
+            decoding = f"1 core of {name} decodes" if cores == 1 else f"{cores} cores of {name} decode"
+            notes.append(f"{decoding}: half of the virtual processors that its file states")
     days = _days_of(question, purchases)
     if len(days) > 1:
         notes.append(f"prices are not of one day: the oldest holds since {days[0]}, the newest since {days[-1]}")

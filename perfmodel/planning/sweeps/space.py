@@ -246,7 +246,7 @@ def _workers_on(devices: int, arguments: Mapping[str, Any]) -> int:
 
 
 def _placed(*, system: Any = None, device: Any = None, machines: Any = None, link: Any = None) -> Any:
-    """Return a system with the GPUs of the ``device`` axis, the ``machines`` and the link of the ``link`` axis."""
+    """Return a system with the devices of the ``device`` axis, the ``machines`` and the link of the ``link`` axis."""
     if system is None:
         raise ArgumentError("link", link, "must not be given without system=, in which it replaces links")
     return system_with(system, device=device, link=link.name if isinstance(link, Link) else link, machines=machines)

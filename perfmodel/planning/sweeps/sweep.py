@@ -68,9 +68,9 @@ def sweep(
     **axes : object
         Arguments of ``predict``, each one value, or a list, tuple, range or array of values. Also: ``link``,
         which replaces the links of its kind in ``system=`` (the fabric of a cluster, PCIe slots, NVLink);
-        ``device`` with ``system=``, which replaces the system's GPUs; and ``devices``, a number of
-        devices, instead of ``workers``: as many workers as fit with ``stages`` x ``tensor_size`` x
-        ``context_size`` devices each. [-]
+        ``device`` with ``system=``, which replaces the system's GPUs, or its CPUs if it has no GPU; and
+        ``devices``, a number of devices, instead of ``workers``: as many workers as fit with ``stages`` x
+        ``tensor_size`` x ``context_size`` devices each. [-]
 
     Returns
     -------

@@ -201,13 +201,13 @@ _ROWS: Final = (
         loads=_loaded(load_device),
         means=lambda job: job.target.processor_spec.name,
         help="One GPU, one CPU socket or a measured machine: a name, a path to a TOML file, or a loaded object. With a "
-        "system, which device stands in its GPU slots.",
+        "system, the device in place of its GPUs, or of its CPUs if it has no GPU.",
     ),
     Argument(
         name="system", type="str | Path | Wired | None", unit="-", group="place", check=of_spec,
         loads=_loaded(load_system), means=_system_name,
-        help="A machine or cluster: its first GPUs run, or all CPU sockets if it has no GPU. With device, that GPU is "
-        "in its slots.",
+        help="A machine or cluster. Its first GPUs run; without GPUs, all sockets of a machine run together, and each "
+        "machine of a cluster is a worker. With device, that device runs in their place.",
     ),
     Argument(
         name="machines", type="int | None", unit="1", group="place", metavar="N", check=machine_count,
