@@ -80,7 +80,7 @@ def test_decoding_shares_the_cores_with_the_step(alexnet):
 
 
 def test_reading_that_hides_behind_decoding_on_the_same_core_is_no_bottleneck(alexnet, classifier):
-    """Reading takes 350 ms a step, decoding 320 of the only core: 3.3 s with the step of AlexNet, 320.3 with a small."""
+    """Reading takes 350 ms a step, decoding 320 of the only core: 3.3 s with AlexNet, 320.3 ms with a small one."""
     job = {"batch_size": 32, "system": "gce_n1_standard_1", "dataset": "imagenet_jpeg"}
     p = pm.predict(alexnet, **job)
     assert p.data_path.stages(32)["read"] > p.breakdown["input_wait_s"] == pytest.approx(0.32)
