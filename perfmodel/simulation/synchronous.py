@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived_property
 from perfmodel.simulation.pipeline import (
@@ -19,7 +18,6 @@ from perfmodel.simulation.pipeline import (
     pipeline_schedule_tasks,
 )
 from perfmodel.simulation.timeline import Task
-from perfmodel.sync.trees import two_trees
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,10 +28,6 @@ if TYPE_CHECKING:
     from perfmodel.sync.placed import Placed
     from perfmodel.sync.placed_round import PlacedRound
     from perfmodel.sync.registry import LibraryCollective
-
-
-MOST_CHUNKS: Final = 64
-"""Most chunks of a simulated pipelined algorithm; each chunk is a task on every edge. [1]"""
 
 
 def collective_tasks(
@@ -60,20 +54,16 @@ def collective_tasks(
     Notes
     -----
     Valid for: ranks that each take part in one round at a time. A message starts once its source and sink have finished
-    the previous round; the additions of a pipelined algorithm come last. On many equal machines, and for algorithms
-    that only libraries have, it is one task of the closed form. Ignores: barriers of a library.
+    the previous round, and a chunk of a tree once all have. On many equal machines, and for algorithms that only
+    libraries have, it is one task of the closed form. Ignores: barriers of a library.
     """
+    placed = placed.fastest(size_bytes)
     if placed.part < 1 or not placed.collective.plays:
         return (Task(name, duration_s=float(placed.time(size_bytes)), after=after, kind="sync"),)
-    if placed.fill_rounds:
-        tasks = _Pipeline(placed, size_bytes, name=name, after=after).tasks()
-        added_s = placed.reduced_share * size_bytes * placed.reduce_s_per_byte
-    else:
-        tasks = _rounds(placed, size_bytes, name=name, after=after)
-        added_s = 0.0
+    tasks = _rounds(placed, size_bytes, name=name, after=after)
     followed = {earlier for task in tasks for earlier in task.after}
     last = tuple(task.name for task in tasks if task.name not in followed) or after
-    return (*tasks, Task(name, duration_s=added_s, after=last, kind="sync"))
+    return (*tasks, Task(name, after=last, kind="sync"))
 
 
 def _rounds(placed: Placed, size_bytes: float, *, name: str, after: tuple[str, ...]) -> list[Task]:
@@ -82,7 +72,12 @@ def _rounds(placed: Placed, size_bytes: float, *, name: str, after: tuple[str, .
     number = 0
     for round_ in placed.rounds:
         for _ in range(round_.repeat):
-            tasks += _one_round(round_, size_bytes, placed.reduce_s_per_byte, name=f"{name}/{number}", ready=ready)
+            passed = _one_round(round_, size_bytes, placed.reduce_s_per_byte, name=f"{name}/{number}", ready=ready)
+            tasks += passed
+            if placed.collective.chunk_counts:
+                end = Task(f"{name}/{number}", after=tuple(task.name for task in passed), kind="sync")
+                tasks.append(end)
+                ready = defaultdict(lambda end=end: (end.name,))  # type: ignore[misc]
             number += 1
     return tasks
 
@@ -115,73 +110,6 @@ def _one_round(
 def _message(name: str, route: Route, flow_bytes: float, *, after: tuple[str, ...]) -> Task:
     channels = route.channel_names if flow_bytes else ()
     return Task(name, flow_bytes=flow_bytes, channels=channels, latency_s=route.latency_s, after=after, kind="message")
-
-
-class _Pipeline:
-    """Two trees, first up and then down, in chunks that each edge sends one at a time."""
-
-    def __init__(self, placed: Placed, size_bytes: float, *, name: str, after: tuple[str, ...]) -> None:
-        self.name, self.after = name, after
-        self.trees = two_trees(len(placed.order))
-        self.routes = {
-            (message.source, message.sink): route
-            for round_ in placed.rounds
-            for message, route in zip(round_.messages, round_.routes, strict=True)
-        }
-        chunk_count = placed.chunk_count or best_chunk_count(placed, size_bytes)
-        self.per_tree = max(1, round(chunk_count / 2))
-        self.chunk_bytes = size_bytes / 2 / self.per_tree
-
-    def tasks(self) -> list[Task]:
-        """Yield the messages of both trees."""
-        tasks: list[Task] = []
-        for tree, edges in enumerate(self.trees):
-            reduced = self._up(tree, edges, tasks)
-            self._down(tree, edges, tasks, after=reduced)
-        return tasks
-
-    def _up(self, tree: int, edges: tuple[tuple[int, int], ...], tasks: list[Task]) -> tuple[str, ...]:
-        children: dict[int, list[int]] = defaultdict(list)
-        for parent, child in edges:
-            children[parent].append(child)
-        root = ({parent for parent, _ in edges} - {child for _, child in edges}).pop()
-        for parent, child in edges:
-            for chunk in range(self.per_tree):
-                needed = [self._label("up", tree, chunk, other, child) for other in children[child]]
-                label = self._label("up", tree, chunk, child, parent)
-                before = self._before("up", tree, chunk, child, parent)
-                flow = _message(label, self.routes[child, parent], self.chunk_bytes, after=(*needed, *before))
-                tasks.append(flow)
-        return tuple(self._label("up", tree, self.per_tree - 1, child, root) for child in children[root])
-
-    def _down(
-        self, tree: int, edges: tuple[tuple[int, int], ...], tasks: list[Task], *, after: tuple[str, ...]
-    ) -> None:
-        parent_of = {child: parent for parent, child in edges}
-        for parent, child in edges:
-            above = parent_of.get(parent)
-            for chunk in range(self.per_tree):
-                needed = after if above is None else (self._label("down", tree, chunk, above, parent),)
-                label = self._label("down", tree, chunk, parent, child)
-                before = self._before("down", tree, chunk, parent, child)
-                tasks.append(_message(label, self.routes[parent, child], self.chunk_bytes, after=(*needed, *before)))
-
-    def _label(self, way: str, tree: int, chunk: int, source: int, sink: int) -> str:
-        return f"{self.name}/{way}{tree}/{chunk}/{source}>{sink}"
-
-    def _before(self, way: str, tree: int, chunk: int, source: int, sink: int) -> tuple[str, ...]:
-        if chunk:
-            return (self._label(way, tree, chunk - 1, source, sink),)
-        return self.after if way == "up" else ()
-
-
-def best_chunk_count(placed: Placed, size_bytes: float) -> int:
-    """Best whole number of chunks for a pipelined algorithm. [1]"""
-    latency_s = max(latency for round_ in placed.rounds for latency, _ in round_.lines)
-    if not latency_s:
-        return MOST_CHUNKS
-    streamed_s = placed.seconds_per_byte * size_bytes
-    return min(MOST_CHUNKS, max(1, round(math.sqrt(placed.fill_rounds * streamed_s / (4 * latency_s)))))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,6 +104,8 @@ class Collective(ABC):
         Whether messages among many equal machines are as fast as those among three. [-]
     plays : bool
         Whether a simulation sends each of its messages; otherwise it takes the closed form. [-]
+    chunk_counts : tuple of int
+        Numbers of chunks of which the fastest is taken; none for an algorithm that has no option ``chunk_count``. [1]
     """
 
     name: ClassVar[str]
@@ -113,6 +115,7 @@ class Collective(ABC):
     per_adapter: ClassVar[bool] = False
     folds: ClassVar[bool] = False
     plays: ClassVar[bool] = True
+    chunk_counts: ClassVar[tuple[int, ...]] = ()
 
     @abstractmethod
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:
@@ -147,6 +150,11 @@ class Collective(ABC):
             Rounds of each direction. [1]
         """
         return 0
+
+    def lines(self, worker_count: int) -> tuple[Any, ...]:
+        """Return times of which the least holds; none if ``cost`` is a formula in the number of workers."""
+        del worker_count
+        return ()
 
     def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
         """Turn the rounds of a few ranks into those that the same ranks have among ``worker_count``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.cost.transfer import longest_byte_time, max_min_rates
 from perfmodel.derived import derived, derived_property, kept
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import largest
+from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.alike_messages import classes_of_rounds
 from perfmodel.sync.base import SERVER, Collective, Message, Round
@@ -86,6 +86,8 @@ class Placed:
         Devices that take part, including those of simultaneous groups; 0 for those of the messages. [1]
     part : float
         Part of all messages that ``rounds`` has; the others are alike, on other machines. [1]
+    cut : tuple of Placed
+        The same with its message cut into more chunks; the fastest runs. [-]
     """
 
     collective: Collective
@@ -97,6 +99,14 @@ class Placed:
     group_size: int | None = None
     device_count: int = 0
     part: float = 1.0
+    cut: tuple[Placed, ...] = ()
+
+    def fastest(self, size_bytes: float) -> Placed:
+        """Return the collective with the number of chunks that is best for this many bytes [B]."""
+        if not self.cut:
+            return self
+        ways = (replace(self, cut=()), *self.cut)
+        return min(ways, key=lambda way: float(way.time(size_bytes)))
 
     @property
     def fill_rounds(self) -> int:
@@ -125,6 +135,9 @@ class Placed:
         flows speed up when others end, and that a rank may begin its next message earlier. The simulator models both:
         there the collective ends no later, and at the same time if all messages are alike.
         """
+        if self.cut:
+            ways = (replace(self, cut=()), *self.cut)
+            return reduce(minimum, [way.time(size_bytes) for way in ways])
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
         if self.fill_rounds:
             latencies_s = [route.latency_s for round_ in self.rounds for route in round_.routes]
@@ -144,7 +157,7 @@ class Placed:
 
     def call(self, size_bytes: float) -> Call:
         """Return the collective of this many bytes [B] as it is run."""
-        return Call(placed=self, wire_bytes=size_bytes)
+        return Call(placed=self.fastest(size_bytes), wire_bytes=size_bytes)
 
     def with_latencies(self, factor: float) -> Placed:
         """Scale the latency of every message by a factor [1]."""
@@ -153,7 +166,8 @@ class Placed:
             routes = tuple(replace(route, latency_s=factor * route.latency_s) for route in round_.routes)
             return replace(round_, routes=routes)
 
-        return replace(self, rounds=tuple(slowed(round_) for round_ in self.rounds))
+        cut = tuple(way.with_latencies(factor) for way in self.cut)
+        return replace(self, rounds=tuple(slowed(round_) for round_ in self.rounds), cut=cut)
 
     @property
     def latency_s(self) -> Quantity:
@@ -172,6 +186,8 @@ class Placed:
     @property
     def seconds_per_byte(self) -> Quantity:
         """Time of each further byte of a large one, B of T = A + B n. [s/B]."""
+        if self.cut:
+            return self.cut[-1].seconds_per_byte
         slopes = [round_.repeat * round_.seconds_per_byte for round_ in self.rounds]
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
 
@@ -281,7 +297,7 @@ def place(
     classes = classes_of_rounds(merged, topology, names, through_host=through_host)
     if classes is not None:
         part *= sum(len(of_round.routes) for of_round in classes) / sum(len(round_.messages) for round_ in merged)
-    return Placed(
+    placed = Placed(
         collective=collective,
         order=orders[0] if orders[0] and len(orders[0]) == len(ranks) else stated[0],
         servers=hosts[0],
@@ -292,6 +308,21 @@ def place(
         device_count=len(ranks) * len(stated),
         part=part,
     )
+    if not rounds or options.get("chunk_count") is not None:
+        return placed
+    known: dict[Any, PlacedRound] = {}
+
+    def chunked(round_: Round) -> PlacedRound:
+        whole = _of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed)
+        return _scaled(whole, topology, names, through_host=through_host, known=known)
+
+    cut = tuple(
+        replace(
+            placed, rounds=tuple(chunked(round_) for round_ in collective.rounds(len(orders[0]), chunk_count=count))
+        )
+        for count in collective.chunk_counts[1:]
+    )
+    return replace(placed, cut=cut)
 
 
 def _check_groups(
@@ -358,6 +389,24 @@ def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, thro
         messages=round_.messages,
         routes=routes,
         rates_bytes_per_s=tuple(rates.tolist()),
+        reduced_share=round_.reduced_share,
+        repeat=round_.repeat,
+    )
+
+
+def _scaled(
+    round_: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool, known: dict[Any, PlacedRound]
+) -> PlacedRound:
+    """Place a round of equal messages, or scale one with the same ends that is known."""
+    ends = tuple((message.source, message.sink) for message in round_.messages)
+    if ends not in known:
+        of_classes = classes_of_rounds([round_], topology, names, through_host=through_host)
+        known[ends] = of_classes[0] if of_classes else _placed(round_, topology, names, through_host=through_host)
+    like, share = known[ends], round_.messages[0].share
+    return replace(
+        like,
+        messages=tuple(message._replace(share=share) for message in like.messages),
+        sent_share=None if like.sent_share is None else len(ends) * share,
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
     )

@@ -16,7 +16,7 @@ from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, S
 from perfmodel.sync.placed import Call, Placed, place
 from perfmodel.sync.rings import AllGather, ChainBroadcast, Hierarchical, ReduceScatter, RingAllReduce
 from perfmodel.sync.stars import FabricSwitch, HostTree, InNetwork, MulticastSwitch, OneToAll, ParameterServer
-from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree, MachineTrees
+from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree, LibraryTrees, MachineTrees
 from perfmodel.units import GIGA, MICROSECOND
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
     strategy.name: strategy
     for strategy in (
         *(ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive()),
-        *(MachineTrees(), MulticastSwitch(), FabricSwitch(), ChainBroadcast()),  # of libraries only
+        *(LibraryTrees(), MachineTrees(), MulticastSwitch(), FabricSwitch(), ChainBroadcast()),  # of libraries only
     )
 }
 """All algorithms by name."""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+import numpy as np
 
 from perfmodel.cost.message_protocols import pipelined_time
-from perfmodel.symbolic import Quantity
+from perfmodel.errors import ArgumentError
+from perfmodel.numeric import minimum
+from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count, levels
 
 if TYPE_CHECKING:
@@ -144,24 +149,98 @@ def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
     return tuple(tuple(edge for place, edge in enumerate(edges) if colour[place] == tree) for tree in (0, 1))  # type: ignore[return-value]
 
 
+CHUNK_COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Chunks into which two trees may cut their message: the best of them is within 6 % of the best of any in what fills,
+drains and waits. [1]"""
+
+
+class Line(NamedTuple):
+    """Time of a collective as latencies, passes of the bytes over a port, and passes through the adder."""
+
+    alpha: float
+    beta: float
+    gamma: float
+
+
+def _starts(edges: tuple[Edge, ...]) -> tuple[dict[Edge, int], dict[Edge, int]]:
+    """Return the rounds in which a tree's edges pass their first chunk, up and down, by source and sink."""
+    parent_of = {child: parent for parent, child in edges}
+    above = {rank: 0 for rank in parent_of.values() if rank not in parent_of}
+    waiting = dict(parent_of)
+    while waiting:
+        for child, parent in list(waiting.items()):
+            if parent in above:
+                above[child] = above[parent] + 1
+                del waiting[child]
+    below = dict.fromkeys(above, 0)
+    for rank in sorted(parent_of, key=above.__getitem__, reverse=True):
+        below[parent_of[rank]] = max(below[parent_of[rank]], below[rank] + 1)
+    up = {(child, parent): below[child] for child, parent in parent_of.items()}
+    return up, {(parent, child): above[parent] for child, parent in parent_of.items()}
+
+
+@lru_cache(maxsize=1024)
+def chunk_rounds(worker_count: int, chunk_count: int) -> tuple[Round, ...]:
+    """Return rounds in which every edge of both trees passes its next chunk: first all up, then all down.
+
+    Examples
+    --------
+    >>> [(len(each.messages), each.repeat) for each in chunk_rounds(4, 8)]
+    [(4, 1), (6, 7), (2, 1), (2, 1), (6, 7), (4, 1)]
+    """
+    trees = [_starts(edges) for edges in two_trees(worker_count)]
+    rounds = []
+    for way in (0, 1):
+        starts = [(edge, start) for tree in trees for edge, start in tree[way].items()]
+        depth = 1 + max(start for _, start in starts)
+        passing = Counter(
+            (max(0, number - chunk_count + 1), min(number, depth - 1)) for number in range(depth + chunk_count - 1)
+        )
+        for (first, last), repeat in passing.items():
+            edges = [edge for edge, start in starts if first <= start <= last]
+            share = 0.5 / chunk_count
+            added = max(Counter(sink for _, sink in edges).values()) * share if way == 0 else 0.0
+            messages = tuple(Message(source, sink, share) for source, sink in edges)
+            rounds.append(Round(messages, reduced_share=added, repeat=repeat))
+    return tuple(rounds)
+
+
+@lru_cache(maxsize=1024)
+def _line(worker_count: int, chunk_count: int) -> Line:
+    """Return the time of two trees on equal full-duplex ports, which the messages of a rank share."""
+    if worker_count == 1:
+        return Line(0, 0, 0)
+    alpha, beta, gamma = 0, 0.0, 0.0
+    for round_ in chunk_rounds(worker_count, chunk_count):
+        passing = Counter(
+            end for message in round_.messages for end in (("from", message.source), ("to", message.sink))
+        )
+        alpha += round_.repeat
+        beta += round_.repeat * max(passing.values()) * round_.messages[0].share
+        gamma += round_.repeat * round_.reduced_share
+    return Line(alpha, beta, gamma)
+
+
 class DoubleBinaryTree(Collective):
-    r"""Reduce up two trees at once, broadcast down both, in chunks of the best size.
+    r"""Reduce up two trees at once, then broadcast down both, in the best of ``CHUNK_COUNTS`` chunks.
 
-    .. math:: T = 2 \left(\sqrt{n \beta} + \sqrt{2 L \alpha}\right)^2 + n \gamma, \qquad L = \lceil \log_2 p \rceil
+    .. math:: T = \min_k \; 2 (L + k - 1) \alpha + \left(2 + \frac{2 L - 3}{k}\right) n \beta
+        + \left(1 + \frac{2 L - 3}{2 k}\right) n \gamma, \qquad L = \lceil \log_2 p \rceil
 
-    For ``chunk_count`` k (above, the best one) it is :math:`2 (2 L + k) (\alpha + n \beta / k) + n \gamma`.
+    for a power of two from 4 on. Other numbers have the same rounds, a few of which have a message less; they are
+    counted.
 
     Notes
     -----
-    Valid for: chunks of any size, p >= 3; for two workers both trees are one link. Ignores: that chunks are whole
-    numbers of bytes, and that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
-    simulated short messages take at most one, and end in a third to all of the time.
+    Each tree has half of the bytes, in ``chunk_count`` k chunks. In a round every edge that has a chunk passes it; both
+    children of a rank send to it at once, each at half of its port. Valid for: chunks of any size. Ignores: that chunks
+    are whole numbers of bytes, and that the broadcast of one may begin before the last is reduced.
 
     Examples
     --------
     >>> tree = DoubleBinaryTree()
-    >>> 1e6 * tree.time(size_bytes=4096, worker_count=64, latency_s=5e-6, seconds_per_byte=1e-10)
-    140.649
+    >>> round(1e6 * tree.time(size_bytes=4096, worker_count=64, latency_s=5e-6, seconds_per_byte=1e-10), 3)
+    64.092
 
     References
     ----------
@@ -171,6 +250,68 @@ class DoubleBinaryTree(Collective):
 
     name = "double_binary_tree"
     option_names: ClassVar[tuple[str, ...]] = ("chunk_count",)
+    chunk_counts: ClassVar[tuple[int, ...]] = CHUNK_COUNTS
+
+    def cost(  # noqa: D102
+        self, link: Hockney, worker_count: Quantity, *, chunk_count: int | None = None, **options: Any
+    ) -> Quantity:
+        if is_symbolic(worker_count):
+            raise ArgumentError("worker_count", worker_count, f"a number: {self.name} has no formula in a symbol")
+        counts = self.chunk_counts if chunk_count is None else (_chunks(chunk_count),)
+        factors = [self._factors(worker_count, count) for count in counts]
+        return reduce(minimum, [link.times(**line._asdict()) for line in factors])
+
+    @staticmethod
+    def _factors(worker_count: Any, chunk_count: int) -> Line:
+        if not isinstance(worker_count, np.ndarray):
+            return _line(int(worker_count), chunk_count)
+        lines = np.array([_line(int(count), chunk_count) for count in worker_count.ravel()])
+        return Line(*lines.T.reshape(3, *worker_count.shape))
+
+    def schedule(self, worker_count: int, *, chunk_count: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        return chunk_rounds(worker_count, 1 if chunk_count is None else _chunks(chunk_count))
+
+    def lines(self, worker_count: int) -> tuple[Line, ...]:  # noqa: D102
+        return tuple(_line(worker_count, count) for count in self.chunk_counts)
+
+    def sent_share(self, worker_count: int, **options: Any) -> float:  # noqa: D102
+        return 2.0 * (worker_count - 1)  # half of the bytes over each edge of both trees, up and down
+
+
+def _chunks(chunk_count: Any) -> int:
+    if not (isinstance(chunk_count, int | float) and chunk_count >= 1 and chunk_count % 1 == 0):
+        raise ArgumentError("chunk_count", chunk_count, "a whole number of at least 1")
+    return int(chunk_count)
+
+
+class LibraryTrees(Collective):
+    r"""Two binary trees as libraries' constants were fitted with: in chunks of any number, two rounds a level.
+
+    .. math:: T = 2 \left(\sqrt{n \beta} + \sqrt{2 L \alpha}\right)^2 + n \gamma, \qquad L = \lceil \log_2 p \rceil
+
+    For ``chunk_count`` k (above, the best one) it is :math:`2 (2 L + k) (\alpha + n \beta / k) + n \gamma`.
+
+    Notes
+    -----
+    Valid for: chunks of any size, p >= 3; for two workers both trees are one link. Ignores: that chunks are whole
+    numbers of bytes, and that reducing and broadcasting may overlap. Each rank sends and receives one chunk a round, as
+    in [1]_; ``DoubleBinaryTree`` lets the messages of a rank share its port, and needs half of the rounds.
+
+    Examples
+    --------
+    >>> tree = LibraryTrees()
+    >>> 1e6 * tree.time(size_bytes=4096, worker_count=64, latency_s=5e-6, seconds_per_byte=1e-10)
+    140.649
+
+    References
+    ----------
+    .. [1] P. Sanders, J. Speck, J. L. Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan,
+       Parallel Computing 35(12), 2009, doi:10.1016/j.parco.2009.09.001.
+    """
+
+    name = "library_trees"
+    option_names: ClassVar[tuple[str, ...]] = ("chunk_count",)
+    plays = False
 
     def cost(  # noqa: D102
         self, link: Hockney, worker_count: Quantity, *, chunk_count: Quantity | None = None, **options: Any
@@ -210,7 +351,7 @@ def _rounds_of_trees(machine_count: int, group_size: int) -> tuple[Round, ...]:
     return (*up, *(Round(tuple(Message(parent, child, 0.5) for parent, child in edges)) for edges in both))
 
 
-class MachineTrees(DoubleBinaryTree):
+class MachineTrees(LibraryTrees, DoubleBinaryTree):
     r"""Chains inside machines, whose heads are joined by two binary trees for each network adapter, in chunks.
 
     .. math:: T = \left(\sqrt{2 n \beta} + \sqrt{A}\right)^2 + n \gamma, \qquad
@@ -220,7 +361,7 @@ class MachineTrees(DoubleBinaryTree):
 
     Notes
     -----
-    Valid for: two or more equal machines. Ignores: what ``DoubleBinaryTree`` ignores.
+    Valid for: two or more equal machines. Ignores: what ``LibraryTrees`` ignores.
 
     Examples
     --------
@@ -239,7 +380,7 @@ class MachineTrees(DoubleBinaryTree):
     ring = True
     per_adapter = True
     folds = True
-    plays = False
+    chunk_counts = ()
 
     def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         return _rounds_of_trees(int(group_count(worker_count, group_size)), int(group_size or 1))

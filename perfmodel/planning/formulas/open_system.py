@@ -23,7 +23,7 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import several, system_with
 from perfmodel.hardware.computing_hosts import computing_on_hosts
 from perfmodel.hardware.wiring import Wired, with_links_scaled
-from perfmodel.numeric import exceeds, maximum, where
+from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.planning.formulas.evaluation import Values
 from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
@@ -188,13 +188,28 @@ class InWorkers:
                 raise ArgumentError("workers", counts, "numbers for which the collective has the same rounds")
             costs = [_by_rounds(last)] * (len(placed) + 1)
         else:
-            costs = [_by_formula(last, count) for count in (*counts, self.symbol)]
+            costs = [_by_formula(last, count) for count in counts]
+            costs.append(self._by_lines(last) if last.collective.lines(1) else _by_formula(last, self.symbol))
             costs[-1](1.0, 1.0, 1.0)  # raises if it needs more than a number of workers
         ports = [_port(one, cost) for one, cost in zip(placed, costs, strict=False)]
         latency_s, per_byte = (in_workers(self.symbol, counts, numbers) for numbers in zip(*ports, strict=True))
         return Form(
             collective=last.collective, cost=costs[-1], port=(latency_s, per_byte), fill_rounds=last.fill_rounds
         )
+
+    def _by_lines(self, placed: Placed) -> Callable[..., Any]:
+        """Return a cost that is the least of several, with factors that were counted at every number of workers."""
+        every = zip(*(placed.collective.lines(count) for count in self.counts), strict=True)
+        lines = [
+            [in_stretches(self.symbol, self.counts, numbers) for numbers in zip(*of_counts, strict=True)]
+            for of_counts in every
+        ]
+
+        def cost(size_bytes: Any, latency_s: Any, seconds_per_byte: Any) -> Any:
+            stream_s = seconds_per_byte * size_bytes
+            return reduce(minimum, [alpha * latency_s + beta * stream_s for alpha, beta, _ in lines])
+
+        return cost
 
     def _holds(self, form: Any, probes: NDArray[np.float64]) -> bool:
         """Tell whether a form gives the times of some messages at every number of workers."""
