@@ -240,7 +240,7 @@ class DoubleBinaryTree(Collective):
     --------
     >>> tree = DoubleBinaryTree()
     >>> round(1e6 * tree.time(size_bytes=4096, worker_count=64, latency_s=5e-6, seconds_per_byte=1e-10), 3)
-    64.092
+    64.506
 
     References
     ----------

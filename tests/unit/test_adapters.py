@@ -67,7 +67,8 @@ def test_trees_by_name_use_every_adapter_as_the_library_does():
     trees = place(collective("machine_trees"), topology, topology.devices())
     assert reduction.placed.time(1e9) == pytest.approx(trees.time(1e9), rel=1e-12)
     alone = place(collective("double_binary_tree"), topology, topology.devices())
-    assert trees.time(1e9) < 0.2 * alone.time(1e9)
+    # trees among all sixteen cross between the machines a few times, each time through one adapter
+    assert trees.time(1e9) < 0.3 * alone.time(1e9)
 
 
 def test_trees_of_one_machine_and_of_machines_with_one_device_stay_what_they_are():

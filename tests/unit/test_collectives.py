@@ -49,9 +49,13 @@ def test_worked_numbers_of_all_reduces(workers, ring, doubling, halving, binomia
 @pytest.mark.parametrize(
     ("name", "workers", "size_bytes", "told_ms"),
     [
-        ("double_binary_tree", 8, RESNET50_BYTES, 22.72079),
-        ("double_binary_tree", 64, RESNET50_BYTES, 23.69834),
-        ("double_binary_tree", 64, 4096, 0.140649),
+        # levels L = 3 and 6; 2 (L - 1 + k) rounds, (2 + (2 L - 3) / k) times the bytes: k = 64 and 128 chunks, and 1
+        ("double_binary_tree", 8, RESNET50_BYTES, 1e3 * (132 * 5e-6 + (2 + 3 / 64) * 0.0102228128)),
+        ("double_binary_tree", 64, RESNET50_BYTES, 1e3 * (266 * 5e-6 + (2 + 9 / 128) * 0.0102228128)),
+        ("double_binary_tree", 64, 4096, 1e3 * (12 * 5e-6 + 11 * 4.096e-7)),
+        ("library_trees", 8, RESNET50_BYTES, 22.72079),
+        ("library_trees", 64, RESNET50_BYTES, 23.69834),
+        ("library_trees", 64, 4096, 0.140649),
         ("ring_all_reduce", 64, 4096, 0.630806),
         ("recursive_doubling", 64, 4096, 0.032458),
         ("ring_all_reduce", 8, 4096, 0.0707168),
