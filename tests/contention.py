@@ -6,7 +6,7 @@ from itertools import combinations
 def contends(p):
     """Tell whether flows of a step meet of which the closed form does not know."""
     reductions = getattr(p.agreement, "reductions", ())
-    if p.agreement is not None and p.agreement.name in ("double_binary_tree", "parameter_server"):
+    if p.agreement is not None and p.agreement.name == "parameter_server":
         return True
     if len(reductions) > 1 and p.agreement.slowdown:  # calls slow down what computes, wherever it stands
         return True
