@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -310,19 +310,30 @@ def place(
     )
     if not rounds or options.get("chunk_count") is not None:
         return placed
+    merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
+    return replace(placed, cut=_cut(placed, topology, names, merged_of, through_host=through_host))
+
+
+def _cut(
+    placed: Placed,
+    topology: Topology,
+    names: Mapping[int, str],
+    merged: Callable[[Round], Round],
+    *,
+    through_host: bool,
+) -> tuple[Placed, ...]:
+    """Return the same collective with its message cut into more chunks, placing rounds of equal ends once."""
     known: dict[Any, PlacedRound] = {}
 
-    def chunked(round_: Round) -> PlacedRound:
-        whole = _of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed)
-        return _scaled(whole, topology, names, through_host=through_host, known=known)
-
-    cut = tuple(
-        replace(
-            placed, rounds=tuple(chunked(round_) for round_ in collective.rounds(len(orders[0]), chunk_count=count))
+    def of_count(count: int) -> Placed:
+        rounds = placed.collective.rounds(len(placed.order), chunk_count=count)
+        whole = map(merged, rounds)
+        return replace(
+            placed,
+            rounds=tuple(_scaled(round_, topology, names, through_host=through_host, known=known) for round_ in whole),
         )
-        for count in collective.chunk_counts[1:]
-    )
-    return replace(placed, cut=cut)
+
+    return tuple(of_count(count) for count in placed.collective.chunk_counts[1:])
 
 
 def _check_groups(
