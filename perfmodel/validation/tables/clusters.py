@@ -224,9 +224,7 @@ def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
     return {PERFMODEL: named, NEAREST: known, INTERPOLATED: known, CONSTANT: len(kinds)}
 
 
-def _rate(
-    system: Any, operation: str, count: int, size_bytes: float, *, only: str = "", host_s: float = 0.0
-) -> float:
+def _rate(system: Any, operation: str, count: int, size_bytes: float, *, only: str = "", host_s: float = 0.0) -> float:
     """Return the bus bandwidth of a call, by only one of the library's algorithms if it is named. [B/s]"""
     topology = system.topology
     placed = place_library(load_collective_library(LIBRARY), operation, topology, topology.devices()[:count])
