@@ -523,12 +523,8 @@ class Prepared:
 
     def footprint(self, timed: TimedStep) -> MemoryFootprint:
         """Memory of the fullest device."""
-        footprints = self.footprints(timed)
-        return (
-            footprints[0]
-            if len(footprints) == 1
-            else max(footprints, key=lambda footprint: float(np.max(footprint.total_bytes)))
-        )
+        fullest = max(self.footprints(timed), key=lambda footprint: float(np.max(footprint.total_bytes)))
+        return fullest.of_plain_numbers()
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Memory of each device of a worker. [B]"""

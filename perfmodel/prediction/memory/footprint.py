@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
-from perfmodel.numeric import maximum
+from perfmodel.numeric import maximum, plain
 from perfmodel.parallelism.base import ALL_SHARED
 from perfmodel.prediction.memory.whole_gradients import GradientRules, Sizes, unit_gradients, unit_gradients_at_once
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -146,6 +146,10 @@ class MemoryFootprint:
     input_bytes: Quantity
     context_bytes: Quantity
     capacity_bytes: Quantity
+
+    def of_plain_numbers(self) -> MemoryFootprint:
+        """Return the same footprint with numbers of Python where it has those of numpy."""
+        return MemoryFootprint(**{part.name: plain(getattr(self, part.name)) for part in fields(self)})
 
     @property
     def total_bytes(self) -> Quantity:
