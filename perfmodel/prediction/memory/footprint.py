@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.model_state import model_state_bytes
+from perfmodel.cost.model_state import leaves_free, model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, most_kept
 from perfmodel.derived import derived
 from perfmodel.graph.arena import gap_bytes_per_sample
@@ -169,7 +169,7 @@ class MemoryFootprint:
         """Whether the step fits on the device; None if the capacity is unknown."""
         if np.ndim(self.capacity_bytes) == 0 and np.isinf(self.capacity_bytes):
             return None
-        fits = self.total_bytes <= self.capacity_bytes
+        fits = leaves_free(self.total_bytes, capacity_bytes=self.capacity_bytes)
         return bool(fits) if np.ndim(fits) == 0 else fits
 
 

@@ -47,8 +47,9 @@ class GradientRules:
 
     References
     ----------
-    .. [1] PyTorch, torch/distributed/_composable/fsdp/_fsdp_collectives.py, foreach_reduce_scatter ("Only after
-       the copy-in finishes can we free the gradients"; "The RS output is allocated in the RS stream"), and c10/cuda/CUDACachingAllocator.cpp, where each stream has blocks of its own.
+    .. [1] PyTorch, torch/distributed/_composable/fsdp/_fsdp_collectives.py, foreach_reduce_scatter ("Only after the
+       copy-in finishes can we free the gradients", "The RS output is allocated in the RS stream"), and
+       c10/cuda/CUDACachingAllocator.cpp, where each stream has blocks of its own.
     """
 
     accumulates: bool = False
