@@ -86,6 +86,17 @@ def minimum(first: Quantity, second: Quantity) -> Quantity:
     return np.minimum(first, second)
 
 
+def plain(value: Quantity) -> Quantity:
+    """Return a number of numpy as the number of Python that it is; arrays and expressions stay.
+
+    Examples
+    --------
+    >>> plain(np.float64(2.0)), plain(np.int64(3)), plain(4.0)
+    (2.0, 3, 4.0)
+    """
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def largest(values: Iterable[Quantity]) -> Quantity:
     """Return the largest of some quantities; of symbols, the maximum of those that may be the largest.
 

@@ -72,16 +72,17 @@ def protocol_time(
     launch_s: Quantity,
     hop_factor: Quantity,
     bandwidth_efficiency: Quantity,
+    network_s: Quantity = 0.0,
     chunk_s: Quantity = 0.0,
     fill_rounds: int = 0,
 ) -> Quantity:
     r"""Time of a library's call that runs an algorithm with one of its protocols.
 
-    .. math:: T = t_0 + h A + \frac{B}{e} + 2 \sqrt{c \frac{B}{e}}
+    .. math:: T = t_0 + h A + N + \frac{B}{e} + 2 \sqrt{c \frac{B}{e}}
 
     or, if the message passes through a pipeline in chunks of the best size,
 
-    .. math:: T = t_0 + \left(\sqrt{h A} + \sqrt{B / e}\right)^2
+    .. math:: T = t_0 + \left(\sqrt{h A + N} + \sqrt{B / e}\right)^2
 
     Parameters
     ----------
@@ -95,6 +96,8 @@ def protocol_time(
         Latency of a round with this protocol over that of the links, h. [1]
     bandwidth_efficiency : float, ndarray or sympy.Expr
         Share of the links' bandwidth left for the message, e, after flags and copies through buffers. [1]
+    network_s : float, ndarray or sympy.Expr
+        What all rounds between machines cost beyond the latency of their links, N. [s]
     chunk_s : float, ndarray or sympy.Expr
         What handing over one chunk costs, c, with chunks of the best size. [s]
     fill_rounds : int
@@ -121,7 +124,7 @@ def protocol_time(
     .. [1] Z. Hu et al., Demystifying NCCL: an in-depth analysis of GPU communication protocols and algorithms,
        arXiv:2507.04786, 2025: protocols Simple, LL and LL128.
     """
-    slow_s, long_s = hop_factor * fill_s, stream_s / bandwidth_efficiency
+    slow_s, long_s = hop_factor * fill_s + network_s, stream_s / bandwidth_efficiency
     if fill_rounds:
         return launch_s + pipelined_time(fill_s=slow_s, stream_s=long_s, fill_rounds=fill_rounds)
     return launch_s + slow_s + long_s + 2 * (chunk_s * long_s) ** 0.5

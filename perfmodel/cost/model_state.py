@@ -59,3 +59,35 @@ def model_state_bytes(
         size / worker_count if shard_stage >= stage else size for size, stage in zip(sizes, needed, strict=True)
     )
     return weights, gradients, optimizer
+
+
+def leaves_free(needed_bytes: Quantity, *, capacity_bytes: Quantity, reserve: float = 0.0) -> Quantity:
+    r"""Tell whether what a device needs leaves a share of its memory free.
+
+    .. math:: M \le (1 - r) C
+
+    Parameters
+    ----------
+    needed_bytes : float or ndarray
+        What the device keeps at the peak, with its driver's context, M. [B]
+    capacity_bytes : float or ndarray
+        Its memory, C. [B]
+    reserve : float
+        Share to leave free, r. [1]
+
+    Returns
+    -------
+    bool or ndarray
+        Whether it does. [-]
+
+    Notes
+    -----
+    Valid for: what a prediction counts: tensors, the gaps of an allocator where a framework states them, and the
+    driver's context. Ignores: buffers of libraries of collectives, other programs: they are what a reserve is for.
+
+    Examples
+    --------
+    >>> leaves_free(79e9, capacity_bytes=85.9e9), leaves_free(79e9, capacity_bytes=85.9e9, reserve=0.1)
+    (True, False)
+    """
+    return needed_bytes <= (1 - reserve) * capacity_bytes

@@ -297,6 +297,10 @@ class ExchangeTable(spec.SpecTable):
     sums_in: Literal["fp32"] | None = None
     shared_sums: Literal["scattered", "whole"] = "scattered"
 
+    def adds_up_whole(self, shard_stage: int) -> bool:
+        """Tell whether workers that share optimizer state add up all gradients, which each keeps only with stage 1."""
+        return shard_stage == 1 and self.shared_sums == "whole"
+
 
 class FrameworkProfile(spec.SpecFile):
     """A framework profile as in its file.

@@ -164,6 +164,12 @@ class Route:
         return tuple(channel.name for channel in self.channels)
 
     @property
+    def leaves_machine(self) -> bool:
+        """Whether its ends are in different machines of a cluster."""
+        one, other = (name.rpartition("/")[0] for name in (self.nodes[0], self.nodes[-1]))
+        return one != other
+
+    @property
     def is_staged(self) -> bool:
         """Whether the copy pauses in host memory on its way."""
         return self.copy_count > 1

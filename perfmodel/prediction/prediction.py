@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
+from perfmodel.numeric import plain
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.bill import Billed
-from perfmodel.prediction.device.step_time import PARTS, StepTimes
+from perfmodel.prediction.device.step_time import PARTS, StepTime, StepTimes
 from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.rows import LayerRow, pieces_of
 from perfmodel.prediction.sequence import Sequence, bounding_sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.certainty.prediction_interval import ConstantRow, Interval
-    from perfmodel.prediction.device.step_time import GroupTimes, StepTime
+    from perfmodel.prediction.device.step_time import GroupTimes
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.job.job import Job
@@ -75,7 +76,7 @@ class Facts:
     phase: str = _fact(lambda basis: basis.prepared.subject.phase.value, "The part of a step that runs. [-]")
     dtype: str = _fact(lambda basis: basis.prepared.dtype, "Data type. [-]")
     threads: int | None = _fact(lambda basis: basis.prepared.target.threads, "CPU threads; None on a GPU. [1]")
-    parts: StepTime = _fact(lambda basis: basis.timed.parts, "Exclusive parts and totals. [s]")
+    parts: StepTime = _fact(lambda basis: StepTime(*map(plain, basis.timed.parts)), "Exclusive parts and totals. [s]")
     table: KernelTable = _fact(lambda basis: basis.timed.shown.stage.lowered.table, "The lowered graph. [-]")
     groups: GroupTimes = _fact(lambda basis: basis.timed.groups, "What each unique operation costs. [s]")
     launch_gap_s: float = _fact(

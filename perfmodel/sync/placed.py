@@ -159,15 +159,15 @@ class Placed:
         """Return the collective of this many bytes [B] as it is run."""
         return Call(placed=self.fastest(size_bytes), wire_bytes=size_bytes)
 
-    def with_latencies(self, factor: float) -> Placed:
-        """Scale the latency of every message by a factor [1]."""
+    def with_latencies(self, factor: float, *, network_s: float = 0.0) -> Placed:
+        """Scale the latency of every message by a factor [1], and add a time [s] to those that leave a machine."""
 
-        def slowed(round_: PlacedRound) -> PlacedRound:
-            routes = tuple(replace(route, latency_s=factor * route.latency_s) for route in round_.routes)
-            return replace(round_, routes=routes)
+        def slowed(route: Route) -> Route:
+            return replace(route, latency_s=factor * route.latency_s + network_s * route.leaves_machine)
 
-        cut = tuple(way.with_latencies(factor) for way in self.cut)
-        return replace(self, rounds=tuple(slowed(round_) for round_ in self.rounds), cut=cut)
+        rounds = (replace(round_, routes=tuple(map(slowed, round_.routes))) for round_ in self.rounds)
+        cut = tuple(way.with_latencies(factor, network_s=network_s) for way in self.cut)
+        return replace(self, rounds=tuple(rounds), cut=cut)
 
     @property
     def latency_s(self) -> Quantity:
@@ -182,6 +182,22 @@ class Placed:
             return self.latency_s
         repeated = [round_.mean_latency_s if round_.repeat > 1 else round_.latency_s for round_ in self.rounds]
         return sum(round_.repeat * latency_s for round_, latency_s in zip(self.rounds, repeated, strict=True))
+
+    @derived_property
+    def network_rounds(self) -> float:
+        """Rounds on that way that leave a machine, in the mean over rings. [1]"""
+        crosses = any(route.leaves_machine for round_ in self.rounds for route in round_.routes)
+        if not crosses:
+            return 0.0
+        if self.fill_rounds:
+            count = self.collective.fill_latency(len(self.order), near_s=0, far_s=1, group_size=self.group_size)
+            return float(count)
+        return sum(round_.repeat * (round_.mean_crossings if round_.repeat > 1 else 1.0) for round_ in self.rounds)
+
+    @property
+    def waits_for_network(self) -> bool:
+        """Whether no other message hides that of the network: in trees, and where each machine has one rank."""
+        return bool(self.fill_rounds) or self.network_rounds >= sum(round_.repeat for round_ in self.rounds)
 
     @property
     def seconds_per_byte(self) -> Quantity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -85,13 +86,21 @@ class PlacedRound:
     @property
     def mean_latency_s(self) -> Quantity:
         """Mean latency that a byte meets in it. [s]"""
+        return self._mean([route.latency_s for route in self.routes])
+
+    @property
+    def mean_crossings(self) -> float:
+        """Share of its bytes that leave their machine. [1]"""
+        return float(self._mean([float(route.leaves_machine) for route in self.routes]))
+
+    def _mean(self, of_routes: Sequence[Quantity]) -> Quantity:
+        """Mean over the bytes of a round."""
         # several rings share messages inside machines, so that a message counts by its bytes
         counts = self.counts or (1,) * len(self.messages)
         shares = [count * message.share for count, message in zip(counts, self.messages, strict=True)]
         if len(set(shares)) == 1:
-            return sum(route.latency_s for route in self.routes) / len(self.routes)
-        passed = sum(share * route.latency_s for share, route in zip(shares, self.routes, strict=True))
-        return passed / sum(shares)
+            return sum(of_routes) / len(of_routes)
+        return sum(share * quantity for share, quantity in zip(shares, of_routes, strict=True)) / sum(shares)
 
     @property
     def seconds_per_byte(self) -> Quantity:

@@ -118,6 +118,8 @@ class Protocol:
         Share of the links' bandwidth that carries the message. [1]
     chunk_s : float
         Cost of handing over a chunk. [s]
+    network_s, tree_network_s : float
+        What a round between machines costs beyond its links, in rings of several ranks of a machine and elsewhere. [s]
     algorithms : tuple of str
         Algorithms that have protocols of their own and use this one; none for all others. [-]
     """
@@ -127,7 +129,13 @@ class Protocol:
     hop_factor: float
     bandwidth_efficiency: float
     chunk_s: float = 0.0
+    network_s: float = 0.0
+    tree_network_s: float = 0.0
     algorithms: tuple[str, ...] = ()
+
+    def network_round_s(self, placed: Placed) -> float:
+        """Cost of a round of an algorithm between machines beyond that of its links. [s]"""
+        return self.tree_network_s if placed.waits_for_network else self.network_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +201,7 @@ class LibraryCollective:
         wire_bytes = size_bytes / protocol.bandwidth_efficiency
         handed_s = 2 * (protocol.chunk_s * placed.seconds_per_byte * wire_bytes) ** 0.5
         return Call(
-            placed=placed.with_latencies(protocol.hop_factor),
+            placed=placed.with_latencies(protocol.hop_factor, network_s=protocol.network_round_s(placed)),
             wire_bytes=wire_bytes,
             launch_s=protocol.launch_s + handed_s,
         )
@@ -228,6 +236,7 @@ class LibraryCollective:
             launch_s=protocol.launch_s,
             hop_factor=protocol.hop_factor,
             bandwidth_efficiency=protocol.bandwidth_efficiency,
+            network_s=placed.network_rounds * protocol.network_round_s(placed),
             chunk_s=protocol.chunk_s,
             fill_rounds=placed.fill_rounds,
         )
@@ -246,6 +255,8 @@ def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
                 hop_factor=constants["hop_factor"],
                 bandwidth_efficiency=constants["bandwidth_efficiency"],
                 chunk_s=constants.get("chunk_us", 0.0) * MICROSECOND,
+                network_s=constants.get("network_us", 0.0) * MICROSECOND,
+                tree_network_s=constants.get("tree_network_us", 0.0) * MICROSECOND,
                 algorithms=table.algorithms or (),
             )
         )

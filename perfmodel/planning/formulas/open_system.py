@@ -116,6 +116,8 @@ class Form:
     collective: Any
     cost: Callable[..., Any]
     port: tuple[Any, Any]
+    crossings: Any = 0.0
+    waits_for_network: bool = False
     fill_rounds: int = 0
     rounds: bool = True
 
@@ -132,6 +134,11 @@ class Form:
     def path_latency_s(self) -> Any:
         """Latency of a message that does not wait in rounds: the same where all links are alike. [s]"""
         return self.latency_s
+
+    @property
+    def network_rounds(self) -> Any:
+        """Rounds that leave a machine. [1]"""
+        return self.cost(0.0, named(self.crossings, "crossings of a round"), 0.0)
 
     @property
     def seconds_per_byte(self) -> Any:
@@ -193,8 +200,17 @@ class InWorkers:
             costs[-1](1.0, 1.0, 1.0)  # raises if it needs more than a number of workers
         ports = [_port(one, cost) for one, cost in zip(placed, costs, strict=False)]
         latency_s, per_byte = (in_workers(self.symbol, counts, numbers) for numbers in zip(*ports, strict=True))
+        waiting = {one.waits_for_network for one in placed if one.network_rounds}
+        if len(waiting) > 1:
+            raise ArgumentError("workers", counts, "numbers for which the network is hidden alike")
+        crossings = [one.network_rounds / cost(0.0, 1.0, 0.0) for one, cost in zip(placed, costs, strict=False)]
         return Form(
-            collective=last.collective, cost=costs[-1], port=(latency_s, per_byte), fill_rounds=last.fill_rounds
+            collective=last.collective,
+            cost=costs[-1],
+            port=(latency_s, per_byte),
+            crossings=in_workers(self.symbol, counts, crossings),
+            waits_for_network=True in waiting,
+            fill_rounds=last.fill_rounds,
         )
 
     def _by_lines(self, placed: Placed) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.cost.model_state import leaves_free
 from perfmodel.cost.money import hire_cost
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.catalogue import load_system
@@ -87,7 +88,8 @@ def search(
     tokens, samples : float or None
         Length of the run, either of them; adds days, device-hours and USD of the whole. [1]
     reserve : float
-        Share of the device's memory to leave free, as in :func:`perfmodel.max_batch_size`. [1]
+        Share of the device's memory to leave free, the ``reserve_fraction`` of :func:`perfmodel.max_batch_size`, which
+        leaves none by default. [1]
     limits : mapping of str to int
         The most that an argument may be, e.g. ``{"stages": 2, "micro_batch_size": 4}``. [1]
     usd_per_hour : float or mapping of str to float
@@ -339,7 +341,7 @@ def _run_columns(run: TrainingRun | None, step_s: Any, counts: Any, price: float
 def _within(swept: Sweep, reserve: float) -> tuple[NDArray[np.bool_], NDArray[np.int32], tuple[str, ...]]:
     """Return which layouts fit with a reserve, and the reasons, with one more for those that need it."""
     needed, capacity = swept.results["memory_bytes"], swept.results["capacity_bytes"]
-    fits = swept.results[FITS] & (needed <= (1 - reserve) * capacity)
+    fits = swept.results[FITS] & leaves_free(needed, capacity_bytes=capacity, reserve=reserve)
     reasons = Reasons(list(swept.reasons), {text: code for code, text in enumerate(swept.reasons)})
     codes = swept.results[REASON].copy()
     codes[swept.results[FITS] & ~fits] = reasons.code(f"{NO_FIT} with {percent_text(reserve)} of the memory left free")

@@ -88,7 +88,7 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
         low_s=float(low_s),
         high_s=float(high_s),
         level=LEVEL,
-        shares={cause: part / whole for cause, part in variance.items() if part},
+        shares={cause: float(part / whole) for cause, part in variance.items() if part},
         uncertainty=uncertainty,
     )
 

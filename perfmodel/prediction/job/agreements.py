@@ -286,8 +286,7 @@ def _by_library(workers: Workers) -> Agreement:
             placed = MeasuredSum(placed=placed, measured=measured)
         return placed, slowdown
 
-    # every worker keeps all gradients with stage 1, so that software may add up all of them and use its own
-    sums_whole = workers.layout.shard_stage == 1 and workers.profile.exchange.shared_sums == "whole"
+    sums_whole = workers.profile.exchange.adds_up_whole(workers.layout.shard_stage)
     reductions: list[Reduction] = []
     for at in workers.places:
         if not workers.layout.shard_stage or sums_whole:

@@ -435,7 +435,8 @@ class Prepared:
     def has_buckets(self, agreement: Agreement | None) -> bool:
         """Whether workers exchange copies of gradients that lie in buckets of their own."""
         copies = getattr(self.profile, self.target.processor).lowering.message_copies
-        return bool(copies) and not self.layout.shard_stage and getattr(agreement, "all_reduces", False)
+        is_whole = not self.layout.shard_stage or self.profile.exchange.adds_up_whole(self.layout.shard_stage)
+        return bool(copies) and is_whole and getattr(agreement, "all_reduces", False)
 
     def buckets_bytes(self, agreement: Agreement | None) -> float:
         """Second copies of the gradients of a network on one device, in buckets. [B]"""
@@ -523,12 +524,8 @@ class Prepared:
 
     def footprint(self, timed: TimedStep) -> MemoryFootprint:
         """Memory of the fullest device."""
-        footprints = self.footprints(timed)
-        return (
-            footprints[0]
-            if len(footprints) == 1
-            else max(footprints, key=lambda footprint: float(np.max(footprint.total_bytes)))
-        )
+        fullest = max(self.footprints(timed), key=lambda footprint: float(np.max(footprint.total_bytes)))
+        return fullest.of_plain_numbers()
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Memory of each device of a worker. [B]"""

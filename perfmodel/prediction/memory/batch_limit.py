@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.cost.model_state import leaves_free
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.job import Job
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
 
 RESERVE_FRACTION: Final = 0.0
-"""Share of a device's memory that is left free unless the caller says otherwise. [1]"""
+"""Share of a device's memory that is left free unless the caller says otherwise: none, as with ``memory.fits``. [1]"""
 
 
 @gated
@@ -25,7 +26,8 @@ def max_batch_size(graph: LayerGraph, *, reserve_fraction: float = RESERVE_FRACT
     graph : LayerGraph
         A network. [-]
     reserve_fraction : float
-        Share of the device's memory to leave free, for what fragments and for what else runs there. [1]
+        Share of the device's memory to leave free, for what fragments, buffers of the library of collectives and what
+        else runs there; none by default, while :func:`perfmodel.search` leaves 0.08. [1]
     **arguments : object
         As :func:`perfmodel.predict` takes them, without ``batch_size`` and ``global_batch_size``: the device or
         system, the framework, and how the network is shared by devices. [unit of each argument]
@@ -45,7 +47,8 @@ def max_batch_size(graph: LayerGraph, *, reserve_fraction: float = RESERVE_FRACT
     Notes
     -----
     Found by doubling and bisection with the footprint of the fullest device that ``predict`` returns; scratch memory
-    depends on the algorithms chosen at each size. The size returned fits and the next one does not. A graph with a
+    depends on the algorithms chosen at each size. The size returned fits and the next one does not, with whatever
+    layout: without a reserve, less than one more sample (a multiple of the micro-batches) is left free. A graph with a
     ``fixed_batch_size`` has only that size.
 
     Examples
@@ -74,7 +77,7 @@ def max_batch_size(graph: LayerGraph, *, reserve_fraction: float = RESERVE_FRACT
     def fits(batch_size: int) -> bool:
         prepared = job.replace(batch_size=batch_size).prepared
         memory = prepared.footprint(prepared.step())
-        return bool(memory.total_bytes <= (1 - reserve_fraction) * memory.capacity_bytes)
+        return bool(leaves_free(memory.total_bytes, capacity_bytes=memory.capacity_bytes, reserve=reserve_fraction))
 
     if graph.fixed_batch_size is not None:
         return graph.fixed_batch_size if fits(graph.fixed_batch_size) else 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.model_state import model_state_bytes
+from perfmodel.cost.model_state import leaves_free, model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, most_kept
 from perfmodel.derived import derived
 from perfmodel.graph.arena import gap_bytes_per_sample
@@ -17,7 +17,7 @@ from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
-from perfmodel.numeric import maximum
+from perfmodel.numeric import maximum, plain
 from perfmodel.parallelism.base import ALL_SHARED
 from perfmodel.prediction.memory.whole_gradients import GradientRules, Sizes, unit_gradients, unit_gradients_at_once
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -147,6 +147,10 @@ class MemoryFootprint:
     context_bytes: Quantity
     capacity_bytes: Quantity
 
+    def of_plain_numbers(self) -> MemoryFootprint:
+        """Return the same footprint with numbers of Python where it has those of numpy."""
+        return MemoryFootprint(**{part.name: plain(getattr(self, part.name)) for part in fields(self)})
+
     @property
     def total_bytes(self) -> Quantity:
         """Sum of all parts. [B]"""
@@ -165,7 +169,7 @@ class MemoryFootprint:
         """Whether the step fits on the device; None if the capacity is unknown."""
         if np.ndim(self.capacity_bytes) == 0 and np.isinf(self.capacity_bytes):
             return None
-        fits = self.total_bytes <= self.capacity_bytes
+        fits = leaves_free(self.total_bytes, capacity_bytes=self.capacity_bytes)
         return bool(fits) if np.ndim(fits) == 0 else fits
 
 

@@ -36,8 +36,8 @@ class GradientRules:
     share : int
         Workers among which kept gradients are divided. [1]
     kept_ratio, whole_ratio, sent_ratio : float
-        Size of an element that is kept, that is made, and of a copy that is exchanged (0 if there is none), over that
-        of a parameter. [1]
+        Size of an element that is kept, that is made, and of the copy that is exchanged (0 if there is none), over that
+        of a parameter; torch copies the gradients of a unit into one buffer, whatever their type [1]. [1]
     has_buckets : bool
         Whether messages hold a second copy of all gradients, in the type of parameters, from the first step on. [-]
     in_own_pool : bool
@@ -47,8 +47,9 @@ class GradientRules:
 
     References
     ----------
-    .. [1] PyTorch, torch/distributed/_composable/fsdp/_fsdp_collectives.py, foreach_reduce_scatter ("The RS output is
-       allocated in the RS stream"), and c10/cuda/CUDACachingAllocator.cpp, where each stream has blocks of its own.
+    .. [1] PyTorch, torch/distributed/_composable/fsdp/_fsdp_collectives.py, foreach_reduce_scatter ("Only after the
+       copy-in finishes can we free the gradients", "The RS output is allocated in the RS stream"), and
+       c10/cuda/CUDACachingAllocator.cpp, where each stream has blocks of its own.
     """
 
     accumulates: bool = False
@@ -82,8 +83,8 @@ class GradientRules:
             share=1 if in_parts and layout.no_sync else layout.sharing_size,
             kept_ratio=kept_ratio,
             whole_ratio=made_bytes / parameter_bytes,
-            sent_ratio=(gradient_bytes != made_bytes) * gradient_bytes / parameter_bytes,
-            in_own_pool=layout.shard_stage == ALL_SHARED,
+            sent_ratio=gradient_bytes / parameter_bytes,
+            in_own_pool=True,
         )
 
     def bytes_at(

@@ -15,11 +15,16 @@ import numpy as np
 from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
-from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
+from perfmodel.measurements.kernel_tables import (
+    CollectiveMeasurements,
+    MeasuredCollective,
+    read_collectives,
+    stated_formats,
+)
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
-from perfmodel.units import GIGA
+from perfmodel.units import GIGA, MICROSECOND
 from perfmodel.validation.scores.interval_coverage import interval_row
 from perfmodel.validation.scores.table_report import (
     EVERY_ROW,
@@ -46,6 +51,9 @@ MFU_BY_MODEL: Final = "one MFU per model, told the answers"
 
 MACHINE_SIZE: Final = 8
 """Devices of each machine of these tables. [1]"""
+
+HOST_S: Final = {row["algorithm"]: row["host_us"] * MICROSECOND for row in stated_formats("calls_in_one_machine")}
+"""Column ``algorithm`` of calls inside one machine -> what the host adds to each time. [s]"""
 
 
 HELD_OUT: Final = "fitted_on_other_rows"
@@ -216,15 +224,15 @@ def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
     return {PERFMODEL: named, NEAREST: known, INTERPOLATED: known, CONSTANT: len(kinds)}
 
 
-def _rate(system: Any, operation: str, count: int, size_bytes: float, only: str = "") -> float:
-    """Return the predicted bus bandwidth of a call, by only one of the library's algorithms if it is named. [B/s]"""
+def _rate(system: Any, operation: str, count: int, size_bytes: float, *, only: str = "", host_s: float = 0.0) -> float:
+    """Return the bus bandwidth of a call, by only one of the library's algorithms if it is named. [B/s]"""
     topology = system.topology
     placed = place_library(load_collective_library(LIBRARY), operation, topology, topology.devices()[:count])
     names = {"ring": ("ring_all_reduce", operation), "nvls": ("multicast_switch",)}.get(only)
     if names is not None:
         named = tuple(algorithm for algorithm in placed.algorithms if algorithm.collective.name in names)
         placed = LibraryCollective(algorithms=named, protocols=placed.protocols, blocks=placed.blocks)
-    return wire_bytes(operation, size_bytes, count) / float(placed.time(size_bytes))
+    return wire_bytes(operation, size_bytes, count) / (host_s + float(placed.time(size_bytes)))
 
 
 def with_adapters(system: Any, count: int) -> Any:
@@ -248,10 +256,10 @@ def calls_inside(file: Path) -> RowReport:
     rows = []
     for record in read_records(file):
         operation, count, size_bytes = record["operation"], int(record["gpus"]), float(record["size_bytes"])
-        system = load_system(record["system"])
-        rate = _rate(system, operation, count, size_bytes, only=record["algorithm"].lower())
+        system, how = load_system(record["system"]), record["algorithm"]
+        rate = _rate(system, operation, count, size_bytes, only=how.lower(), host_s=HOST_S.get(how, 0.0))
         measured = wire_bytes(operation, size_bytes, count) / float(record["seconds"])
-        call = (record["system"], operation, count, 0, size_bytes, record["algorithm"])
+        call = (record["system"], operation, count, 0, size_bytes, how)
         rows.append(_call_row(*call, measured=measured, rate=rate))
     large, small = 1e8, 1e6
     return _call_report(
@@ -262,7 +270,7 @@ def calls_inside(file: Path) -> RowReport:
             "1 to 100 MB": lambda size_bytes: small <= size_bytes < large,
             "below 1 MB": lambda size_bytes: size_bytes < small,
         },
-        note="launch, latency and share of the links were fitted to these rows; those of each device with "
+        note="rates and the switch's share of the links were fitted to these rows; those of each device with "
         "the constants of the other are in docs/validation.md",
     )
 
