@@ -207,11 +207,14 @@ class Layouts:
         copies_s = tuple(parts * copy_s for copy_s in taken(stack.copies_s, stack.alone[at]))
         composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
         memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
+        servers = [None if unit.agreement is None else unit.agreement.server for unit in units]
+        missing_elsewhere = np.array([0.0 if server is None else server.missing_bytes for server in servers])
         outcome = Outcome(
             parts=composed.parts,
             batch_size=batch,
             memory_bytes=memory_bytes,
             capacity_bytes=capacity_bytes,
+            missing_elsewhere_bytes=missing_elsewhere[of_unit],
             **{name: values[of_unit] for name, values in stack.numbers.items()},
         )
         return Answer(places=places, outcome=outcome, devices=stack.names, device_of_row=stack.device_of_unit[of_unit])
@@ -477,8 +480,13 @@ class _Stack:
                     device.footprint(order, parts=count)
                     for device, order in zip(self.devices, self.orders(layout), strict=True)
                 ]
+        beside = zip(*[unit.prepared.server_beside for unit in self.units], strict=True)
+        server_bytes = [np.repeat(of_units, self.counts) for of_units in beside]
         totals = {
-            count: reduce(maximum, [footprint.total_bytes for footprint in of_devices])
+            count: reduce(
+                maximum,
+                [of.total_bytes + held for of, held in zip(of_devices, server_bytes, strict=True)],
+            )
             for count, of_devices in footprints.items()
         }
         whole = [np.broadcast_to(totals.get(count, 0.0), sum(self.counts))[at] for count in (1, 2)]

@@ -417,7 +417,7 @@ class JointSteps:
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
         has_buckets = bool(np.any(section.buckets_bytes(agreement)))
-        memory = (job.size, path.prefetch > 0, has_buckets)
+        memory = (job.size, path.prefetch > 0, has_buckets, _of_server(agreement, target))
         alike = (id(agreement), memory, None if path.dataset is None else job.fed)
         kept = section.kept.setdefault("outcomes", {})
         if alike not in kept:
@@ -437,13 +437,15 @@ class JointSteps:
             fed=partial(path.fed, batch_size=section.batch_size),
         )
         kept_bytes, input_bytes, capacity_bytes = section.memory_bytes
+        server_bytes, missing_elsewhere_bytes = _of_server(agreement, target)
         return Outcome(
             parts=composed.parts,
             batch_size=section.batch_size,
             counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
             device_count=path.worker_count,
-            memory_bytes=kept_bytes + section.buckets_bytes(agreement) + (buffers - 1) * input_bytes,
+            memory_bytes=kept_bytes + section.buckets_bytes(agreement) + (buffers - 1) * input_bytes + server_bytes,
             capacity_bytes=capacity_bytes,
+            missing_elsewhere_bytes=missing_elsewhere_bytes,
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=epoch_size(self.dataset_size, path.dataset),
         )
@@ -528,6 +530,14 @@ class JointSteps:
         if last is None or last[0] is not agreement:
             last = section.kept["applied"] = (agreement, _applied(section, agreement))
         return last[1]
+
+
+def _of_server(agreement: Agreement | None, target: Target) -> tuple[float, float]:
+    """Memory of a parameter server beside the worker with most of it, and what it lacks elsewhere. [B]"""
+    part, server = target.system_part, None if agreement is None else agreement.server
+    if server is None or part is None:
+        return 0.0, 0.0
+    return server.beside(part.worker_nodes), server.missing_bytes
 
 
 def _applied(section: Section, agreement: Agreement | None) -> Composed:

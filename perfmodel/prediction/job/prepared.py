@@ -533,12 +533,31 @@ class Prepared:
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Memory of each device of a worker. [B]"""
         parts, has_buckets = self.layout.parts, self.has_buckets(self.agreement)
-        return tuple(
+        footprints = tuple(
             device_memory(self, timed.stages, place, in_parts=parts > 1)
             .shared(self.layout, has_buckets=has_buckets)
             .footprint(order, parts=parts)
             for place, order in enumerate(timed.composed.orders)
         )
+        server = None if self.agreement is None else self.agreement.server
+        if server is None:
+            return footprints
+        return tuple(
+            replace(footprint, server_bytes=beside, missing_elsewhere_bytes=server.missing_bytes)
+            for footprint, beside in zip(footprints, self.server_beside, strict=True)
+        )
+
+    @property
+    def server_beside(self) -> tuple[float, ...]:
+        """Most that shards of a parameter server take of the memory of each device of any worker. [B]"""
+        server, part = None if self.agreement is None else self.agreement.server, self.target.system_part
+        depth, width = self.layout.stages, self.layout.tensor_size
+        if server is None or part is None or not server.is_beside_workers:
+            return (0.0,) * depth
+        devices = [
+            [name for at, name in enumerate(part.names) if at // width % depth == place] for place in range(depth)
+        ]
+        return tuple(server.beside(map(part.node_of, names)) for names in devices)
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""
