@@ -38,6 +38,7 @@ from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
     from perfmodel.planning.plans.bill import Hired
+    from perfmodel.prediction.prediction import Prediction
 
 OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
 """Arguments of ``predict`` that a plan sets itself."""

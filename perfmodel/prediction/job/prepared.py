@@ -273,6 +273,12 @@ class Prepared:
     def remarks(self) -> tuple[str, ...]:
         """Notes for the user on framework, target, libraries, data set and parameter server."""
         notes = (*self.shortfalls, *self.target.remarks(self.profile, self.libraries, dtype=self.dtype))
+        if self.agreement is not None or (self.layout.workers > 1 and not self.is_whole):
+            from perfmodel.prediction.job.agreements import measured_sum_of
+
+            as_measured = measured_sum_of(self.agreement) is not None
+            by_library = self.exchanges_by_library
+            notes = (*notes, *self.target.exchange_remarks(by_library=by_library, as_measured=as_measured))
         if self.data_path is not None:
             notes = (*notes, *self.data_path.remarks(self.subject))
         server = None if self.agreement is None else self.agreement.server
