@@ -25,6 +25,7 @@ from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.compose import Composed, all_turned, fed_with, stepped
+from perfmodel.prediction.job.parameter_server import held_beside, server_of
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
 
@@ -207,7 +208,7 @@ class Layouts:
         copies_s = tuple(parts * copy_s for copy_s in taken(stack.copies_s, stack.alone[at]))
         composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
         memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
-        servers = [None if unit.agreement is None else unit.agreement.server for unit in units]
+        servers = [server_of(unit.prepared) for unit in stack.units]
         missing_elsewhere = np.array([0.0 if server is None else server.missing_bytes for server in servers])
         outcome = Outcome(
             parts=composed.parts,
@@ -480,7 +481,7 @@ class _Stack:
                     device.footprint(order, parts=count)
                     for device, order in zip(self.devices, self.orders(layout), strict=True)
                 ]
-        beside = zip(*[unit.prepared.server_beside for unit in self.units], strict=True)
+        beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)
         server_bytes = [np.repeat(of_units, self.counts) for of_units in beside]
         totals = {
             count: reduce(

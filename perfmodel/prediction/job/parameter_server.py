@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from perfmodel.layers import Shape
     from perfmodel.layers.optimizers import Optimizer
     from perfmodel.prediction.device.system_part import SystemPart
+    from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.subject import Subject
+    from perfmodel.prediction.memory.footprint import MemoryFootprint
     from perfmodel.sync.asynchronous_scheme import AsynchronousScheme
 
 
@@ -259,6 +261,35 @@ class ServerMemory:
             "shard_bytes": self.shard_bytes,
             "capacity_bytes": self.room_bytes,
         }
+
+
+def server_of(prepared: Prepared) -> ServerMemory | None:
+    """Return the memory of a job's parameter server; None if it has none."""
+    return None if prepared.agreement is None else prepared.agreement.server
+
+
+def held_beside(prepared: Prepared) -> tuple[float, ...]:
+    """Most that shards take of the memory of each device of a job's workers, over all workers. [B]"""
+    server, part = server_of(prepared), prepared.target.system_part
+    depth, width = prepared.layout.stages, prepared.layout.tensor_size
+    if server is None or part is None or not server.is_beside_workers:
+        return (0.0,) * depth
+    machines: list[set[str]] = [set() for _ in range(depth)]
+    for at, name in enumerate(part.names):
+        machines[at // width % depth].add(part.node_of(name))
+    return tuple(map(server.beside, machines))
+
+
+def with_server(footprints: tuple[MemoryFootprint, ...], prepared: Prepared) -> tuple[MemoryFootprint, ...]:
+    """Return the footprints of a worker's devices with a job's parameter server. [B]"""
+    server = server_of(prepared)
+    if server is None:
+        return footprints
+    missing = server.missing_bytes
+    return tuple(
+        replace(footprint, server_bytes=beside, missing_elsewhere_bytes=missing)
+        for footprint, beside in zip(footprints, held_beside(prepared), strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from perfmodel.prediction.device.target import NO_COPY, Copy
 from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, rings_s, started_s
 from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
+from perfmodel.prediction.job.parameter_server import with_server
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -545,25 +546,7 @@ class Prepared:
             .footprint(order, parts=parts)
             for place, order in enumerate(timed.composed.orders)
         )
-        server = None if self.agreement is None else self.agreement.server
-        if server is None:
-            return footprints
-        return tuple(
-            replace(footprint, server_bytes=beside, missing_elsewhere_bytes=server.missing_bytes)
-            for footprint, beside in zip(footprints, self.server_beside, strict=True)
-        )
-
-    @property
-    def server_beside(self) -> tuple[float, ...]:
-        """Most that shards of a parameter server take of the memory of each device of any worker. [B]"""
-        server, part = None if self.agreement is None else self.agreement.server, self.target.system_part
-        depth, width = self.layout.stages, self.layout.tensor_size
-        if server is None or part is None or not server.is_beside_workers:
-            return (0.0,) * depth
-        devices = [
-            [name for at, name in enumerate(part.names) if at // width % depth == place] for place in range(depth)
-        ]
-        return tuple(server.beside(map(part.node_of, names)) for names in devices)
+        return with_server(footprints, self)
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""
