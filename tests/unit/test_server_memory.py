@@ -1,4 +1,9 @@
-"""Parameter servers in the memory of machines: where shards stand, what of it they take, and what every verb says."""
+"""Parameter servers in the memory of machines: where shards stand, what of it they take, and what every verb says.
+
+Where a server runs the update, the optimizer's state is there and not in its workers, as the update's time is.
+"""
+
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +13,8 @@ SMALL = {"system": "gce_n1_standard_1", "machines": 4}
 HIRED = {"price": "gce_n1_standard_1_2016", "system": "gce_n1_standard_1"}
 VISIT = {"batch_size": 1, "sync": "parameter_server", "optimizer": "adam"}
 PARAMETER_BYTES = 4 * 138_357_544  # VGG-16
-SERVER_BYTES = 4 * PARAMETER_BYTES  # parameters, a gradient, and two moments of Adam
+MOMENTS_BYTES = 2 * PARAMETER_BYTES  # of Adam
+SERVER_BYTES = 2 * PARAMETER_BYTES + MOMENTS_BYTES  # parameters and a gradient
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +73,16 @@ class TestBesideAWorker:
     def test_a_machine_holds_its_worker_and_its_server(self, vgg16):
         alone = pm.predict(vgg16, workers=4, **SMALL, **VISIT | {"sync": "none"}).memory
         apart, beside = (pm.predict(vgg16, workers=count, **SMALL, **VISIT).memory for count in (3, 4))
-        assert apart == alone
-        assert apart.fits
-        assert beside.server_bytes == SERVER_BYTES
-        assert beside.total_bytes == alone.total_bytes + SERVER_BYTES
-        assert beside.missing_bytes == beside.total_bytes - beside.capacity_bytes > 0
-        assert beside.fits is False
+        assert apart.total_bytes == alone.total_bytes - MOMENTS_BYTES
+        assert beside == replace(apart, server_bytes=SERVER_BYTES)
+        assert beside.total_bytes == pytest.approx(3.5e9, rel=0.01)
+        assert beside.fits
+        larger = pm.predict(vgg16, workers=4, **SMALL, **VISIT | {"batch_size": 4}).memory
+        assert larger.missing_bytes == larger.total_bytes - larger.capacity_bytes > 0
+        assert larger.fits is False
 
     def test_every_verb_counts_it(self, vgg16):
-        job = {"workers": 4, **SMALL, **VISIT}
+        job = {"workers": 4, **SMALL, **VISIT, "batch_size": 4}
         p = pm.predict(vgg16, **job)
         assert "beside the 2.214 GB of the parameter server are missing" in " ".join(p.explain().split())
         assert p.to_dict()["memory"]["server_bytes"] == SERVER_BYTES
@@ -84,30 +91,66 @@ class TestBesideAWorker:
         (row,) = pm.sweep(vgg16, columns=["memory_bytes", "step_s"], **job)
         assert (row["memory_bytes"], row["fits"], row["step_s"]) == (p.memory.total_bytes, False, p.step_s)
         assert "are missing" in row["reason"]
-        plan = pm.plan(vgg16, candidates=[{**HIRED, "machines": 4, "workers": 4}], samples=1000, **VISIT)
+        how = VISIT | {"batch_size": 4}
+        plan = pm.plan(vgg16, candidates=[{**HIRED, "machines": 4, "workers": 4}], samples=1000, **how)
         (hired,) = plan.rows
         assert (hired.limited_by, hired.step_s) == ("memory", p.step_s)
-        assert "samples per worker" not in plan.changes[0].text  # not one fits
+        assert "at most 2 samples per worker" in plan.changes[0].text
         of_size = {name: value for name, value in job.items() if name != "batch_size"}
-        assert pm.max_batch_size(vgg16, **of_size) == 0
-        most = pm.max_batch_size(vgg16, **of_size | {"server_count": 4})
-        largest, larger = (
-            pm.predict(vgg16, **job | {"server_count": 4, "batch_size": size}).memory for size in (most, most + 1)
-        )
-        assert largest.fits
-        assert not larger.fits
-        assert largest.server_bytes == SERVER_BYTES / 4
+        for count in (1, 4):
+            most = pm.max_batch_size(vgg16, **of_size, server_count=count)
+            largest, larger = (
+                pm.predict(vgg16, **job | {"server_count": count, "batch_size": size}).memory
+                for size in (most, most + 1)
+            )
+            assert largest.fits
+            assert not larger.fits
+            assert largest.server_bytes == SERVER_BYTES / count
 
     @pytest.mark.parametrize("count", [1, 2, 3, 4])
     def test_the_stage_that_shares_a_machine_has_it(self, vgg16, count):
         """Two workers of two stages: the second stage of the first is on node1."""
         job = {"workers": 2, "stages": 2, "parallelism": "pipeline", **SMALL, **VISIT | {"batch_size": 4}}
         p = pm.predict(vgg16, server_count=count, micro_batches=2, **job)
-        alone = pm.predict(vgg16, micro_batches=2, **job | {"sync": "none"})
+        alone = pm.predict(vgg16, micro_batches=2, **job | {"sync": "none", "optimizer": "sgd"})
         taken = [row.memory_bytes - other.memory_bytes for row, other in zip(p.stages, alone.stages, strict=True)]
         assert taken == pytest.approx([SERVER_BYTES / count, SERVER_BYTES / count if count > 1 else 0])
         (row,) = pm.sweep(vgg16, server_count=count, micro_batches=[2], columns=["memory_bytes"], **job)
         assert row["memory_bytes"] == p.memory.total_bytes == max(stage.memory_bytes for stage in p.stages)
+
+
+class TestStateOfTheOptimizer:
+    @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+    @pytest.mark.parametrize(
+        "job",
+        [
+            {"sync": "parameter_server", **SMALL},
+            {"sync": "parameter_server", "system": "dgx_a100", "server_count": 2},
+            {"sync": "parameter_server", "system": "dgx_a100", "dtype": "fp16"},  # with masters in single precision
+            {"sync": "parameter_server", "system": "dgx_a100", "dtype": "bf16", "framework": "pytorch_2"},
+            {"sync": "downpour", "push_period": 4, **SMALL},
+            {"sync": "mixed", "group_size": 2, "push_period": 4, "pull_period": 4, "system": "survey_fig5"},
+            {"sync": "ring_all_reduce", **SMALL},
+            {"sync": "none", "system": "survey_fig5"},
+        ],
+    )
+    def test_it_is_where_the_update_runs_and_nowhere_else(self, classifier, job, optimizer):
+        how = {"batch_size": 64, "optimizer": optimizer}
+        p = pm.predict(classifier, workers=4, **how, **job)
+        alone = {name: job[name] for name in ("system", "machines", "dtype", "framework") if name in job}
+        lone = pm.predict(classifier, **how, **alone)
+        served = (p.to_dict().get("server") or {}).get("optimizer_bytes", 0.0)
+        assert p.memory.optimizer_bytes + served == lone.memory.optimizer_bytes
+        assert (p.memory.optimizer_bytes == 0) == (p.breakdown["update_s"] == 0 or optimizer == "sgd")
+
+    def test_sweeps_agree_whatever_the_agreement(self, classifier):
+        """On GPUs a server's memory is not the workers', so that only the state tells their footprints apart."""
+        job = {"batch_size": 64, "system": "survey_fig5", "workers": 4, "optimizer": "adam"}
+        syncs = ["none", "parameter_server", "ring_all_reduce", "downpour"]
+        for more in ({}, {"micro_batches": [1, 2]}):
+            for row in pm.sweep(classifier, sync=syncs, columns=["memory_bytes"], **job | more):
+                asked = job | {name: row[name] for name in ("sync", *more)}
+                assert row["memory_bytes"] == pm.predict(classifier, **asked).memory.total_bytes
 
 
 class TestOnAMachineOfItsOwn:

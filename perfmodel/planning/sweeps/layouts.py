@@ -23,9 +23,9 @@ from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
-from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
+from perfmodel.prediction.job.agreement import Asynchronous, Synchronous, is_served
 from perfmodel.prediction.job.compose import Composed, all_turned, fed_with, stepped
-from perfmodel.prediction.job.parameter_server import held_beside, server_of
+from perfmodel.prediction.job.parameter_server import held_beside, server_of, without_served_state
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
 
@@ -411,7 +411,7 @@ class _Stack:
             micro_batches=layout.micro_batches,
             passes=passes,
             update_share=self.shares[of_unit],
-            served=agreement is not None and agreement.serves,
+            served=is_served(agreement),
         )
         parts = own_parts if agreement is None else self._applied(own_parts, between, of_unit)
         return Composed(parts=parts, alone=own_parts, longest=0, stages=(), devices=(), orders=self.orders(layout))
@@ -474,11 +474,11 @@ class _Stack:
 
     def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
         """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
-        footprints = {}
+        footprints, agreement = {}, self.units[0].agreement
         for count in (1, 2):
             if ((parts > 1) == (count > 1)).any():
                 footprints[count] = [
-                    device.footprint(order, parts=count)
+                    without_served_state(device.footprint(order, parts=count), agreement)
                     for device, order in zip(self.devices, self.orders(layout), strict=True)
                 ]
         beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)

@@ -15,6 +15,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.device.system_part import bus_bytes_per_s
+from perfmodel.prediction.job.agreement import is_served
 from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from perfmodel.layers import Shape
     from perfmodel.layers.optimizers import Optimizer
     from perfmodel.prediction.device.system_part import SystemPart
+    from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.subject import Subject
     from perfmodel.prediction.memory.footprint import MemoryFootprint
@@ -280,6 +282,15 @@ def held_beside(prepared: Prepared) -> tuple[float, ...]:
     return tuple(map(server.beside, machines))
 
 
+def without_served_state(footprint: MemoryFootprint, agreement: Agreement | None) -> MemoryFootprint:
+    """Return what a worker keeps: the optimizer's state is only where the update runs, as its time is. [B]
+
+    Valid for: servers that update with state of their own, as TensorFlow's slots and MXNet's ``update_on_kvstore`` are;
+    steps that workers take by themselves between two pushes are plain ones without state, as Downpour's are.
+    """
+    return replace(footprint, optimizer_bytes=0.0) if is_served(agreement) else footprint
+
+
 def with_server(footprints: tuple[MemoryFootprint, ...], prepared: Prepared) -> tuple[MemoryFootprint, ...]:
     """Return the footprints of a worker's devices with a job's parameter server. [B]"""
     server = server_of(prepared)
@@ -287,7 +298,11 @@ def with_server(footprints: tuple[MemoryFootprint, ...], prepared: Prepared) -> 
         return footprints
     missing = server.missing_bytes
     return tuple(
-        replace(footprint, server_bytes=beside, missing_elsewhere_bytes=missing)
+        replace(
+            without_served_state(footprint, prepared.agreement),
+            server_bytes=beside,
+            missing_elsewhere_bytes=missing,
+        )
         for footprint, beside in zip(footprints, held_beside(prepared), strict=True)
     )
 
