@@ -77,7 +77,7 @@ def predict_command(
 def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
     """Return the largest batch size that memory holds."""
     from perfmodel.prediction.arguments.table import names_of
-    from perfmodel.prediction.memory.batch_limit import max_batch_size
+    from perfmodel.prediction.memory.batch_limit import max_batch_size, without_sizes
 
     spreading = [name for name in names_of("spread") if name in arguments]
     if spreading:
@@ -86,8 +86,7 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
             f"a number if {spreading[0]} is given; max is searched only for a whole network on one device",
         )
         raise ArgumentError(argument, LARGEST, allowed)
-    of_size = {name: arguments[name] for name in names_of("place", "step", "workers") if name in arguments}
-    batch_size = max_batch_size(graph, **of_size)
+    batch_size = max_batch_size(graph, **without_sizes(arguments))
     if not batch_size:
         argument, allowed = "--batch-size", "a number; not even one sample fits in memory"
         raise ArgumentError(argument, LARGEST, allowed)

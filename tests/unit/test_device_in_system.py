@@ -188,6 +188,24 @@ class TestMeasuredSum:
         assert any("as nccl was measured among 8" in remark for remark in p.remarks)
         assert "exchange" not in p.interval.shares
 
+    @pytest.mark.parametrize(
+        ("sync", "phase", "told"),
+        [
+            ("all_reduce", "step", "gradients are added up as nccl"),
+            ("ring_all_reduce", "step", "exchanges take the links"),
+            ("parameter_server", "step", "exchanges take the links"),
+            ("downpour", "step", "exchanges take the links"),
+            ("none", "step", ""),
+            ("all_reduce", "forward", ""),
+        ],
+    )
+    def test_it_is_told_only_where_it_is_used(self, sync, phase, told):
+        p = on_measured(measured_gpu(sums=[8]), system="dgx_a100", workers=8, sync=sync, phase=phase)
+        on_exchanges = [text for text in p.remarks if "exchange" in text or "added up" in text or "nccl" in text]
+        assert len(on_exchanges) == bool(told)
+        assert all(text.startswith(told) for text in on_exchanges)
+        assert any("nccl" in text for text in p.remarks) == ("nccl" in told)
+
     def test_it_is_played(self):
         p = on_measured(measured_gpu(sums=[8]), **SUM)
         starts = [p.timeline.span(f"gpu0/compute/{step}").start_s for step in (1, 2)]
@@ -310,6 +328,14 @@ class TestMeasuredCpu:
         without = on_measured(measured_cpu(sums=False), workers=4, **ONE_MESSAGE)
         assert not [row for row in without.provenance if "all_reduce" in row.constant]
         assert any("no sum of two processes was measured" in remark for remark in without.remarks)
+
+    @pytest.mark.parametrize("sync", ["all_reduce", "ring_all_reduce", "parameter_server", "downpour", "none"])
+    def test_a_sum_is_told_only_where_there_is_one(self, sync):
+        for sums in (True, False):
+            p = on_measured(measured_cpu(sums=sums), workers=4, **NODES, sync=sync)
+            on_rates = [text for text in p.remarks if "process" in text]
+            assert len(on_rates) == (sync != "none")
+            assert any("sum" in text for text in on_rates) == (sync == "all_reduce")
 
     @pytest.mark.parametrize("sync", ["all_reduce", "parameter_server", "downpour", "mixed"])
     def test_a_sweep_and_eight_machines_take_it(self, sync):

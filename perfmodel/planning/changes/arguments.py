@@ -17,9 +17,9 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.measurements.table import Run
 from perfmodel.numeric import divisors
 from perfmodel.prediction.arguments.checks import DTYPES, NO_SYNC
-from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
 from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER, sync_names
-from perfmodel.prediction.memory.batch_limit import max_batch_size
+from perfmodel.prediction.memory.batch_limit import max_batch_size, without_sizes
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -172,10 +172,7 @@ def batch_size(now: Situation) -> Iterator[Change]:
     if isinstance(graph, Run):
         reason = "the largest batch size is not searched for a measured run"
         raise NotApplicableError(reason)
-    arguments = now.job.asked
-    most = max_batch_size(
-        graph, **{name: arguments[name] for name in names_of("place", "step", "workers") if name in arguments}
-    )
+    most = max_batch_size(graph, **without_sizes(now.job.asked))
     now.needs(most, "not even one sample fits in memory")
     yield _of_samples(now, most, "as many as memory holds")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,13 +31,14 @@ from perfmodel.planning.scaling import MOST_PENALTY, check_options, listed
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_number
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.agreement_options import sync_names
-from perfmodel.prediction.memory.batch_limit import max_batch_size
+from perfmodel.prediction.memory.batch_limit import max_batch_size, without_sizes
 from perfmodel.presentation.quantities import bytes_text
 from perfmodel.presentation.tables import Table
 from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
     from perfmodel.planning.plans.bill import Hired
+    from perfmodel.prediction.prediction import Prediction
 
 OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
 """Arguments of ``predict`` that a plan sets itself."""
@@ -451,9 +451,9 @@ class Verdict:
         entry = next(entry for entry in self.entries if entry.row is row)
         p = entry.prediction
         assert p is not None
-        missing_bytes = float(p.memory.total_bytes) - float(p.memory.capacity_bytes)
+        missing_bytes = float(p.memory.missing_bytes)
         text = f"{bytes_text(missing_bytes)} more memory on {row.describe()}"
-        largest = self._largest_batch(entry, entry.asked_workers)
+        largest = self._largest_batch(p)
         again = None if not largest else self.question.again(entry, batch_size=largest).row
         if again is not None and self._is_chosen(again):
             text += f", or at most {largest:,} samples per worker instead of {p.batch_size:,}"
@@ -472,16 +472,13 @@ class Verdict:
         best = self.best
         return row.limited_by is None and (best is None or self.limits.order(row) < self.limits.order(best))
 
-    def _largest_batch(self, entry: Entry, workers: int) -> int:
+    @staticmethod
+    def _largest_batch(p: Prediction) -> int:
         """Return the largest batch size of a whole network on a device; 0 if none fits or it is unknown."""
-        known = inspect.signature(max_batch_size).parameters
-        graph = self.question.graph
-        assert entry.prediction is not None
-        if entry.prediction.spread is not None or not isinstance(graph, LayerGraph):
+        if p.spread is not None or not isinstance(p.job.graph, LayerGraph):
             return 0
-        options = {name: value for name, value in self.question.options.items() if name in known}
         try:
-            return max_batch_size(graph, **entry.candidate.hardware, workers=workers, **options)
+            return max_batch_size(p.job.graph, **without_sizes(p.job.asked))
         except ArgumentError:
             return 0
 

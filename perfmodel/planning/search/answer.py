@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.search.launch import launch_command
-from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER
+from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.certainty.ranking import Ranking, ranking_of
@@ -368,6 +368,8 @@ class Search(Drawn):
             return f"no layout can be: {next(iter(self.layouts.refused), '')}"
         row = self.layouts.row(least)
         usable = (1 - self.reserve) * row["capacity_bytes"]
+        if not row[FITS] and row["memory_bytes"] <= usable:  # a parameter server lacks memory of its own
+            return f"of the layout that needs least memory, {layout_text(row)}: {row[REASON]}"
         needs = f"{bytes_text(row['memory_bytes'])} of {bytes_text(usable)}"
         most = 1 - row["memory_bytes"] / row["capacity_bytes"]
         nearest = f"; reserve={math.floor(1000 * most) / 1000:g} would do" if most >= 0 else ""

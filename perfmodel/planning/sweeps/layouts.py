@@ -23,8 +23,9 @@ from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
-from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
+from perfmodel.prediction.job.agreement import Asynchronous, Synchronous, is_served
 from perfmodel.prediction.job.compose import Composed, all_turned, fed_with, stepped
+from perfmodel.prediction.job.parameter_server import held_beside, server_of, without_served_state
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
 
@@ -207,11 +208,14 @@ class Layouts:
         copies_s = tuple(parts * copy_s for copy_s in taken(stack.copies_s, stack.alone[at]))
         composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
         memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
+        servers = [server_of(unit.prepared) for unit in stack.units]
+        missing_elsewhere = np.array([0.0 if server is None else server.missing_bytes for server in servers])
         outcome = Outcome(
             parts=composed.parts,
             batch_size=batch,
             memory_bytes=memory_bytes,
             capacity_bytes=capacity_bytes,
+            missing_elsewhere_bytes=missing_elsewhere[of_unit],
             **{name: values[of_unit] for name, values in stack.numbers.items()},
         )
         return Answer(places=places, outcome=outcome, devices=stack.names, device_of_row=stack.device_of_unit[of_unit])
@@ -407,7 +411,7 @@ class _Stack:
             micro_batches=layout.micro_batches,
             passes=passes,
             update_share=self.shares[of_unit],
-            served=agreement is not None and agreement.serves,
+            served=is_served(agreement),
         )
         parts = own_parts if agreement is None else self._applied(own_parts, between, of_unit)
         return Composed(parts=parts, alone=own_parts, longest=0, stages=(), devices=(), orders=self.orders(layout))
@@ -470,15 +474,20 @@ class _Stack:
 
     def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
         """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
-        footprints = {}
+        footprints, agreement = {}, self.units[0].agreement
         for count in (1, 2):
             if ((parts > 1) == (count > 1)).any():
                 footprints[count] = [
-                    device.footprint(order, parts=count)
+                    without_served_state(device.footprint(order, parts=count), agreement)
                     for device, order in zip(self.devices, self.orders(layout), strict=True)
                 ]
+        beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)
+        server_bytes = [np.repeat(of_units, self.counts) for of_units in beside]
         totals = {
-            count: reduce(maximum, [footprint.total_bytes for footprint in of_devices])
+            count: reduce(
+                maximum,
+                [of.total_bytes + held for of, held in zip(of_devices, server_bytes, strict=True)],
+            )
             for count, of_devices in footprints.items()
         }
         whole = [np.broadcast_to(totals.get(count, 0.0), sum(self.counts))[at] for count in (1, 2)]

@@ -13,7 +13,7 @@ from perfmodel.cost.money import hire_cost
 from perfmodel.derived import derived_property
 from perfmodel.errors import check_known
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
-from perfmodel.presentation.quantities import bytes_text
+from perfmodel.prediction.memory.footprint import missing_bytes, missing_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,6 +48,8 @@ class Outcome:
     capacity_bytes: Any
     usd_per_hour: Any
     dataset_size: Any
+    missing_elsewhere_bytes: Any = 0.0
+    """What a parameter server lacks in memories without a worker. [B]"""
 
     @derived_property
     def step_s(self) -> Any:
@@ -71,8 +73,8 @@ class Outcome:
 
     @property
     def fits(self) -> Any:
-        """Whether the needed memory is within the capacity."""
-        return self.memory_bytes <= self.capacity_bytes
+        """Whether the needed memory is within the capacity, and a parameter server's on its machines."""
+        return missing_bytes(self.memory_bytes, self.capacity_bytes, self.missing_elsewhere_bytes) <= 0
 
 
 RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
@@ -105,10 +107,10 @@ def epoch_size(dataset_size: int | None, dataset: Dataset | None) -> int:
     return IMAGENET_EXAMPLES if dataset is None else dataset.example_count
 
 
-def memory_reason(memory_bytes: float, capacity_bytes: float) -> str:
+def memory_reason(memory_bytes: float, capacity_bytes: float, missing_elsewhere_bytes: float = 0.0) -> str:
     """Return why a configuration does not fit; empty if it does."""
-    missing_bytes = memory_bytes - capacity_bytes
-    return f"{NO_FIT}: {bytes_text(missing_bytes)} of device memory are missing" if missing_bytes > 0 else ""
+    missing = missing_text(memory_bytes - capacity_bytes, missing_elsewhere_bytes, of=" of device memory")
+    return f"{NO_FIT}: {missing}" if missing else ""
 
 
 def short_reason(reason: str) -> str:

@@ -252,17 +252,19 @@ class _ResultRows:
         """Return reason codes of possible configurations: too little memory, or no known price."""
         unpriced = [self.price_reason(device) for device in devices]
         said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[device_of_row]
-        needed, offered = outcome.memory_bytes, outcome.capacity_bytes
-        full = np.flatnonzero(needed > offered)
+        needed, offered, elsewhere = np.broadcast_arrays(
+            outcome.memory_bytes, outcome.capacity_bytes, outcome.missing_elsewhere_bytes
+        )
+        full = np.flatnonzero(~outcome.fits)
         if len(full):
-            missing = np.stack([needed[full], offered[full], device_of_row[full]])
+            missing = np.stack([needed[full], offered[full], elsewhere[full], device_of_row[full]])
             order = np.lexsort(missing[::-1])  # as np.unique(axis=1) sorts, without comparing columns as bytes
             is_new = np.diff(missing[:, order], axis=1, prepend=np.nan).any(axis=0)
             different, of_row = missing[:, order[is_new]], np.empty(len(full), dtype=np.intp)
             of_row[order] = np.cumsum(is_new) - 1
             codes = [
-                self.reasons.code(memory_reason(float(need), float(offer)), unpriced[int(device)])
-                for need, offer, device in different.T
+                self.reasons.code(memory_reason(float(need), float(offer), float(apart)), unpriced[int(device)])
+                for need, offer, apart, device in different.T
             ]
             said[full] = np.array(codes, dtype=np.int32)[of_row]
         marked: NDArray[np.int32] = said
@@ -285,10 +287,12 @@ class _ResultRows:
             device_count=p.basis.prepared.layout.workers,
             memory_bytes=p.memory.total_bytes,
             capacity_bytes=p.memory.capacity_bytes,
+            missing_elsewhere_bytes=p.memory.missing_elsewhere_bytes,
             usd_per_hour=self.evaluation.prices.of(device),
             dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
         )
-        fit = memory_reason(float(outcome.memory_bytes), float(outcome.capacity_bytes))
+        needs = (outcome.memory_bytes, outcome.capacity_bytes, outcome.missing_elsewhere_bytes)
+        fit = memory_reason(*map(float, needs))
         self.write(row, outcome, self.reasons.code(fit, self.price_reason(device)))
 
     def price_reason(self, device: str) -> str:

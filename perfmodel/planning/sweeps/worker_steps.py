@@ -20,13 +20,14 @@ from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.device_prices import Prices
-from perfmodel.prediction.job.agreement import Asynchronous
+from perfmodel.prediction.job.agreement import Asynchronous, is_served
 from perfmodel.prediction.job.agreement_options import LIBRARY
 from perfmodel.prediction.job.agreements import agreement_of
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
 from perfmodel.prediction.job.job import Job
+from perfmodel.prediction.job.parameter_server import without_served_state
 from perfmodel.prediction.job.prepare import prepare, refused_if_strict
 from perfmodel.prediction.job.prepared import Prepared, TimedStep
 from perfmodel.records import Phase
@@ -165,9 +166,21 @@ class Section:
         return replace(schedules[0], **varied)
 
     @derived_property
-    def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def footprints(self) -> list[MemoryFootprint]:
+        """Memory of workers of each kind that update their own parameters. [B]"""
+        return [kind.prepared.footprint(kind.timed) for kind in self.kinds]
+
+    def memory_bytes(
+        self, agreement: Agreement | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
-        footprints = [kind.prepared.footprint(kind.timed) for kind in self.kinds]
+        key = ("memory", is_served(agreement))
+        if key not in self.kept:
+            self.kept[key] = self._memory_bytes([without_served_state(each, agreement) for each in self.footprints])
+        memory: tuple[Any, Any, Any] = self.kept[key]
+        return memory
+
+    def _memory_bytes(self, footprints: Sequence[MemoryFootprint]) -> tuple[Any, Any, Any]:
         one = [kind.one_input_bytes(footprint) for kind, footprint in zip(self.kinds, footprints, strict=True)]
         kept = [
             footprint.total_bytes - footprint.input_bytes + input_bytes
@@ -417,7 +430,7 @@ class JointSteps:
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
         has_buckets = bool(np.any(section.buckets_bytes(agreement)))
-        memory = (job.size, path.prefetch > 0, has_buckets)
+        memory = (job.size, path.prefetch > 0, has_buckets, is_served(agreement), _of_server(agreement, target))
         alike = (id(agreement), memory, None if path.dataset is None else job.fed)
         kept = section.kept.setdefault("outcomes", {})
         if alike not in kept:
@@ -436,14 +449,16 @@ class JointSteps:
             copies_s=(before_s, meanwhile_s),
             fed=partial(path.fed, batch_size=section.batch_size),
         )
-        kept_bytes, input_bytes, capacity_bytes = section.memory_bytes
+        kept_bytes, input_bytes, capacity_bytes = section.memory_bytes(agreement)
+        server_bytes, missing_elsewhere_bytes = _of_server(agreement, target)
         return Outcome(
             parts=composed.parts,
             batch_size=section.batch_size,
             counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
             device_count=path.worker_count,
-            memory_bytes=kept_bytes + section.buckets_bytes(agreement) + (buffers - 1) * input_bytes,
+            memory_bytes=kept_bytes + section.buckets_bytes(agreement) + (buffers - 1) * input_bytes + server_bytes,
             capacity_bytes=capacity_bytes,
+            missing_elsewhere_bytes=missing_elsewhere_bytes,
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=epoch_size(self.dataset_size, path.dataset),
         )
@@ -528,6 +543,14 @@ class JointSteps:
         if last is None or last[0] is not agreement:
             last = section.kept["applied"] = (agreement, _applied(section, agreement))
         return last[1]
+
+
+def _of_server(agreement: Agreement | None, target: Target) -> tuple[float, float]:
+    """Memory of a parameter server beside the worker with most of it, and what it lacks elsewhere. [B]"""
+    part, server = target.system_part, None if agreement is None else agreement.server
+    if server is None or part is None:
+        return 0.0, 0.0
+    return server.beside(part.worker_nodes), server.missing_bytes
 
 
 def _applied(section: Section, agreement: Agreement | None) -> Composed:

@@ -304,13 +304,13 @@ _ROWS: Final = (
         name="server_count", type="int", unit="1", group="exchange", default=1, metavar="N", check=_from(1),
         takers=("server",),
         tries=tries.shards,
-        help="Shards of a parameter server, each in its own host memory.",
+        help="Shards of a parameter server, each in its own host memory, on free machines first.",
     ),
     Argument(
         name="server_on", type="str | None", unit="-", group="exchange", metavar="NAME",
         check=_typed(str, allowed="the name of a machine of the cluster, such as node0"),
         takers=("server",),
-        help="Machine whose memory holds the parameter server; None for one without workers, if there is any.",
+        help="Machine whose memory holds the parameter server; None for free machines, then those of workers.",
     ),
     Argument(
         name="group_size", type="int | None", unit="1", group="exchange", metavar="N", check=_from(1),

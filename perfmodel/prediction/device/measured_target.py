@@ -367,8 +367,14 @@ class MeasuredTarget(Target):
         if on.processor == "gpu" and not self.measured.host_copy:
             notes.append("copies between host and device were not measured: none is counted")
         if self.system_part is not None:
-            notes += (*_on_exchanges(self.measured, self.system_part), *self.system_part.system.remarks)
+            notes += (*_on_links(self.measured, self.system_part), *self.system_part.system.remarks)
         return notes
+
+    def exchange_remarks(self, *, by_library: bool, as_measured: bool) -> list[str]:  # noqa: D102
+        if self.system_part is None:
+            return []
+        on = _among_hosts if self.system_part.computes_on_hosts else _among_gpus
+        return [on(self.measured, self.system_part, by_library=by_library, as_measured=as_measured)]
 
 
 def _as_measured(system_part: SystemPart, measured: MeasuredMachine) -> SystemPart:
@@ -399,11 +405,12 @@ def _copied_to(measured: MeasuredMachine, *, pinned: bool) -> HostCopy | None:
     return next((copy for copy in measured.host_copy if copy.direction == "to_device" and copy.pinned == pinned), None)
 
 
-def _on_exchanges(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
-    """Remark on what of a machine's own copies and sums is used in a system."""
+def _on_links(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
+    """Remark on what of a machine's own links is used in a system."""
     system, notes = system_part.system, []
     if system_part.computes_on_hosts:
-        return _on_hosts(measured, system_part)
+        lacks_sheet = f"its file names no data sheet: memory and network are those of {system.name}"
+        return [lacks_sheet] if measured.card is None else []
     if measured.card is None:
         notes.append(f"its file names no data sheet: it is wired like {system_part.device.name} of {system.name}")
     copied = _copied_to(measured, pinned=True)
@@ -413,32 +420,31 @@ def _on_exchanges(measured: MeasuredMachine, system_part: SystemPart) -> list[st
         notes.append(
             f"copies to the device are those measured; other links of {family} reach as much of theirs: {rate}"
         )
-    if system_part.worker_count == 1:
-        return notes
-    if (summed := system_part.measured_sum) is not None:
-        as_measured = f"as {summed.library} was measured among {summed.process_count}"
-        notes.append(f"with sync='all_reduce', gradients are added up {as_measured}; otherwise over the system's links")
-    else:
-        of = " and ".join(f"{each.process_count} of {each.library}" for each in measured.all_reduce)
-        why = f"its measured sums ({of}) are not of these workers" if of else "no sum among workers was measured"
-        notes.append(f"{why}: exchanges take the links of {system.name}")
     return notes
 
 
-def _on_hosts(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
+def _among_gpus(measured: MeasuredMachine, system_part: SystemPart, *, by_library: bool, as_measured: bool) -> str:
+    """Remark on whether exchanges among GPUs take a measured sum, or the links of the system."""
+    summed = system_part.measured_sum
+    if as_measured and summed is not None:
+        return f"gradients are added up as {summed.library} was measured among {summed.process_count}"
+    by_links = f"exchanges take the links of {system_part.system.name}"
+    if not by_library:
+        return by_links
+    of = " and ".join(f"{each.process_count} of {each.library}" for each in measured.all_reduce)
+    why = f"its measured sums ({of}) are not of these exchanges" if of else "no sum among workers was measured"
+    return f"{why}: {by_links}"
+
+
+def _among_hosts(measured: MeasuredMachine, system_part: SystemPart, *, by_library: bool, as_measured: bool) -> str:
     """Remark on what of a CPU's own sums is used among machines."""
-    system, notes = system_part.system, []
-    if measured.card is None:
-        notes.append(f"its file names no data sheet: memory and network are those of {system.name}")
-    if system_part.worker_count == 1:
-        return notes
-    summed = system_part.measured_between_hosts
+    system, summed = system_part.system, sum_of_two(measured)
     if summed is None:
-        notes.append(f"no sum of two processes was measured: exchanges take the links of {system.name} alone")
-        return notes
+        lacking = "no sum of two processes" if by_library else "no rate at which a process sends"
+        return f"{lacking} was measured: exchanges take the links of {system.name} alone"
     rate = f"{summed.bytes_per_s / GIGA:.4g} GB/s"
-    notes.append(
-        f"a process sends at most the {rate} at which two of {summed.library} were measured, and sync='all_reduce' "
-        f"begins as theirs did; the network is that of {system.name}"
+    begins = ", and a sum begins as theirs did" if by_library else ""
+    return (
+        f"a process sends at most the {rate} at which two of {summed.library} were measured{begins}; the network is "
+        f"that of {system.name}"
     )
-    return notes

@@ -79,11 +79,18 @@ class SystemPart:
         return int(self.device.core_count if self.computes_on_hosts else self.device.unit_count)
 
     @derived_property
-    def busy_nodes(self) -> frozenset[str]:
-        """Machines beside whose devices a server stands only if no other has room: those with GPUs, or that compute."""
-        places = self.system.topology.places
+    def worker_nodes(self) -> tuple[str, ...]:
+        """Machines of the workers' devices, in the order of the job."""
+        return tuple(dict.fromkeys(map(self.node_of, self.names)))
+
+    @derived_property
+    def free_nodes(self) -> tuple[str, ...]:
+        """Machines free for a server: those without GPUs on whose cores no worker computes."""
         names = self.names if self.computes_on_hosts else self.system.topology.devices()
-        return frozenset(places[name].node for name in names)
+        busy = {self.node_of(name) for name in names}
+        return tuple(
+            name for name in dict.fromkeys(map(self.node_of, self.system.topology.memories())) if name not in busy
+        )
 
     def with_workers(self, worker_count: int) -> SystemPart:
         """Return the same system with another number of workers."""

@@ -222,6 +222,10 @@ class Target(ABC):
     ) -> Copy:
         """Staging and copy of these arrays of a mini-batch to the device."""
 
+    def exchange_remarks(self, *, by_library: bool, as_measured: bool) -> list[str]:
+        """Remarks on how exchanges of a job take what was measured: by a library's calls, or its measured sum."""
+        return []
+
     def remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
         """Return notes for the user on this device, framework and library set."""
         notes = self.own_remarks(profile, libraries, dtype=dtype)

@@ -18,6 +18,7 @@ from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.derived import derived_property, record
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.device.step_time import StepTime
+from perfmodel.prediction.job.agreement import is_served
 from perfmodel.prediction.job.gradients import joined
 from perfmodel.prediction.job.stacking import taken
 from perfmodel.symbolic import Quantity, is_symbolic, named
@@ -317,7 +318,7 @@ def agreed(
             micro_batches=micro_batches,
             passes=accumulation_steps,
             update_share=update_share,
-            served=agreement is not None and agreement.serves,
+            served=is_served(agreement),
         )
     return Composed(
         parts=alone if agreement is None or exchanged is None else agreement.applied(alone, exchanged),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
@@ -14,6 +15,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.device.system_part import bus_bytes_per_s
+from perfmodel.prediction.job.agreement import is_served
 from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
 
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
     from perfmodel.layers import Shape
     from perfmodel.layers.optimizers import Optimizer
     from perfmodel.prediction.device.system_part import SystemPart
+    from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.subject import Subject
+    from perfmodel.prediction.memory.footprint import MemoryFootprint
     from perfmodel.sync.asynchronous_scheme import AsynchronousScheme
 
 
@@ -191,9 +196,15 @@ def _most_loaded(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMemory:
-    """Bytes in each shard of a parameter server, and the host memories they are in."""
+    """Bytes in each shard of a parameter server, and the host memories they are in.
+
+    ``machines`` holds the machine of each shard, ``capacities_bytes`` the memory of that machine, and ``computing`` the
+    machines on whose cores a worker computes: there its step and the shards share the memory.
+    """
 
     memories: tuple[str, ...]
+    machines: tuple[str, ...]
+    computing: frozenset[str]
     parameters_bytes: float
     optimizer_bytes: float
     gradients_bytes: float
@@ -208,20 +219,41 @@ class ServerMemory:
         return whole / len(self.memories)
 
     @property
-    def fits(self) -> bool:
-        """Whether every host memory has room for its shards."""
-        return self.shard_bytes <= min(self.capacities_bytes)
+    def is_beside_workers(self) -> bool:
+        """Whether a shard is in memory in which a worker's step is too."""
+        return not self.computing.isdisjoint(self.machines)
+
+    @property
+    def room_bytes(self) -> float:
+        """Memory for each shard where there is least: the machine's, divided among its shards. [B]"""
+        shares = zip(self.capacities_bytes, self.machines, strict=True)
+        return min(capacity / self.machines.count(machine) for capacity, machine in shares)
+
+    def beside(self, machines: Iterable[str]) -> float:
+        """Return the most that shards take of the memory in which a worker on one of some machines computes. [B]"""
+        return self.shard_bytes * max((self.machines.count(name) for name in self.computing & {*machines}), default=0)
+
+    @property
+    def missing_bytes(self) -> float:
+        """Most that shards lack in memory without a worker; 0 if they fit, or share all memories with workers. [B]"""
+        apart = zip(self.machines, self.capacities_bytes, strict=True)
+        lacking = [
+            self.shard_bytes * self.machines.count(machine) - capacity
+            for machine, capacity in apart
+            if machine not in self.computing
+        ]
+        return max([0.0, *lacking])
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Remark on shards that do not fit into host memory."""
-        if self.fits:
+        """Remark on shards that do not fit into host memory without a worker."""
+        if not self.missing_bytes:
             return ()
-        room = bytes_text(min(self.capacities_bytes))
-        return (f"each shard of the parameter server holds {bytes_text(self.shard_bytes)}, more than {room} of memory",)
+        held, room = bytes_text(self.shard_bytes), bytes_text(self.room_bytes)
+        return (f"each shard of the parameter server holds {held}, more than {room} of memory",)
 
     def to_dict(self) -> dict[str, Any]:
-        """Memories, bytes and whether they fit as plain values."""
+        """Memories and bytes as plain values."""
         return {
             "memories": list(self.memories),
             "parameters_bytes": self.parameters_bytes,
@@ -229,9 +261,50 @@ class ServerMemory:
             "gradients_bytes": self.gradients_bytes,
             "backups_bytes": self.backups_bytes,
             "shard_bytes": self.shard_bytes,
-            "capacity_bytes": min(self.capacities_bytes),
-            "fits": self.fits,
+            "capacity_bytes": self.room_bytes,
         }
+
+
+def server_of(prepared: Prepared) -> ServerMemory | None:
+    """Return the memory of a job's parameter server; None if it has none."""
+    return None if prepared.agreement is None else prepared.agreement.server
+
+
+def held_beside(prepared: Prepared) -> tuple[float, ...]:
+    """Most that shards take of the memory of each device of a job's workers, over all workers. [B]"""
+    server, part = server_of(prepared), prepared.target.system_part
+    depth, width = prepared.layout.stages, prepared.layout.tensor_size
+    if server is None or part is None or not server.is_beside_workers:
+        return (0.0,) * depth
+    machines: list[set[str]] = [set() for _ in range(depth)]
+    for at, name in enumerate(part.names):
+        machines[at // width % depth].add(part.node_of(name))
+    return tuple(map(server.beside, machines))
+
+
+def without_served_state(footprint: MemoryFootprint, agreement: Agreement | None) -> MemoryFootprint:
+    """Return what a worker keeps: the optimizer's state is only where the update runs, as its time is. [B]
+
+    Valid for: servers that update with state of their own, as TensorFlow's slots and MXNet's ``update_on_kvstore`` are;
+    steps that workers take by themselves between two pushes are plain ones without state, as Downpour's are.
+    """
+    return replace(footprint, optimizer_bytes=0.0) if is_served(agreement) else footprint
+
+
+def with_server(footprints: tuple[MemoryFootprint, ...], prepared: Prepared) -> tuple[MemoryFootprint, ...]:
+    """Return the footprints of a worker's devices with a job's parameter server. [B]"""
+    server = server_of(prepared)
+    if server is None:
+        return footprints
+    missing = server.missing_bytes
+    return tuple(
+        replace(
+            without_served_state(footprint, prepared.agreement),
+            server_bytes=beside,
+            missing_elsewhere_bytes=missing,
+        )
+        for footprint, beside in zip(footprints, held_beside(prepared), strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,16 +362,22 @@ class Server:
 
     @derived_property
     def memories(self) -> tuple[str, ...]:
-        """Host memory of each shard: of the machine that was named, or machines without devices first, if enough."""
+        """Host memory of each shard: of the machine that was named, or one on each machine before any has two.
+
+        Free machines come first, then those of the workers in their order.
+        """
         topology = self.system_part.system.topology
         if self.node is not None:
             check_known(f"machine of {self.system_part.system.name}", self.node, self.system_part.system.hosts)
-        busy = self.system_part.busy_nodes
-        apart = [name for name in topology.memories() if topology.places[name].node not in busy]
-        beside = list(dict.fromkeys(topology.home_memory(name) for name in self.system_part.names))
-        memories = apart if len(apart) >= self.shard_count else beside
-        if self.node is not None:
-            memories = list(topology.memories_of(self.node))
+        machines = (*self.system_part.free_nodes, *self.system_part.worker_nodes) if self.node is None else (self.node,)
+        own = dict.fromkeys(topology.home_memory(name) for name in self.system_part.names)
+        of_machine: dict[str, dict[str, None]] = {machine: {} for machine in machines}
+        for memory in own:  # those near the workers first
+            of_machine.get(topology.places[memory].node, {})[memory] = None
+        for machine, listed in of_machine.items():
+            listed.update(dict.fromkeys(topology.memories_of(machine)))
+        rounds = zip_longest(*of_machine.values())
+        memories = [memory for round_ in rounds for memory in round_ if memory is not None]
         if self.shard_count > len(memories):
             name = self.system_part.system.name
             allowed = f"a whole number from 1 to {len(memories)}, the host memories of {name} that can hold shards"
@@ -330,7 +409,7 @@ class Server:
         contents of host memory.
         """
         system = self.system_part.system
-        nodes = [system.topology.places[name].node for name in self.memories]
+        machines = tuple(self.system_part.node_of(name) for name in self.memories)
         graph, optimizer = self.subject.graph, self.subject.optimizer
         parameter_count = graph.trained_parameter_count
         parameter_bytes = float(self.element_bytes * parameter_count)
@@ -339,11 +418,13 @@ class Server:
             copies = float(scheme.backup_bytes(parameter_bytes=parameter_bytes, worker_count=self.worker_count))
         return ServerMemory(
             memories=self.memories,
+            machines=machines,
+            computing=frozenset(self.system_part.worker_nodes if self.system_part.computes_on_hosts else ()),
             parameters_bytes=parameter_bytes,
             optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=self.element_bytes),
             gradients_bytes=parameter_bytes,
             backups_bytes=copies,
-            capacities_bytes=tuple(system.hosts[node].memory_capacity_bytes / nodes.count(node) for node in nodes),
+            capacities_bytes=tuple(system.hosts[machine].memory_capacity_bytes for machine in machines),
             compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
         )
 

@@ -20,6 +20,7 @@ from perfmodel.prediction.device.target import NO_COPY, Copy
 from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, rings_s, started_s
 from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
+from perfmodel.prediction.job.parameter_server import with_server
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -273,6 +274,12 @@ class Prepared:
     def remarks(self) -> tuple[str, ...]:
         """Notes for the user on framework, target, libraries, data set and parameter server."""
         notes = (*self.shortfalls, *self.target.remarks(self.profile, self.libraries, dtype=self.dtype))
+        if self.agreement is not None or (self.layout.workers > 1 and not self.is_whole):
+            from perfmodel.prediction.job.agreements import measured_sum_of
+
+            as_measured = measured_sum_of(self.agreement) is not None
+            by_library = self.exchanges_by_library
+            notes = (*notes, *self.target.exchange_remarks(by_library=by_library, as_measured=as_measured))
         if self.data_path is not None:
             notes = (*notes, *self.data_path.remarks(self.subject))
         server = None if self.agreement is None else self.agreement.server
@@ -530,12 +537,13 @@ class Prepared:
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Memory of each device of a worker. [B]"""
         parts, has_buckets = self.layout.parts, self.has_buckets(self.agreement)
-        return tuple(
+        footprints = tuple(
             device_memory(self, timed.stages, place, in_parts=parts > 1)
             .shared(self.layout, has_buckets=has_buckets)
             .footprint(order, parts=parts)
             for place, order in enumerate(timed.composed.orders)
         )
+        return with_server(footprints, self)
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.prediction.job.agreement import is_served
 from perfmodel.prediction.job.data_path import HOST_PASSES, DataPath
 from perfmodel.prediction.job.played_kernels import lanes_of, played_kernels, shows_kernels
 from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
@@ -102,7 +103,7 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
         )
     )
     share = 1 / prepared.layout.sharing_size if prepared.layout.shard_stage else 1.0
-    serves = prepared.agreement is not None and prepared.agreement.serves
+    serves = is_served(prepared.agreement)
     path, devices = prepared.data_path, []
     parts = _before_input(basis.timed.parts)
     beside_s = 0.0 if path is None else path.decoding_beside_s(parts, batch_size=prepared.batch_size)

@@ -11,10 +11,20 @@ from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.job import Job
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perfmodel.graph import LayerGraph
 
 RESERVE_FRACTION: Final = 0.0
 """Share of a device's memory that is left free unless the caller says otherwise: none, as with ``memory.fits``. [1]"""
+
+SIZES: Final = ("batch_size", "global_batch_size")
+"""Arguments of a job that its largest batch size does not depend on."""
+
+
+def without_sizes(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a job that its largest batch size depends on."""
+    return {name: value for name, value in arguments.items() if name not in SIZES}
 
 
 @gated
@@ -35,7 +45,8 @@ def max_batch_size(graph: LayerGraph, *, reserve_fraction: float = RESERVE_FRACT
     Returns
     -------
     int
-        Samples per worker, a multiple of the micro-batches; 0 if not even one for each fits. [samples]
+        Samples per worker, a multiple of the micro-batches; 0 if not even one for each fits, or a parameter server
+        does not. [samples]
 
     Raises
     ------
@@ -64,7 +75,7 @@ def max_batch_size(graph: LayerGraph, *, reserve_fraction: float = RESERVE_FRACT
     """
     if not 0 <= reserve_fraction < 1:
         raise ArgumentError("reserve_fraction", reserve_fraction, "at least 0 and below 1")
-    for name in ("batch_size", "global_batch_size"):
+    for name in SIZES:
         if (stated := arguments.pop(name, None)) is not None:
             raise ArgumentError(name, stated, "left out: max_batch_size finds it")
     job = Job(graph, batch_size=1 if graph.fixed_batch_size is None else graph.fixed_batch_size, **arguments)
@@ -77,7 +88,8 @@ def max_batch_size(graph: LayerGraph, *, reserve_fraction: float = RESERVE_FRACT
     def fits(batch_size: int) -> bool:
         prepared = job.replace(batch_size=batch_size).prepared
         memory = prepared.footprint(prepared.step())
-        return bool(leaves_free(memory.total_bytes, capacity_bytes=memory.capacity_bytes, reserve=reserve_fraction))
+        free = leaves_free(memory.total_bytes, capacity_bytes=memory.capacity_bytes, reserve=reserve_fraction)
+        return bool(memory.fits is not False and free)
 
     if graph.fixed_batch_size is not None:
         return graph.fixed_batch_size if fits(graph.fixed_batch_size) else 0

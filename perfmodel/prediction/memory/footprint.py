@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.model_state import leaves_free, model_state_bytes
+from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, most_kept
 from perfmodel.derived import derived
 from perfmodel.graph.arena import gap_bytes_per_sample
@@ -20,6 +20,7 @@ from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum, plain
 from perfmodel.parallelism.base import ALL_SHARED
 from perfmodel.prediction.memory.whole_gradients import GradientRules, Sizes, unit_gradients, unit_gradients_at_once
+from perfmodel.presentation.quantities import bytes_text
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import Quantity
 
@@ -136,6 +137,10 @@ class MemoryFootprint:
         Driver context and libraries. [B]
     capacity_bytes : float
         Capacity of the device. [B]
+    server_bytes : float or ndarray
+        Shards of a parameter server in the same memory: a worker that computes on a machine's cores shares it. [B]
+    missing_elsewhere_bytes : float or ndarray
+        What shards lack in memories in which no worker computes; 0 if they fit. [B]
     """
 
     weights_bytes: Quantity
@@ -146,6 +151,8 @@ class MemoryFootprint:
     input_bytes: Quantity
     context_bytes: Quantity
     capacity_bytes: Quantity
+    server_bytes: Quantity = 0.0
+    missing_elsewhere_bytes: Quantity = 0.0
 
     def of_plain_numbers(self) -> MemoryFootprint:
         """Return the same footprint with numbers of Python where it has those of numpy."""
@@ -162,15 +169,34 @@ class MemoryFootprint:
             + self.workspace_bytes
             + self.input_bytes
             + self.context_bytes
+            + self.server_bytes
         )
 
     @property
+    def missing_bytes(self) -> Quantity:
+        """What the memory with the largest lack lacks, of the device or of a parameter server; 0 if all fits. [B]"""
+        return missing_bytes(self.total_bytes, self.capacity_bytes, self.missing_elsewhere_bytes)
+
+    @property
     def fits(self) -> bool | Quantity | None:
-        """Whether the step fits on the device; None if the capacity is unknown."""
-        if np.ndim(self.capacity_bytes) == 0 and np.isinf(self.capacity_bytes):
+        """Whether the step fits on the device, and a parameter server on its machines; None if nobody can know."""
+        fits = self.missing_bytes <= 0
+        if np.ndim(self.capacity_bytes) == 0 and np.isinf(self.capacity_bytes) and np.all(fits):
             return None
-        fits = leaves_free(self.total_bytes, capacity_bytes=self.capacity_bytes)
         return bool(fits) if np.ndim(fits) == 0 else fits
+
+
+def missing_bytes(needed: Quantity, capacity: Quantity, elsewhere: Quantity) -> Quantity:
+    """Larger of what a device lacks and what is missing elsewhere; 0 if nothing is. [B]"""
+    return maximum(needed - capacity, elsewhere)
+
+
+def missing_text(missing: float, elsewhere: float, *, of: str = "") -> str:
+    """Say what a device, and a parameter server in other memory, lack; empty if nothing is missing."""
+    lacks = [f"{bytes_text(missing)}{of} are missing"] if missing > 0 else []
+    if elsewhere > 0:
+        lacks.append(f"{bytes_text(elsewhere)} are missing on a machine of the parameter server")
+    return " and ".join(lacks)
 
 
 def _always_alive(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable) -> Alive:

@@ -452,10 +452,11 @@ def _held(server: ServerMemory) -> str:
     shards = len(server.memories)
     listed = ", ".join(f"{name} {bytes_text(size / shards)}" for name, size in contents.items() if size)
     whose = "The server holds" if shards == 1 else f"Each of {shards} shards of the server holds"
-    room = bytes_text(min(server.capacities_bytes))
+    room = bytes_text(server.room_bytes)
+    shared = ", which it shares with workers" if server.is_beside_workers else ""
     extra = server.compensation_flop_count
     computed = f" Compensation adds {flop_text(extra)} to an update." if extra else ""
-    return f"{whose} {bytes_text(server.shard_bytes)} of {room} of host memory ({listed}).{computed}"
+    return f"{whose} {bytes_text(server.shard_bytes)} of {room} of host memory{shared} ({listed}).{computed}"
 
 
 def spread_words(p: Prediction) -> str:

@@ -17,6 +17,7 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.source import ESTIMATE
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
+from perfmodel.prediction.memory.footprint import missing_text
 from perfmodel.prediction.rows import pieces_of
 from perfmodel.prediction.utilisation import has_data_sheet, tokens_per_sample
 from perfmodel.prediction.words.defaults import default_remarks, sequence_remarks
@@ -203,7 +204,8 @@ def memory_table(p: Prediction) -> Table[MemoryRow]:
 
 def memory_contents(p: Prediction) -> dict[str, float]:
     """Bytes of memory by content. [B]"""
-    names = (field.name for field in fields(p.memory) if field.name != "capacity_bytes")
+    limits = ("capacity_bytes", "missing_elsewhere_bytes")
+    names = (field.name for field in fields(p.memory) if field.name not in limits)
     return {name.removesuffix("_bytes"): float(getattr(p.memory, name)) for name in names}
 
 
@@ -229,14 +231,16 @@ def interval_text(p: Prediction) -> str:
 def fit_sentence(p: Prediction) -> str:
     """Whether the step fits in memory, and by what margin."""
     room_bytes = float(p.memory.capacity_bytes) - float(p.memory.total_bytes)
-    if math.isinf(room_bytes):
+    if p.memory.fits is None:
         return "The capacity of the target's memory is not stated."
     if p.memory.fits:
         return f"It fits: {bytes_text(room_bytes)} are left."
-    return f"It does not fit: {bytes_text(-room_bytes)} are missing."
+    server = float(p.memory.server_bytes)
+    beside = f" beside the {bytes_text(server)} of the parameter server" if server else ""
+    return f"It does not fit: {missing_text(-room_bytes, float(p.memory.missing_elsewhere_bytes), of=beside)}."
 
 
-IMPOSSIBLE: Final = "The times below are those of a device with enough memory."
+IMPOSSIBLE: Final = "The times below are those with enough memory."
 
 
 def _no_room(p: Prediction) -> list[str]:
@@ -541,7 +545,13 @@ def _server_dict(p: Prediction) -> dict[str, Any] | None:
     if p.visits is not None:
         knee = float(p.visits.knee)
         load = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(p.visits.server_utilisation)}
-    return p.agreement.server.to_dict() | load
+    return p.agreement.server.to_dict() | {"fits": _server_fits(p)} | load
+
+
+def _server_fits(p: Prediction) -> bool:
+    """Tell whether a parameter server fits in its memories, beside the workers there."""
+    prepared, lacking = p.basis.prepared, p.memory.missing_elsewhere_bytes > 0
+    return not lacking and not any(of.server_bytes and of.fits is False for of in prepared.footprints(p.basis.timed))
 
 
 def _interval_dict(p: Prediction) -> dict[str, Any]:
