@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 import typer
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.errors import ArgumentError, check_known
 
 OTHERS = "others"
@@ -541,6 +541,5 @@ def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, 
     if out is None:
         sys.stdout.write(f"{answer}\n")
         return
-    with replacement_of(out) as temporary:
-        temporary.write_text(f"{answer}\n", encoding="utf-8", newline="\n")
+    save_text(out, f"{answer}\n")
     sys.stderr.write(f"perfmodel: wrote {out}\n")
