@@ -76,7 +76,7 @@ class _EnoughError(Exception):
 
 
 def save_text(path: str | Path, text: str) -> None:
-    """Write a text as the whole content of a file.
+    """Write a text as the whole content of a file; what UTF-8 cannot say, as in the name of another file, escaped.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def save_text(path: str | Path, text: str) -> None:
     'whole'
     """
     with replacement_of(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def _reach_the_disk(temporary: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from perfmodel.errors import PerfmodelError, SpecError, short_repr
+from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain, is_plain_path
 
 Refusal: TypeAlias = Callable[[Path, list[str]], PerfmodelError]
 """Makes the error of a file from its path and what is wrong with it."""
@@ -61,6 +62,8 @@ def user_path(path: str | Path, *, refusal: Refusal = SpecError) -> Path:
         encoded = os.fsencode(expanded)
     except (ValueError, RuntimeError) as error:
         raise refusal(_shown(path), [f"must be the path of a file: {short_repr(path)} is none ({error})"]) from error
+    if not is_plain_path(str(expanded)):
+        raise refusal(_shown(path), [f"its name {NO_CONTROL_CHARACTERS}"])
     longest = max(map(len, encoded.split(os.fsencode(os.sep))))
     if len(encoded) > MOST_PATH_BYTES or longest > MOST_NAME_BYTES:
         raise refusal(_shown(path), [f"its name must have at most {MOST_NAME_BYTES} B, with folders {MOST_PATH_BYTES}"])
@@ -265,6 +268,8 @@ def _check_content(where: Path, content: Any, refusal: Refusal, *, finite: bool)
                 inner += entry
             elif kind is str and len(entry) > MOST_LETTERS:
                 raise refusal(where, [f"must have no text of more than {MOST_LETTERS:,} letters (got {len(entry):,})"])
+            elif kind is str and not is_plain(entry):
+                raise refusal(where, [f"{NO_CONTROL_CHARACTERS}, as the text {short_repr(entry)} has"])
             elif finite and kind is float and not math.isfinite(entry):
                 raise refusal(where, [f"{json.dumps(entry)} is not a finite number"])
         level, depth = inner, depth + 1

@@ -37,6 +37,7 @@ ORDER = (
     "files",
     "units",
     "errors",
+    "plain_text",
     "on_demand",
     "derived",
 )

@@ -39,6 +39,7 @@ from perfmodel.cli.planning import (
 from perfmodel.cli.predict import predict_command, transfer_command
 from perfmodel.cli.specs import audit_command, specs_app
 from perfmodel.errors import INTERRUPTED, PerfmodelError, PerfmodelWarning
+from perfmodel.plain_text import escaped
 
 BAD_INPUT = 2
 """Exit code of every error that a user can fix."""
@@ -165,7 +166,7 @@ def _refused(message: str) -> int:
 def _say(line: str) -> None:
     """Write a line to the error stream, if it takes one."""
     with suppress(OSError, ValueError):
-        sys.stderr.write(f"perfmodel: {line}\n")
+        sys.stderr.write(f"perfmodel: {escaped(line)}\n")
         sys.stderr.flush()
 
 

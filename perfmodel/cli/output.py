@@ -17,6 +17,7 @@ import typer
 
 from perfmodel.atomic_write import save_text
 from perfmodel.errors import ArgumentError, check_known
+from perfmodel.plain_text import escaped
 
 OTHERS = "others"
 """Parameter of a command that takes arguments by name."""
@@ -537,9 +538,9 @@ def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, 
 
         answer = json_text(content())
     else:
-        answer = text()
+        answer = escaped(text())
     if out is None:
         sys.stdout.write(f"{answer}\n")
         return
     save_text(out, f"{answer}\n")
-    sys.stderr.write(f"perfmodel: wrote {out}\n")
+    sys.stderr.write(escaped(f"perfmodel: wrote {out}\n"))

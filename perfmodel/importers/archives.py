@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 import zipfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from perfmodel.errors import SpecError, short_repr
 from perfmodel.files import file_bytes, file_start, json_of, user_path
+from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_name
 
 MOST_CONFIG_BYTES: Final = 64 * 2**20
 """Most bytes of a configuration, decompressed: 64 times the largest of ``keras.applications`` (EfficientNetV2L: 1 MB)
@@ -43,8 +43,8 @@ def is_json_text(text: str) -> bool:
 
 def printable(where: str, kind: str, name: str) -> str:
     """Return a name of a configuration; raise SpecError where control characters would garble what is printed."""
-    if any(unicodedata.category(character) == "Cc" for character in name):
-        raise SpecError(where, [f"{kind} {short_repr(name)}: must have no control characters"])
+    if not is_plain_name(name):
+        raise SpecError(where, [f"{kind} {short_repr(name)}: {NO_CONTROL_CHARACTERS}"])
     return name
 
 
