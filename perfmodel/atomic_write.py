@@ -15,6 +15,7 @@ from typing import Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.files import MOST_NAME_BYTES, is_file, is_folder
+from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_path
 
 fcntl: ModuleType | None
 try:
@@ -166,6 +167,8 @@ def _target_of(path: str | Path) -> Path:
     """Return the file that a path resolves to, if one may be written there."""
     if not isinstance(path, str | Path):
         raise ArgumentError(argument="path", given=path, allowed="the path of a file")
+    if not is_plain_path(str(path)):
+        raise ArgumentError(argument="path", given=str(path), allowed=NO_CONTROL_CHARACTERS)
     try:
         target = Path(path).expanduser().resolve()
         is_regular = is_file(target) or not os.path.lexists(target)

@@ -320,6 +320,10 @@ class CalibrationError(PerfmodelError, ValueError):
     """A fit or a calibration is impossible with its data; says which rows are at fault and why."""
 
 
+class WorkerError(PerfmodelError, RuntimeError):
+    """A process that worked for this one died, for instance because memory ran out."""
+
+
 class TableError(PerfmodelError, ValueError):
     """A measurement table is wrong; names file, row, column, value and what is allowed."""
 

@@ -33,6 +33,7 @@ ORDER = (
     "numeric",
     "symbolic",
     "private_folders",
+    "worker_processes",
     "atomic_write",
     "files",
     "units",

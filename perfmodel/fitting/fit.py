@@ -6,9 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -24,6 +22,7 @@ from perfmodel.files import MOST_DATA_BYTES, file_bytes, file_text, is_file, jso
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import Z_80
 from perfmodel.private_folders import cached_file
+from perfmodel.worker_processes import worker_pool
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -378,9 +377,7 @@ def _in_turn(problem: Problem, jobs: Sequence[_Job], *, processes: int | None) -
         return
     _SHARED["problem"] = problem
     try:
-        context = multiprocessing.get_context("fork")
-        silent: Any = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_DFL)}  # ends by Ctrl-C
-        with ProcessPoolExecutor(process_count, mp_context=context, **silent) as pool:
+        with worker_pool(process_count, context=multiprocessing.get_context("fork")) as pool:
             yield from pool.map(_fits_shared, jobs)
     finally:
         _SHARED.clear()
