@@ -9,9 +9,6 @@ from typing import Any, Final
 
 from perfmodel.plain_text import escaped, escaped_name
 
-INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
-
 
 class PerfmodelError(Exception):
     """Base of every error that perfmodel raises on bad input; its message is plain text, whatever it quotes."""

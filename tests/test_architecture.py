@@ -41,6 +41,7 @@ ORDER = (
     "plain_text",
     "on_demand",
     "derived",
+    "exit_codes",
 )
 """From the top of the house to its foundation: a module may import only from the same or a later entry."""
 

@@ -17,11 +17,11 @@ GPU = "--device gtx_1080 --framework caffe_1_0_rc3"
 VERBS = {
     "predict": f"predict resnet50 --batch-size 16 {GPU}",
     "timeline": f"predict resnet50 --batch-size 4 {GPU} --trace step.json --plot step.png",
-    "compare": f"compare resnet50 --batch-size 16 {GPU} --against batch_size=32",
+    "compare": f"compare resnet50 --batch-size 16 {GPU} --with batch_size=32",
     "advise": f"advise resnet50 --batch-size 16 {GPU}",
     "scaling": "scaling resnet50 --system survey_fig5 --batch-size 16 --workers 1,2,4",
-    "plan": "plan resnet50 --dataset-size 1281167 --epochs 90 --batch-size 32",
-    "stragglers": "stragglers --workers 1000 --straggler normal=0.1",
+    "plan": "plan vgg16 --candidate p3.2xlarge --candidate p3.8xlarge --dataset-size 1281167 --epochs 9 --batch-size 8",
+    "stragglers": "stragglers --workers 1000,2000 --cv 0.1,0.2",
     "sweep": f"sweep resnet50 --batch-size {','.join(map(str, range(1, 400)))} {GPU} --dtype fp32,fp16",
     "sweep in processes": f"sweep resnet50 --batch-size {','.join(map(str, range(1, 400)))} {GPU} --processes 2",
     "search": "search gpt2 --system dgx_a100_80 --devices 64 --global-batch-size 512",
@@ -29,10 +29,13 @@ VERBS = {
     "fit": "fit shi2016 --only cpu --progress",
     "calibrate": "calibrate cpu --backend numpy --budget 30 --out mine.toml --progress",
     "audit": "audit resnet50 --batch-size 4",
-    "transfer": "transfer survey_fig5 --bytes 1000000",
+    "transfer": "transfer survey_fig5 host:gpu* --bytes 1000000",
     "specs": "specs check",
 }
 """Verb -> a command line of it."""
+
+LEAST_S = 0.3
+"""Time in which Python itself starts, with handlers of its own. [s]"""
 
 MOST_SECONDS = 1.0
 """Longest time from Ctrl-C to the end. [s]"""
@@ -52,7 +55,7 @@ def interrupt(verb: str, *, count: int, random: Random, folder: Path, longest_s:
     """Start a verb and press Ctrl-C after a random time, over and over."""
     tally = Tally()
     environment = os.environ | {"PERFMODEL_CACHE": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    for _ in range(count):
+    for number in range(count):
         tally.tried += 1
         process = subprocess.Popen(
             [sys.executable, "-m", "perfmodel", *VERBS[verb].split()],
@@ -63,12 +66,13 @@ def interrupt(verb: str, *, count: int, random: Random, folder: Path, longest_s:
             text=True,
             start_new_session=True,
         )
-        delay_s = random.uniform(0.1, longest_s)
+        delay_s = random.uniform(LEAST_S, longest_s)
         try:
             said = process.communicate(timeout=delay_s)
         except subprocess.TimeoutExpired:
             begin = time.monotonic()
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the command
+            # as a terminal does, to every process of the command; then as another program does, to this one
+            (os.killpg, os.kill)[number % 2](process.pid, signal.SIGINT)
             try:
                 said = process.communicate(timeout=30)
             except subprocess.TimeoutExpired:
@@ -76,6 +80,8 @@ def interrupt(verb: str, *, count: int, random: Random, folder: Path, longest_s:
                 said = process.communicate()
             took_s = time.monotonic() - begin
         else:
+            if process.returncode:
+                tally.faults.append(f"{verb} is refused: {said[1][-600:]}")
             continue  # it was done
         tally.running += 1
         tally.longest_s = max(tally.longest_s, took_s)
@@ -94,10 +100,8 @@ def _fault(code: int, out: str, err: str, *, took_s: float, most_s: float) -> st
     lines = [line for line in err.splitlines() if line.strip() and not BAR.fullmatch(line)]
     if code == 0 and not lines:
         return ""  # it ended by itself as the key was pressed
-    if code != 130 and code != -signal.SIGINT:
+    if code != 130:
         return f"code {code}: {err[-600:]}"
-    if code == -signal.SIGINT:
-        return "" if not lines else f"killed by the signal, with {lines}"
     told = [line for line in lines if not line.startswith("perfmodel: warning")]
     if len(told) != 1 or not LINE.fullmatch(told[0]):
         return f"said {err[-1500:]!r}"
