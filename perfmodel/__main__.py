@@ -7,7 +7,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from perfmodel.errors import INTERRUPTED
+from perfmodel.exit_codes import INTERRUPTED
 
 
 def _leave(*_: object) -> NoReturn:

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from types import ModuleType
+from typing import Final
 
 from perfmodel.errors import ArgumentError
+from perfmodel.files import MOST_NAME_BYTES, is_file, is_folder
+from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_path
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # as on Windows
+    fcntl = None
+
+SUFFIX: Final = ".part"
+"""Ending of a file that is being written."""
+
+_BESIDES_NAME: Final = 16
+"""Most bytes that the name of a file that is being written has besides that of its target. [B]"""
 
 
 @contextmanager
 def replacement_of(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary file to write in the block; it replaces ``path`` once the block succeeds.
+    """Yield an empty temporary file to write in the block; it replaces ``path`` once the block succeeds.
+
+    What a process that was killed left unfinished is removed by the next one that writes the same file.
 
     Examples
     --------
@@ -24,26 +46,132 @@ def replacement_of(path: str | Path) -> Iterator[Path]:
     'whole'
     """
     target = _target_of(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    temporary: Path | None = None
+    handle: int | None = None
     try:
+        temporary, handle = _created_beside(target)
         yield temporary
-        with temporary.open("r+b") as stream:
-            os.fsync(stream.fileno())
+        _reach_the_disk(temporary)
         temporary.replace(target)
+        temporary = None  # its name may be another writer's from now on
     except OSError as error:
         raise _cannot_be_written(path, error) from error
     finally:
-        with suppress(OSError):  # e.g. its folder does not exist, which the error above reports
-            temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def check_room(path: str | Path, *, size_bytes: int) -> None:
+    """Raise ArgumentError where a file of this size cannot be written; the file itself is not touched."""
+    with suppress(_EnoughError), replacement_of(path) as temporary:
+        temporary.write_bytes(bytes(size_bytes))
+        _reach_the_disk(temporary)
+        raise _EnoughError
+
+
+class _EnoughError(Exception):
+    """The file need not be replaced."""
+
+
+def save_text(path: str | Path, text: str) -> None:
+    """Write a text as the whole content of a file; what UTF-8 cannot say, as in the name of another file, escaped.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     save_text(f"{folder}/notes.txt", "whole")
+    ...     Path(folder, "notes.txt").read_text(encoding="utf-8")
+    'whole'
+    """
+    with replacement_of(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+def _reach_the_disk(temporary: Path) -> None:
+    """Wait until a file is on its disk, which may be full only now."""
+    with temporary.open("r+b") as stream:
+        os.fsync(stream.fileno())
+
+
+def _created_beside(target: Path) -> tuple[Path, int]:
+    """Create the file that will replace a target; its lock, held until the returned handle is closed, says so."""
+    name = target.name
+    if len(os.fsencode(name)) > MOST_NAME_BYTES - _BESIDES_NAME:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    for number in count():
+        of_process = f".{os.getpid()}.{threading.get_ident()}" if fcntl is None else ""
+        temporary = target.with_name(f".{name}{of_process}{f'.{number}' if number else ''}{SUFFIX}")
+        handle = _created(temporary)
+        if handle is None and _removed_if_abandoned(temporary):
+            handle = _created(temporary)
+        if handle is not None:
+            with suppress(OSError):  # what only its owner may read stays so
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            return temporary, handle
+    raise AssertionError
+
+
+def _created(temporary: Path) -> int | None:
+    """Create and lock a file; None where there is one, or another process takes it for abandoned."""
+    try:
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return None
+    if _is_ours(handle, temporary, without_locks=True):
+        return handle
+    os.close(handle)
+    return None
+
+
+def _removed_if_abandoned(temporary: Path) -> bool:
+    """Remove what a killed process left; False where its writer still lives, or it is another's."""
+    try:
+        handle = os.open(temporary, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return False
+    try:
+        if not _is_ours(handle, temporary, without_locks=False):
+            return False
+        temporary.unlink()
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(handle)
+
+
+def _is_ours(handle: int, temporary: Path, *, without_locks: bool) -> bool:
+    """Lock a file; tell whether that succeeds, and the file still has its name."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        elif not without_locks:
+            return False
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        if not without_locks:
+            return False
+    try:
+        return os.path.samestat(os.fstat(handle), temporary.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _target_of(path: str | Path) -> Path:
     """Return the file that a path resolves to, if one may be written there."""
     if not isinstance(path, str | Path):
         raise ArgumentError(argument="path", given=path, allowed="the path of a file")
+    if not is_plain_path(str(path)):
+        raise ArgumentError(argument="path", given=str(path), allowed=NO_CONTROL_CHARACTERS)
     try:
         target = Path(path).expanduser().resolve()
-        is_regular = target.is_file() or not os.path.lexists(target)
+        is_regular = is_file(target) or not os.path.lexists(target)
     except (OSError, RuntimeError, ValueError) as error:  # circular links, an unknown home, a NUL in the name
         raise _cannot_be_written(path, error) from error
     if not is_regular:
@@ -54,7 +182,9 @@ def _target_of(path: str | Path) -> Path:
 def _cannot_be_written(path: str | Path, error: Exception) -> ArgumentError:
     folder = Path(path).parent
     reason = getattr(error, "strerror", None) or error
-    if isinstance(error, FileNotFoundError) and not folder.expanduser().is_dir():
-        reason = f"the folder {folder} does not exist"
+    if isinstance(error, FileNotFoundError):
+        with suppress(RuntimeError):  # an unknown home
+            if not is_folder(folder.expanduser()):
+                reason = f"the folder {folder} does not exist"
     allowed = f"must be a path that can be written: {reason}"
     return ArgumentError(argument="path", given=str(path), allowed=allowed)

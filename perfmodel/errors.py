@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
+from perfmodel.plain_text import escaped, escaped_name
 
 
 class PerfmodelError(Exception):
-    """Base of every error that perfmodel raises on bad input."""
+    """Base of every error that perfmodel raises on bad input; its message is plain text, whatever it quotes."""
+
+    def __init__(self, *message: object) -> None:
+        super().__init__(*(escaped(part) if isinstance(part, str) else part for part in message))
 
 
 MOST_SHOWN = 200
@@ -141,6 +143,7 @@ def shown_file(file: str) -> str:
     >>> shown_file("net.json"), len(shown_file("x" * 5000))
     ('net.json', 63)
     """
+    file = escaped_name(file)
     return file if len(file) <= MOST_SHOWN else f"{file[:SHOWN_OF_LONG]}...{file[-SHOWN_OF_LONG:]}"
 
 
@@ -211,7 +214,7 @@ class UnknownNameError(PerfmodelError, KeyError):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return self.message  # KeyError would print the repr of the message
+        return escaped(self.message)  # KeyError would print the repr of the message
 
 
 def check_known(kind: str, name: Any, known: Collection[Any], *, remedy: str = "") -> None:
@@ -312,6 +315,10 @@ class TaskError(PerfmodelError, ValueError):
 
 class CalibrationError(PerfmodelError, ValueError):
     """A fit or a calibration is impossible with its data; says which rows are at fault and why."""
+
+
+class WorkerError(PerfmodelError, RuntimeError):
+    """A process that worked for this one died, for instance because memory ran out."""
 
 
 class TableError(PerfmodelError, ValueError):

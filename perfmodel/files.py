@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from perfmodel.errors import PerfmodelError, SpecError, short_repr
+from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain, is_plain_path
 
 Refusal: TypeAlias = Callable[[Path, list[str]], PerfmodelError]
 """Makes the error of a file from its path and what is wrong with it."""
@@ -61,6 +62,8 @@ def user_path(path: str | Path, *, refusal: Refusal = SpecError) -> Path:
         encoded = os.fsencode(expanded)
     except (ValueError, RuntimeError) as error:
         raise refusal(_shown(path), [f"must be the path of a file: {short_repr(path)} is none ({error})"]) from error
+    if not is_plain_path(str(expanded)):
+        raise refusal(_shown(path), [f"its name {NO_CONTROL_CHARACTERS}"])
     longest = max(map(len, encoded.split(os.fsencode(os.sep))))
     if len(encoded) > MOST_PATH_BYTES or longest > MOST_NAME_BYTES:
         raise refusal(_shown(path), [f"its name must have at most {MOST_NAME_BYTES} B, with folders {MOST_PATH_BYTES}"])
@@ -102,21 +105,41 @@ def file_bytes(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecErro
         Makes the error. [-]
     """
     expanded = user_path(path, refusal=refusal)
-    try:
-        found = os.stat(expanded)  # noqa: PTH116 - before it is opened: opening a pipe waits
-        if not stat.S_ISREG(found.st_mode):
-            what = "a folder" if stat.S_ISDIR(found.st_mode) else "a device or pipe"
-            raise refusal(expanded, [f"cannot be read: must be a regular file, not {what}"])
-        with expanded.open("rb") as file:
-            content = b"" if found.st_size > most_bytes else file.read(most_bytes + 1)  # files of /proc state no size
-    except FileNotFoundError:
-        raise refusal(expanded, ["cannot be read: no such file"]) from None
-    except OSError as error:
-        raise refusal(expanded, [f"cannot be read ({error.strerror or error})"]) from error
-    size = max(found.st_size, len(content))
+    content, size = _read(expanded, most_bytes + 1, refusal, refused_above=most_bytes)
     if size > most_bytes:
         raise refusal(expanded, [f"has {size:,} B: must have at most {most_bytes:,} B"])
     return content
+
+
+def file_start(path: str | Path, *, size_bytes: int, refusal: Refusal = SpecError) -> bytes:
+    """Return the first bytes of a regular file, by which programs tell its kind.
+
+    Parameters
+    ----------
+    path : str or Path
+        As the user gave it. [-]
+    size_bytes : int
+        Bytes to read; a shorter file has fewer. [B]
+    refusal : callable
+        Makes the error. [-]
+    """
+    return _read(user_path(path, refusal=refusal), size_bytes, refusal, refused_above=math.inf)[0]
+
+
+def _read(path: Path, most_bytes: int, refusal: Refusal, *, refused_above: float) -> tuple[bytes, int]:
+    """Return the first bytes of a regular file, none of one that is too large, and its size."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - before it is opened: opening a pipe waits
+        if not stat.S_ISREG(found.st_mode):
+            what = "a folder" if stat.S_ISDIR(found.st_mode) else "a device or pipe"
+            raise refusal(path, [f"cannot be read: must be a regular file, not {what}"])
+        with path.open("rb") as file:
+            content = b"" if found.st_size > refused_above else file.read(most_bytes)
+    except FileNotFoundError:
+        raise refusal(path, ["cannot be read: no such file"]) from None
+    except OSError as error:
+        raise refusal(path, [f"cannot be read ({error.strerror or error})"]) from error
+    return content, max(found.st_size, len(content))  # files of /proc state no size
 
 
 def file_text(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecError, encoding: str = "utf-8") -> str:
@@ -208,6 +231,19 @@ def toml_of(path: str | Path, text: str, *, refusal: Refusal = SpecError) -> dic
     return content
 
 
+def file_toml(path: str | Path, *, refusal: Refusal = SpecError) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    Parameters
+    ----------
+    path : str or Path
+        As the user gave it. [-]
+    refusal : callable
+        Makes the error. [-]
+    """
+    return toml_of(path, file_text(path, most_bytes=MOST_SPEC_BYTES, refusal=refusal), refusal=refusal)
+
+
 _TOO_DEEP: Final = f"is nested too deeply: must have at most {MOST_DEPTH} tables, lists and objects within each other"
 
 
@@ -232,6 +268,8 @@ def _check_content(where: Path, content: Any, refusal: Refusal, *, finite: bool)
                 inner += entry
             elif kind is str and len(entry) > MOST_LETTERS:
                 raise refusal(where, [f"must have no text of more than {MOST_LETTERS:,} letters (got {len(entry):,})"])
+            elif kind is str and not is_plain(entry):
+                raise refusal(where, [f"{NO_CONTROL_CHARACTERS}, as the text {short_repr(entry)} has"])
             elif finite and kind is float and not math.isfinite(entry):
                 raise refusal(where, [f"{json.dumps(entry)} is not a finite number"])
         level, depth = inner, depth + 1

@@ -32,12 +32,16 @@ ORDER = (
     "records",
     "numeric",
     "symbolic",
+    "private_folders",
+    "worker_processes",
     "atomic_write",
     "files",
     "units",
     "errors",
+    "plain_text",
     "on_demand",
     "derived",
+    "exit_codes",
 )
 """From the top of the house to its foundation: a module may import only from the same or a later entry."""
 
@@ -135,3 +139,47 @@ def test_no_text_reaches_sympify():
         and not (isinstance(node, ast.Name) and node.id == "S")
     ]
     assert callers == []
+
+
+OPENING = {
+    "open",
+    "fdopen",
+    "read_text",
+    "read_bytes",
+    "write_text",
+    "write_bytes",
+    "mkdir",
+    "makedirs",
+    "mkdtemp",
+    "mkstemp",
+    "NamedTemporaryFile",
+    "TemporaryFile",
+    "TemporaryDirectory",
+}
+"""Calls that open, read or make a file or folder."""
+
+OPEN_FILES = {"files.py", "atomic_write.py", "private_folders.py"}
+
+OTHER_OPENINGS = {
+    "on_demand.py": {"open"},  # the stub beside a package, on import
+    "importers/archives.py": {"open"},  # a member of an open archive
+    "planning/sweeps/table.py": {"open"},  # what replacement_of yields
+    "calibration/surroundings.py": {"open", "NamedTemporaryFile"},  # the file by which a disk is timed
+    "calibration/backends/torch_overheads.py": {"TemporaryDirectory"},  # where processes find each other
+    "validation/live/check.py": {"TemporaryFile"},  # what a child process says
+    "validation/live/worker.py": {"fdopen"},  # its standard output
+    "cli/app.py": {"open"},  # /dev/null, for what is printed after the end
+}
+"""Module -> calls that open what no user named."""
+
+
+def test_paths_are_opened_in_one_place():
+    """``files`` refuses what is no regular file of its size, ``atomic_write`` replaces whole files."""
+    found = {}
+    for path in MODULES:
+        shown = path.relative_to(PACKAGE).as_posix()
+        calls = [node.func for node in ast.walk(_tree(path)) if isinstance(node, ast.Call)]
+        names = {getattr(call, "attr", None) or getattr(call, "id", None) for call in calls} & OPENING
+        if names and shown not in OPEN_FILES:
+            found[shown] = names
+    assert found == OTHER_OPENINGS

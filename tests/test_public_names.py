@@ -85,6 +85,7 @@ MODULES = {
         ArgumentError BackwardWarning CalibrationError FixedBatchWarning FreeSizeError GraphError
         MissingPackageError NotYetAvailableError OpaqueLayerWarning ParameterWarning PerfmodelError
         PerfmodelWarning PrecisionWarning ShapeError SpecError TableError TaskError TraceError UnknownNameError
+        WorkerError
     """,
 }
 

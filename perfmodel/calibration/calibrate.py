@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import __version__
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import check_room
 from perfmodel.calibration.benchmark import Benchmark
 from perfmodel.calibration.classes import best_rates, fitted_classes, grouped, session_repeat_spread
 from perfmodel.calibration.facts import keep_freed_memory
@@ -189,15 +188,10 @@ def _check_writable(out: str | Path | None) -> None:
         if file.exists() and not file.is_file():
             allowed = "a regular file, not a folder, device or pipe" + (f" as {record} is" if file is record else "")
             raise ArgumentError(argument="out", given=str(out), allowed=allowed)
-    trial = path.with_name(f".{path.name}.{os.getpid()}.trial")
     try:
-        with replacement_of(trial) as temporary:
-            temporary.write_bytes(bytes(RECORD_BYTES))  # a full disk fails here or later
+        check_room(path, size_bytes=RECORD_BYTES)
     except ArgumentError as error:
         raise ArgumentError(argument="out", given=str(out), allowed=error.allowed) from error
-    finally:
-        with suppress(OSError):
-            trial.unlink(missing_ok=True)
 
 
 def _chosen_dtypes(library: Backend, dtypes: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from perfmodel.calibration.classes import Machine, agreement, columns_of
 from perfmodel.calibration.journal import digest_of, journal_of, read_journal
 from perfmodel.cost.measured_kernel import measured_kernel_time
 from perfmodel.errors import ArgumentError
+from perfmodel.files import is_file
 from perfmodel.framework.kernel_classes import pooled_classes
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import Z_80
@@ -276,7 +277,7 @@ def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
     from perfmodel.presentation.figures import measured_roofline
 
     record = journal_of(spec_files.find("calibrations", file))
-    if not record.is_file():
+    if not is_file(record):
         allowed = f"a calibration with its record {record.name} in the same folder; the points are not in the TOML"
         raise ArgumentError(argument="file", given=str(file), allowed=allowed)
     table = benchmark_table(machine.software.backend)

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from perfmodel.errors import SpecError
+from perfmodel.files import MOST_SPEC_BYTES, file_bytes
 from perfmodel.hardware import spec_files
 from perfmodel.units import GIB, MIB
 
@@ -30,8 +32,8 @@ VECTOR_LANES: Final = (("avx512f", 16), ("avx", 8), ("asimd", 4), ("sse2", 4))
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        return file_bytes(path, most_bytes=MOST_SPEC_BYTES).decode(errors="replace")
+    except SpecError:
         return ""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
@@ -14,13 +13,14 @@ from typing import Any, Final
 
 from pydantic import ValidationError, field_validator
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.calibration.benchmark import Benchmark, Point
 from perfmodel.errors import ArgumentError, PerfmodelWarning, SpecError
 from perfmodel.files import MOST_DATA_BYTES, file_text, json_of
 from perfmodel.hardware.measured_machine import AllReduce, HostCopy, MeasuredStorage, Overheads, Peaks
 from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecTable
 from perfmodel.hardware.spec_files import faults_of
+from perfmodel.private_folders import temporary_file
 
 VERSION: Final = 2
 
@@ -85,7 +85,7 @@ def journal_of(out: str | Path) -> Path:
 
 def temporary_journal() -> Path:
     """Default path of the record of this process."""
-    return Path(tempfile.gettempdir()) / f"perfmodel_calibration_{os.getpid()}{SUFFIX}"
+    return temporary_file(f"calibration_{os.getpid()}{SUFFIX}")
 
 
 def set_aside(path: Path) -> None:
@@ -158,8 +158,7 @@ class Journal:
             "reference_s": self.reference_s,
             "points": [point.model_dump() for point in self.points],
         }
-        with replacement_of(path) as temporary:
-            temporary.write_text(json.dumps(content), encoding="utf-8")
+        save_text(path, json.dumps(content))
 
     def resume(self, path: Path, *, benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> None:
         """Take over what an earlier session measured on the same machine with the same software."""

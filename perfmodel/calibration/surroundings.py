@@ -19,6 +19,7 @@ import numpy as np
 from perfmodel.calibration.benchmark import SEED
 from perfmodel.cost.measured_kernel import cold_share
 from perfmodel.errors import CalibrationError
+from perfmodel.files import MOST_SPEC_BYTES, file_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -244,7 +245,7 @@ def folder_is_on_disk(path: Path) -> bool:
     mounts = Path("/proc/mounts")
     if not mounts.is_file():
         return True
-    kinds = {line.split()[1]: line.split()[2] for line in mounts.read_text(encoding="utf-8").splitlines()}
+    kinds = {line.split()[1]: line.split()[2] for line in file_text(mounts, most_bytes=MOST_SPEC_BYTES).splitlines()}
     above = [str(folder) for folder in path.resolve().parents if str(folder) in kinds]
     return not above or kinds[above[0]] not in ("tmpfs", "ramfs")
 

@@ -38,10 +38,9 @@ from perfmodel.cli.planning import (
 )
 from perfmodel.cli.predict import predict_command, transfer_command
 from perfmodel.cli.specs import audit_command, specs_app
-from perfmodel.errors import INTERRUPTED, PerfmodelError, PerfmodelWarning
-
-BAD_INPUT = 2
-"""Exit code of every error that a user can fix."""
+from perfmodel.errors import PerfmodelError, PerfmodelWarning
+from perfmodel.exit_codes import BAD_INPUT, INTERRUPTED
+from perfmodel.plain_text import escaped
 
 RARELY = 100_000
 """Allocations between garbage collections: imports and graphs make many objects, none of them garbage. [1]"""
@@ -165,7 +164,7 @@ def _refused(message: str) -> int:
 def _say(line: str) -> None:
     """Write a line to the error stream, if it takes one."""
     with suppress(OSError, ValueError):
-        sys.stderr.write(f"perfmodel: {line}\n")
+        sys.stderr.write(f"perfmodel: {escaped(line)}\n")
         sys.stderr.flush()
 
 
@@ -203,10 +202,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.stderr = sys.stderr or io.StringIO()  # closed, so that nobody reads it
     if hasattr(signal, "pthread_kill"):
         sys.unraisablehook = _interrupt_again
-    stops = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-    if stops:
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = run(arguments)
-    if stops:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is said; nothing that ends late may show a traceback
+    if code == INTERRUPTED:  # threads, and what Python collects late, would go on or say something
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said, and the process ends in a moment
     sys.exit(code)

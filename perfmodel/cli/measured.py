@@ -26,6 +26,7 @@ from perfmodel.cli.output import (
     takes_arguments,
 )
 from perfmodel.errors import ArgumentError
+from perfmodel.exit_codes import INTERRUPTED
 from perfmodel.presentation.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from perfmodel.presentation.tables import Table
     from perfmodel.validation.scores.validation_report import ValidationReport
 
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
 
 calibration_app = typer.Typer(help="Show and compare calibrations of machines.", no_args_is_help=False)
 

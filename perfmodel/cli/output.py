@@ -15,8 +15,9 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 import typer
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.errors import ArgumentError, check_known
+from perfmodel.plain_text import escaped
 
 OTHERS = "others"
 """Parameter of a command that takes arguments by name."""
@@ -538,10 +539,9 @@ def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, 
 
         answer = json_text(content())
     else:
-        answer = text()
+        answer = escaped(text())
     if out is None:
         sys.stdout.write(f"{answer}\n")
         return
-    with replacement_of(out) as temporary:
-        temporary.write_text(f"{answer}\n", encoding="utf-8", newline="\n")
-    sys.stderr.write(f"perfmodel: wrote {out}\n")
+    save_text(out, f"{answer}\n")
+    sys.stderr.write(escaped(f"perfmodel: wrote {out}\n"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 from contextlib import ExitStack
 from functools import partial
@@ -372,18 +371,15 @@ def _prices(typed: list[str] | None) -> Any:
 
 def _executor(processes: str | None, stack: ExitStack) -> Any:
     """Start a pool of processes for the block; None runs everything in this process."""
-    from concurrent.futures import ProcessPoolExecutor
-
     from perfmodel.prediction.arguments.checks import whole_number
+    from perfmodel.worker_processes import worker_pool
 
     if processes is None:
         return None
     count = whole_number("--processes", number_as_typed(processes), maximum=256)
     if count == 1:
         return None
-    # Ctrl-C ends the workers at once and without a word.
-    pool = ProcessPoolExecutor(count, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))
-    return stack.enter_context(pool)
+    return stack.enter_context(worker_pool(count))
 
 
 def _chosen(s: Sweep, best: str | None, pareto: str | None) -> Sweep:

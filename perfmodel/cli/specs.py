@@ -15,6 +15,7 @@ import typer
 
 from perfmodel.cli.output import Answer, Command, key_values, takes_arguments
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
+from perfmodel.files import MOST_SPEC_BYTES, file_text, is_file, user_path
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -140,7 +141,7 @@ def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
     from perfmodel.hardware import spec_files
 
     if spec_files.is_path(kind_or_name):
-        folder = Path(kind_or_name).expanduser().resolve().parent.name
+        folder = user_path(kind_or_name).resolve().parent.name
         return (folder if folder in spec_files.NOUN_BY_FOLDER else "devices"), kind_or_name
     listed = {folder: spec_files.names(folder) for folder in spec_files.NOUN_BY_FOLDER}
     sought = {kind_or_name, re.sub(r"_x\d+$", "", kind_or_name)}
@@ -175,7 +176,7 @@ def show_command(
     spec, faults = _load(path, folder=folder)
     if faults:
         raise SpecError(path, faults)
-    text = f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}"
+    text = f"# {path}\n{file_text(path, most_bytes=MOST_SPEC_BYTES).rstrip()}"
     heirs_of = folder if folder == "frameworks" else ""
     content = {"file": str(path), **spec_files.tables_of(path, heirs_of=heirs_of)}
     if isinstance(spec, Wired):
@@ -310,7 +311,7 @@ def _loaded(name_or_path: str, *, options: list[str]) -> LayerGraph:
     if is_factory(name_or_path):
         return _graph_of(call_factory(name_or_path, options=options))
     if name_or_path.endswith(".py"):
-        absent = "" if Path(name_or_path).is_file() else f"; there is no file {name_or_path}"
+        absent = "" if is_file(user_path(name_or_path)) else f"; there is no file {name_or_path}"
         raise ArgumentError("target", name_or_path, f"a function of a Python file, as in {name_or_path}:unet{absent}")
     try:
         return load_network(name_or_path, options=key_values(options, argument="--option"))
@@ -355,7 +356,7 @@ def call_factory(target: str, *, options: list[str]) -> Any:
     from perfmodel.errors import ArgumentError, nearest_match
 
     file, _, name = target.rpartition(":")
-    members = vars(_executed(Path(file), target))
+    members = vars(_executed(user_path(file), target))
     factory = members.get(name)
     if not callable(factory):
         close = nearest_match(name, [member_name for member_name, member in members.items() if callable(member)])
@@ -378,7 +379,7 @@ def _executed(file: Path, target: str) -> ModuleType:
     """Import a Python file as a module, as its author would run it."""
     from perfmodel.errors import ArgumentError
 
-    if not file.is_file():
+    if not is_file(file):
         raise ArgumentError("target", target, f"a function of an existing Python file; there is no {file}")
     spec = spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:

@@ -6,9 +6,8 @@ import hashlib
 import json
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import count
@@ -17,10 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import ArgumentError, CalibrationError
+from perfmodel.atomic_write import save_text
+from perfmodel.errors import ArgumentError, CalibrationError, PerfmodelError
+from perfmodel.files import MOST_DATA_BYTES, file_bytes, file_text, is_file, json_of
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import Z_80
+from perfmodel.private_folders import cached_file
+from perfmodel.worker_processes import worker_pool
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -218,19 +220,6 @@ def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float)
     return loss
 
 
-ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
-"""Environment variable for the folder of what is cached; empty to cache nothing."""
-
-
-def cache_folder(of: str = "fits") -> Path | None:
-    """Return the folder of cached fits, or of cached things of another kind; None to cache none."""
-    folder = os.environ.get(ENVIRONMENT_VARIABLE)
-    if folder is not None:
-        return Path(folder) if folder else None
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "perfmodel" / of
-
-
 FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "fit_plans", "intervals"})
 """Kind folders that no fit depends on, and fit plans, which are in the caller's key."""
 
@@ -265,7 +254,7 @@ def code_fingerprint() -> str:
         name = path.relative_to(root).as_posix()
         if name in PREPARING or not name.startswith(ASIDE):
             digest.update(name.encode())
-            digest.update(path.read_bytes())
+            digest.update(file_bytes(path, most_bytes=MOST_DATA_BYTES))
     return digest.hexdigest()
 
 
@@ -275,7 +264,7 @@ def fingerprint(parts: Iterable[object]) -> str:
     for folder in sorted(spec_files.NOUN_BY_FOLDER.keys() - FOLLOWING_FOLDERS):
         for path in spec_files.files(folder):
             digest.update(f"{folder}/{path.name}".encode())
-            digest.update(path.read_bytes())
+            digest.update(file_bytes(path, most_bytes=MOST_DATA_BYTES))
     for part in parts:
         digest.update(repr(part).encode())
     return digest.hexdigest()[:32]
@@ -283,27 +272,22 @@ def fingerprint(parts: Iterable[object]) -> str:
 
 def kept_fits(key: str) -> list[Fit] | None:
     """Read the fits that are cached under a key."""
-    folder = cache_folder()
-    if folder is None:
+    path = cached_file(f"{key}.json", of="fits")
+    if path is None or not is_file(path):
         return None
     try:
-        content = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
+        content = json_of(path, file_text(path, most_bytes=MOST_DATA_BYTES))
         return [_fit_of(entry) for entry in content]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (PerfmodelError, ValueError, KeyError, TypeError):
         return None
 
 
 def keep_fits(key: str, fits: Iterable[Fit]) -> None:
     """Cache fits under a key; ignore a folder that cannot be written."""
-    folder = cache_folder()
-    if folder is None:
-        return
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacement_of(folder / f"{key}.json") as path:
-            path.write_text(json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist), encoding="utf-8")
-    except (OSError, ArgumentError):  # the second from replacement_of, e.g. on a full disk
-        return
+    path = cached_file(f"{key}.json", of="fits")
+    if path is not None:
+        with suppress(ArgumentError):  # e.g. a full disk
+            save_text(path, json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist))
 
 
 def _fit_of(entry: dict[str, Any]) -> Fit:
@@ -393,9 +377,7 @@ def _in_turn(problem: Problem, jobs: Sequence[_Job], *, processes: int | None) -
         return
     _SHARED["problem"] = problem
     try:
-        context = multiprocessing.get_context("fork")
-        silent: Any = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_DFL)}  # ends by Ctrl-C
-        with ProcessPoolExecutor(process_count, mp_context=context, **silent) as pool:
+        with worker_pool(process_count, context=multiprocessing.get_context("fork")) as pool:
             yield from pool.map(_fits_shared, jobs)
     finally:
         _SHARED.clear()

@@ -20,7 +20,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, Self
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError, check_known, is_one_of
 from perfmodel.graph.changes import with_history
 from perfmodel.graph.execution import (
@@ -546,8 +546,7 @@ class LayerGraph(GraphStructure):
         if self.free_sizes:
             problem = f"graph {self.name!r} has free sizes; set {', '.join(self.free_sizes)} by with_sizes() first"
             raise GraphError(problem)
-        with replacement_of(path) as temporary:
-            temporary.write_text(self._document().to_text(), encoding="utf-8", newline="\n")
+        save_text(path, self._document().to_text())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
@@ -188,8 +188,7 @@ class FitFile(spec.SpecFile):
 
     def save(self, path: str | Path) -> None:
         """Write the fit as a TOML that ``load_calibration`` reads."""
-        with replacement_of(Path(path)) as temporary:
-            temporary.write_text(toml_text(self), encoding="utf-8")
+        save_text(path, toml_text(self))
 
 
 def toml_text(fit: FitFile) -> str:

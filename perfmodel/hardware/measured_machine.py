@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.errors import nearest_hint
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Runnable
@@ -316,8 +316,7 @@ class MeasuredMachine(Runnable):
         ArgumentError
             If it cannot be written there.
         """
-        with replacement_of(Path(path)) as temporary:
-            temporary.write_text(measured_text(self), encoding="utf-8")
+        save_text(path, measured_text(self))
 
 
 Calibration = MeasuredMachine

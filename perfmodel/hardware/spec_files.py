@@ -28,7 +28,7 @@ from perfmodel.errors import (
     nearest_match,
     short_repr,
 )
-from perfmodel.files import MOST_SPEC_BYTES, file_text, is_file, toml_of, user_path
+from perfmodel.files import file_toml, is_file, user_path
 from perfmodel.units import FACTOR_BY_SUFFIX
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ def origin_of(kind_folder: str, name: str) -> str:
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file."""
-    return toml_of(path, file_text(path, most_bytes=MOST_SPEC_BYTES))
+    return file_toml(path)
 
 
 def load(path: str | Path, model_class: type[Spec], *, heirs_of: str = "") -> Spec:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import unicodedata
 import zipfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from perfmodel.errors import SpecError, short_repr
-from perfmodel.files import file_bytes, is_file, json_of, user_path
+from perfmodel.files import file_bytes, file_start, json_of, user_path
+from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_name
 
 MOST_CONFIG_BYTES: Final = 64 * 2**20
 """Most bytes of a configuration, decompressed: 64 times the largest of ``keras.applications`` (EfficientNetV2L: 1 MB)
@@ -43,8 +43,8 @@ def is_json_text(text: str) -> bool:
 
 def printable(where: str, kind: str, name: str) -> str:
     """Return a name of a configuration; raise SpecError where control characters would garble what is printed."""
-    if any(unicodedata.category(character) == "Cc" for character in name):
-        raise SpecError(where, [f"{kind} {short_repr(name)}: must have no control characters"])
+    if not is_plain_name(name):
+        raise SpecError(where, [f"{kind} {short_repr(name)}: {NO_CONTROL_CHARACTERS}"])
     return name
 
 
@@ -76,21 +76,18 @@ def config_text(
     ``readers`` read further kinds, by the signature; a file with one of the ``binary_suffixes`` is no text.
     """
     path = user_path(path)
-    if not is_file(path):
-        file_bytes(path, most_bytes=0)  # says what is wrong with it
+    start = file_start(path, size_bytes=SIGNATURE_BYTES)
     try:
-        with path.open("rb") as file:
-            start = file.read(SIGNATURE_BYTES)
-            for signature, read in (readers or {}).items():
-                if start.startswith(signature):
-                    return read(path)
-            if start.startswith(ZIP_SIGNATURE):
-                return _text_in_zip(path, member)
-            if path.suffix in binary_suffixes:
-                raise SpecError(path, [f"is no {path.suffix} file, or a damaged one"])
-            return start + file.read(MOST_CONFIG_BYTES + 1)
+        for signature, read in (readers or {}).items():
+            if start.startswith(signature):
+                return read(path)
+        if start.startswith(ZIP_SIGNATURE):
+            return _text_in_zip(path, member)
     except OSError as error:
         raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
+    if path.suffix in binary_suffixes:
+        raise SpecError(path, [f"is no {path.suffix} file, or a damaged one"])
+    return file_bytes(path, most_bytes=MOST_CONFIG_BYTES)
 
 
 def _text_in_zip(path: Path, member: str) -> bytes:

@@ -15,6 +15,7 @@ from perfmodel.importers.translation import Program, Source, TranslatedNode, Tra
 from perfmodel.layers import Output, Shape, SharedShape
 from perfmodel.layers.shapes import element_count
 from perfmodel.layers.translation import Operand, Translator
+from perfmodel.plain_text import escaped_name
 
 NAMES_SHOWN: Final = 5
 """Names that a note lists [1]."""
@@ -63,7 +64,10 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     if not nodes or not inputs:
         raise GraphError(problem=f"graph {program.name!r}: the network computes nothing from its inputs")
     graph = LayerGraph(
-        program.name, inputs=inputs, fixed_batch_size=program.fixed_batch_size, image_layout=program.image_layout
+        escaped_name(program.name),
+        inputs=inputs,
+        fixed_batch_size=program.fixed_batch_size,
+        image_layout=program.image_layout,
     )
     emission = _Emission(graph, translation, _names(nodes, taken=inputs))
     for node in nodes:
@@ -127,7 +131,7 @@ def _names(nodes: Sequence[TranslatedNode], *, taken: Iterable[str]) -> dict[int
             if is_alone and node.path and node.path not in holders
             else ".".join(filter(None, (node.path, node.operator)))
         )
-        unique = name
+        unique = name = escaped_name(name)
         while unique in taken_names:
             counts[name] += 1
             unique = f"{name}_{counts[name]}"

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from perfmodel.errors import ArgumentError, is_one_of, nearest_match
+from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_name
 from perfmodel.symbolic import is_symbolic
 
 Check = Callable[[str, Any], None]
@@ -110,7 +111,7 @@ def check_widths(argument: str, value: object, *, fewest: int = 1) -> None:
 
 
 def check_text(argument: str, value: object) -> None:
-    """Raise ArgumentError unless a value is a non-empty text.
+    """Raise ArgumentError unless a value is a non-empty text in one line, without control characters.
 
     Examples
     --------
@@ -118,6 +119,8 @@ def check_text(argument: str, value: object) -> None:
     """
     if not isinstance(value, str) or not value:
         refuse(argument, value, "must be a non-empty text")
+    if not is_plain_name(value):
+        refuse(argument, value, f"{NO_CONTROL_CHARACTERS}, and no line ends")
 
 
 def check_texts(argument: str, value: object) -> None:

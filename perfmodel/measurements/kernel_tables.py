@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import TableError, check_known, nearest_hint
+from perfmodel.files import MOST_DATA_BYTES, file_bytes, file_toml, is_folder, user_path
 from perfmodel.measurements.reading import CsvTable, Line, table_error
 
 Shape = tuple[int, ...]
@@ -61,7 +61,7 @@ class KernelFormat:
 def stated_formats(name: str) -> list[dict[str, Any]]:
     """Return the formats that a file of ``formats/`` states, lists as tuples."""
     path = Path(__file__).parent / "formats" / f"{name}.toml"
-    entries = tomllib.loads(path.read_text(encoding="utf-8"))["format"]
+    entries = file_toml(path, refusal=table_error)["format"]
     return [
         {field: tuple(value) if isinstance(value, list) else value for field, value in entry.items()}
         for entry in entries
@@ -87,7 +87,7 @@ def content_hash(*paths: Path) -> str:
     """Return the SHA-256 of the content of files, one after the other."""
     digest = hashlib.sha256()
     for path in paths:
-        digest.update(path.read_bytes())
+        digest.update(file_bytes(path, most_bytes=MOST_DATA_BYTES, refusal=table_error))
     return digest.hexdigest()
 
 
@@ -208,11 +208,11 @@ class DataFolder:
 
 def read_data_folder(folder: str | Path) -> DataFolder:
     """Read a folder with ``kernels/*.csv``, and ``systems/*.csv`` and ``nets/*.csv``, which count as systems."""
-    folder = Path(folder)
+    folder = user_path(folder, refusal=table_error)
     kernel_files, *others = (sorted((folder / inside).glob("*.csv")) for inside in ("kernels", "systems", "nets"))
     system_files = [path for files in others for path in files]
     if not kernel_files and not system_files:
-        problem = "holds neither kernels/*.csv nor systems/*.csv" if folder.is_dir() else "is no folder"
+        problem = "holds neither kernels/*.csv nor systems/*.csv" if is_folder(folder) else "is no folder"
         message = f"{folder}: {problem}"
         raise TableError(message)
     read = {path: read_kernels(path) for path in kernel_files}

@@ -24,6 +24,7 @@ from perfmodel.measurements.table import (
     MeasurementTable,
     Run,
 )
+from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,6 +110,8 @@ class CsvTable:
                 lines = [(reader.line_num, [value.strip() for value in values]) for values in reader]
         except csv.Error as error:
             raise table_error(self.path, [f"cannot be read as UTF-8 CSV: {error}"]) from error
+        hidden = [number for number, values in lines if not all(map(is_plain_name, values))]
+        self.faults += [f"row {number}: {NO_CONTROL_CHARACTERS}, and no line ends within a value" for number in hidden]
         self.lines = [
             Line(number, dict(zip(self.header, values, strict=False)), len(values), self.faults)
             for number, values in lines

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import check_known
+from perfmodel.files import file_toml
 from perfmodel.measurements.reading import CsvTable, Line, table_error
 
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
@@ -72,7 +72,7 @@ def load_scaling(key: str) -> ScalingTable:
 
 def read_description(path: Path) -> dict[str, Any]:
     """Return a TOML of the version that this code reads."""
-    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    content = file_toml(path, refusal=table_error)
     if content["schema_version"] != SCHEMA_VERSION:
         raise table_error(path, [f"schema_version must be {SCHEMA_VERSION} (got {content['schema_version']!r})"])
     return content

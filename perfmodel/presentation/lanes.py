@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.errors import ArgumentError
 from perfmodel.presentation.figures import empty_figure, frame, group_style, new_figure, plain_ticks
 from perfmodel.presentation.quantities import seconds_text
@@ -219,8 +219,7 @@ def save_trace(bars: Iterable[LaneBar], path: str | Path, *, groups: Mapping[str
     """Write a trace so that a reader sees either the old file or the complete new one."""
     path = Path(path).expanduser()
     trace = {"displayTimeUnit": "ms", "traceEvents": list(trace_events(bars, groups=groups))}
-    with replacement_of(path) as temporary:
-        temporary.write_text(json.dumps(trace, separators=(",", ":"), allow_nan=False), encoding="utf-8")
+    save_text(path, json.dumps(trace, separators=(",", ":"), allow_nan=False))
     return path
 
 

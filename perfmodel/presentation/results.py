@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ class Result:
         """
         text = json_text(self.to_dict())
         if path is not None:
-            with replacement_of(Path(path).expanduser()) as temporary:
-                temporary.write_text(f"{text}\n", encoding="utf-8", newline="\n")
+            save_text(path, f"{text}\n")
         return text
 
     def _shown(self) -> Table[Any]:

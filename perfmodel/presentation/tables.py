@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final, overload
 
 from perfmodel.errors import ArgumentError, MissingPackageError, check_known
+from perfmodel.plain_text import escaped
 from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts
 
 if TYPE_CHECKING:
@@ -399,7 +400,7 @@ class Heading(Block):
 
     def markdown(self) -> str:
         """Return it as Markdown."""
-        return f"{'#' * self.level} {self.text}"
+        return f"{'#' * self.level} {_markdown(self.text)}"
 
     def html(self) -> str:
         """Return it as HTML."""
@@ -415,7 +416,7 @@ class Paragraph(Block):
 
     def markdown(self) -> str:
         """Return it as Markdown."""
-        return self.text
+        return _markdown(self.text)
 
     def html(self) -> str:
         """Return it as HTML."""
@@ -433,7 +434,7 @@ class Bullets(Block):
     def markdown(self) -> str:
         """Return it as Markdown."""
         marks = [f"{place}." for place in range(1, len(self.items) + 1)] if self.numbered else ["-"] * len(self.items)
-        return "\n".join(f"{mark} {item}" for mark, item in zip(marks, self.items, strict=True))
+        return "\n".join(f"{mark} {_markdown(item)}" for mark, item in zip(marks, self.items, strict=True))
 
     def html(self) -> str:
         """Return it as HTML."""
@@ -453,9 +454,9 @@ class Grid(Block):
 
     def markdown(self) -> str:
         """Return it as Markdown."""
-        lines = [_line([cell.replace("|", "\\|") for cell in self.head]), "|" + "---|" * len(self.head)]
+        lines = [_line(map(_markdown_cell, self.head)), "|" + "---|" * len(self.head)]
         for place, row in enumerate(self.rows):
-            cells = [cell.replace("|", "\\|") for cell in row]
+            cells = [*map(_markdown_cell, row)]
             lines.append(_line([f"**{cells[0]}**", *cells[1:]] if place in self.strong else cells))
         return "\n".join(lines)
 
@@ -481,7 +482,7 @@ class Picture(Block):
 
     def markdown(self) -> str:
         """Return it as Markdown."""
-        return f"![{self.text}]({self.path})"
+        return f"![{_markdown(self.text)}]({self.path})"
 
     def html(self) -> str:
         """Return it as HTML."""
@@ -493,7 +494,20 @@ _LINK: Final = re.compile(r"\[([^\]]+)\]\(([\w./#-]+)\)")
 """A link to a page or an address without a scheme."""
 
 
-def _line(cells: Sequence[str]) -> str:
+_TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
+"""What begins a tag of HTML, which Markdown lets through."""
+
+
+def _markdown(text: str) -> str:
+    """Return text in which emphasis, code and links are kept, and tags are shown as text."""
+    return _TAG.sub("&lt;", escaped(text))
+
+
+def _markdown_cell(text: str) -> str:
+    return _markdown(" ".join(text.split("\n"))).replace("|", "\\|")
+
+
+def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

@@ -1,11 +1,14 @@
 """Files are replaced whole or not at all; links are followed; what is no regular file is refused, not destroyed."""
 
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import check_room, replacement_of, save_text
 from perfmodel.errors import ArgumentError
 
 
@@ -79,3 +82,59 @@ def test_a_path_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("old", encoding="utf-8")
     with pytest.raises(ArgumentError, match="Not a directory"):
         write(tmp_path / "file" / "x.toml", "")
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
+    """And nothing of a writer that lives."""
+    path = tmp_path / "sweep.csv"
+    path.write_text("old", encoding="utf-8")
+    code = f"""
+from perfmodel.atomic_write import replacement_of
+with replacement_of({str(path)!r}) as temporary:
+    temporary.write_text("half")
+    print("written", flush=True)
+    input()
+"""
+    writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert writer.stdout.readline() == b"written\n"
+        save_text(path, "new")
+        assert len(list(tmp_path.iterdir())) == 2
+    finally:
+        writer.kill()
+        writer.communicate()
+    assert path.read_text(encoding="utf-8") == "new"
+    save_text(path, "newer")
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text(encoding="utf-8") == "newer"
+
+
+def test_writers_at_once_leave_the_text_of_one(tmp_path):
+    path = tmp_path / "x.json"
+    writers = [
+        threading.Thread(target=lambda letter=letter: [save_text(path, letter * 10_000) for _ in range(20)])
+        for letter in "abcdefgh"
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    text = path.read_text(encoding="utf-8")
+    assert (len(text), len(set(text))) == (10_000, 1)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_private_file_stays_private_and_the_longest_name_can_be_written(tmp_path):
+    path = tmp_path / ("x" * 255)
+    save_text(path, "old")
+    path.chmod(0o600)
+    save_text(path, "new")
+    assert (path.read_text(encoding="utf-8"), path.stat().st_mode & 0o777) == ("new", 0o600)
+
+
+def test_room_is_looked_for_without_touching_the_file(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text("old", encoding="utf-8")
+    check_room(path, size_bytes=1000)
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]

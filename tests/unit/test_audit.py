@@ -8,8 +8,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import perfmodel as pm
-from perfmodel.cli.app import BAD_INPUT, run
+from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, OpaqueLayerWarning
+from perfmodel.exit_codes import BAD_INPUT
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, Opaque
 
 

@@ -13,6 +13,7 @@ from perfmodel.errors import ArgumentError, CalibrationError, SpecError, Unknown
 from perfmodel.fitting import fit
 from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.spec_files import shipped_folder, toml_document
+from perfmodel.private_folders import cache_folder
 from perfmodel.validation.validate import require_independence, sources_from
 
 ROW = {"batch_size": 16, "framework": "caffe_1_0_rc3", "device": "gtx_980"}
@@ -168,13 +169,13 @@ def test_an_empty_variable_keeps_nothing(counted, monkeypatch, tmp_path):
     monkeypatch.setenv("PERFMODEL_CACHE", "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    assert fit.cache_folder() is None
+    assert cache_folder("fits") is None
     for _ in range(2):
         pm.fit(table_of(0.1))
     assert counted.count == 2
     assert not list(tmp_path.iterdir())
     monkeypatch.delenv("PERFMODEL_CACHE")
-    assert fit.cache_folder() == tmp_path / "home" / "perfmodel" / "fits"
+    assert cache_folder("fits") == tmp_path / "home" / "perfmodel" / "fits"
 
 
 @pytest.mark.parametrize("content", ["", "[{}]", "[1]", "null", "{", '[{"names": 3}]', "[]"])

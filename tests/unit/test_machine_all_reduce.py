@@ -148,3 +148,22 @@ def test_a_file_keeps_and_shows_what_was_measured_around_the_kernels(tmp_path):
 def test_nothing_is_said_of_what_was_not_measured():
     bare = load_calibration(FILE).model_copy(update={"storage": (), "host_copy": (), "all_reduce": ()})
     assert not {"all-reduce", "host copies", "disk"} & surroundings(bare).keys()
+
+
+def test_a_process_that_dies_ends_the_others_at_once(monkeypatch):
+    import subprocess
+    import sys
+
+    from perfmodel.calibration.backends import torch_overheads
+
+    scripts = ["import time; time.sleep(600)", "import sys; sys.exit('no such device')"]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for script in scripts
+    ]
+    started = iter(processes)
+    monkeypatch.setattr(torch_overheads, "_started", lambda plan, threads: next(started))
+    monkeypatch.setattr(torch_overheads, "LONGEST_S", 60.0)  # the time of a processor that others use
+    with pytest.raises(CalibrationError, match="ended with code 1: no such device"):
+        torch_overheads.all_reduces(library="gloo", process_count=2, threads=1)
+    assert processes[0].poll() < 0

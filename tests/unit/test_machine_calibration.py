@@ -31,7 +31,7 @@ from tests.timed_operations import recorded_operations
 def _no_disk(monkeypatch, tmp_path_factory):
     monkeypatch.setattr("perfmodel.calibration.surroundings.measure_storage", list)
     spare = tmp_path_factory.mktemp("spare")  # records of tests before this one are no earlier session's
-    monkeypatch.setattr("perfmodel.calibration.journal.tempfile.tempdir", str(spare))
+    monkeypatch.setattr("tempfile.tempdir", str(spare))
 
 
 def _measured(backend, **options):
@@ -390,20 +390,20 @@ class TestBadInput:
         full, spare = tmp_path / "full", tmp_path / "spare"
         full.mkdir()
         spare.mkdir()
-        monkeypatch.setattr(journal.tempfile, "tempdir", str(spare))
-        whole = journal.replacement_of
+        monkeypatch.setattr("tempfile.tempdir", str(spare))
+        whole = journal.save_text
 
-        def filled(path):
+        def filled(path, text):
             if str(path).startswith(str(full)):
                 raise ArgumentError("path", str(path), "must be a path that can be written (No space left on device)")
-            return whole(path)
+            return whole(path, text)
 
-        monkeypatch.setattr(journal, "replacement_of", filled)
-        monkeypatch.setattr("perfmodel.hardware.measured_machine.replacement_of", filled)
+        monkeypatch.setattr(journal, "save_text", filled)
+        monkeypatch.setattr("perfmodel.hardware.measured_machine.save_text", filled)
         monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend())
         with pytest.raises(CalibrationError, match="No space left") as caught:
             calibrate("cpu", backend="numpy", budget_s=8, progress=False, out=full / "mine.toml")
-        (kept,) = spare.iterdir()
+        (kept,) = spare.glob("*/*")
         count = len(read_journal(kept)["points"])
         assert count > 50
         assert not list(full.iterdir())

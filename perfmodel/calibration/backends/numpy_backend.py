@@ -30,6 +30,18 @@ CLASSES: Final = Family(
 )
 
 
+BLOCK: Final = 1 << 22
+"""Numbers that are written in one call: between two, Ctrl-C is heard [1]."""
+
+
+def _touched(count: int) -> Any:
+    """Return an array whose pages exist."""
+    large = np.empty(count, dtype=np.float32)
+    for start in range(0, count, BLOCK):
+        large[start : start + BLOCK] = 1
+    return large
+
+
 class NumpyTools:
     """Makes operands in a data type."""
 
@@ -303,7 +315,7 @@ class NumpyBackend(Backend):
 
     @derived_property
     def _large(self) -> Any:
-        return np.ones(int(1.25 * self.facts()["cache_mib"] * MIB / 4), dtype=np.float32)
+        return _touched(int(1.25 * self.facts()["cache_mib"] * MIB / 4))
 
     def copy_run(self, moved_bytes: float) -> Run:
         """Return the copy of one array to another."""
@@ -320,7 +332,7 @@ class NumpyBackend(Backend):
         """Return a square product, and a copy of an array larger than the last cache."""
         edge = 1280
         left, right = (self._tools[dtype].normal(edge, edge) for _ in range(2))
-        target = np.empty_like(self._large)
+        target = _touched(self._large.size)
         product = PeakRun(lambda: left @ right, 2.0 * edge**3)
         return product, PeakRun(lambda: np.copyto(target, self._large), 2.0 * 4 * target.size)
 

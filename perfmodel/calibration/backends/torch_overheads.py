@@ -33,6 +33,9 @@ LOOPBACK: Final = Path("/sys/class/net/lo")
 LONGEST_S: Final = 30.0
 """Time after which processes that do not find each other are ended [s]."""
 
+POLL_S: Final = 0.05
+"""Time between looks at a process [s]."""
+
 
 def all_reduces(*, library: str, process_count: int, threads: int) -> list[dict[str, Any]]:
     """Return the time of an all-reduce of tensors that lie in several processes."""
@@ -61,21 +64,24 @@ def _started(plan: Mapping[str, Any], threads: int) -> subprocess.Popen[str]:
 def _joined(processes: Sequence[subprocess.Popen[str]]) -> list[float]:
     """Wait for all processes, return the output of the first, and end the rest."""
     deadline = time.monotonic() + LONGEST_S
+    outputs: dict[int, tuple[str, str]] = {}
     try:
-        outputs = [process.communicate(timeout=max(deadline - time.monotonic(), 0.1)) for process in processes]
-    except subprocess.TimeoutExpired:
-        message = f"processes did not meet for an all-reduce within {LONGEST_S:g} s"
-        raise CalibrationError(message) from None
+        while len(outputs) < len(processes):
+            for rank, process in enumerate(processes):
+                with suppress(subprocess.TimeoutExpired):
+                    outputs[rank] = outputs.get(rank) or process.communicate(timeout=POLL_S)
+                if process.returncode:  # the others would wait for it
+                    last = (outputs[rank][1].strip().splitlines() or ["no message"])[-1]
+                    message = f"a process of an all-reduce ended with code {process.returncode}: {last}"
+                    raise CalibrationError(message)
+            if time.monotonic() > deadline:
+                message = f"processes did not meet for an all-reduce within {LONGEST_S:g} s"
+                raise CalibrationError(message)
     finally:
         for process in processes:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
-    for process, (_, errors) in zip(processes, outputs, strict=True):
-        if process.returncode != 0:
-            last = (errors.strip().splitlines() or ["no message"])[-1]
-            message = f"a process of an all-reduce ended with code {process.returncode}: {last}"
-            raise CalibrationError(message)
     seconds: list[float] = json.loads(outputs[0][0])
     return seconds
 

@@ -29,6 +29,7 @@ from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.verbs import gated
+from perfmodel.private_folders import temporary_file
 from perfmodel.validation.live.live_report import LiveReport
 from perfmodel.validation.live.prediction import (
     LIVE_DTYPES,
@@ -327,7 +328,7 @@ def _kept_on_failure(machine: MeasuredMachine, *, device: str) -> Iterator[None]
     try:
         yield
     except (KeyboardInterrupt, PerfmodelError):
-        path = Path(tempfile.gettempdir()) / f"perfmodel_live_{os.getpid()}.toml"
+        path = temporary_file(f"live_{os.getpid()}.toml")
         machine.save(path)
         words = shlex.join(["perfmodel", "validate", "live", "--device", device, "--calibration", str(path)])
         warnings.warn(f"the calibration is kept; go on with: {words}", PerfmodelWarning, stacklevel=2)

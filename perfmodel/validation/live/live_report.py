@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.spec_files import toml_entries, toml_value
 from perfmodel.measurements.description import SCHEMA_VERSION
@@ -327,8 +327,7 @@ def save_live_table(report: LiveReport, path: str | Path) -> Path:
         raise ArgumentError("report", report.device, "must have scored rows to save")
     texts = {path.with_suffix(".toml"): _description(report, rows, key=path.stem), path: _times(report, rows)}
     for file, text in texts.items():
-        with replacement_of(file) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+        save_text(file, text)
     return path
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,6 +19,7 @@ from perfmodel.errors import (
     PerfmodelWarning,
     check_known,
 )
+from perfmodel.files import file_toml
 from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.importers.torch.module import from_torch
@@ -89,7 +89,7 @@ def _tensor(stated: Mapping[str, Any]) -> InputTensor:
     return InputTensor(**{**stated, "shape": tuple(stated["shape"])})
 
 
-_STATED: Final = tomllib.loads(Path(__file__).with_name("networks.toml").read_text(encoding="utf-8"))
+_STATED: Final = file_toml(Path(__file__).with_name("networks.toml"))
 _NETWORKS: Final = tuple(
     LiveNetwork(**{**network, "inputs": tuple(map(_tensor, network["inputs"])), "target": _tensor(network["target"])})
     for network in _STATED["network"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -14,10 +15,12 @@ import numpy as np
 from perfmodel.cost.interval_width import Exposure
 from perfmodel.derived import derived_property
 from perfmodel.errors import TableError
+from perfmodel.files import MOST_DATA_BYTES, file_text
 from perfmodel.fitting.interval_scale_fit import FittedSpread, conformal_quantile, fit_spread
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import factors_by_constant
 from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load_interval_scale
+from perfmodel.measurements.reading import table_error
 from perfmodel.prediction.certainty.prediction_interval import (
     KnownConstants,
     exposure_of,
@@ -106,16 +109,15 @@ def read_residuals(path: Path) -> Residuals:
 
 @lru_cache(maxsize=4)
 def _read_once(path: Path, changed_ns: int) -> tuple[Residual, ...]:
-    with path.open(encoding="utf-8", newline="") as lines:
-        reader = csv.DictReader(lines)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            message = f"{path.name}: columns must be {', '.join(COLUMNS)}"
-            raise TableError(message)
-        try:
-            return tuple(_row(entry) for entry in reader)
-        except ValueError as error:
-            message = f"{path.name}: line {reader.line_num}: {error}"
-            raise TableError(message) from error
+    reader = csv.DictReader(io.StringIO(file_text(path, most_bytes=MOST_DATA_BYTES, refusal=table_error)))
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        message = f"{path.name}: columns must be {', '.join(COLUMNS)}"
+        raise TableError(message)
+    try:
+        return tuple(_row(entry) for entry in reader)
+    except ValueError as error:
+        message = f"{path.name}: line {reader.line_num}: {error}"
+        raise TableError(message) from error
 
 
 def _row(entry: dict[str, str]) -> Residual:

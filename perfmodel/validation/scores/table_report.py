@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.files import MOST_DATA_BYTES, file_text
+from perfmodel.measurements.reading import table_error
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.scores import metrics
@@ -343,8 +346,8 @@ def compared(
 
 def read_records(file: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV by column."""
-    with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
+    text = file_text(file, most_bytes=MOST_DATA_BYTES, refusal=table_error)
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 PARTS: Final[Columns] = {

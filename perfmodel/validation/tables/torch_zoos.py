@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import MissingPackageError, PerfmodelError
-from perfmodel.fitting.fit import cache_folder
+from perfmodel.files import is_file
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.torch.module import import_torch
 from perfmodel.measurements.kernel_tables import content_hash
+from perfmodel.private_folders import cached_file
 
 EXTRA: Final = "zoo-torch"
 """Extra of perfmodel that brings the packages. [-]"""
@@ -43,15 +44,13 @@ def versions(zoo: str) -> str:
 def graph_of(zoo: str, network: str, *, image_size: int, training: bool, fused_attention: bool) -> LayerGraph:
     """Import a network of a package, or read it if the same code and package imported it before."""
     what = (zoo, versions(zoo), network, image_size, training, fused_attention, EXAMPLE_BATCH, _code())
-    folder = cache_folder("graphs")
-    path = None if folder is None else folder / f"{hashlib.sha256(repr(what).encode()).hexdigest()[:32]}.json"
-    if path is not None and path.is_file():
-        with suppress(PerfmodelError, OSError):
+    path = cached_file(f"{hashlib.sha256(repr(what).encode()).hexdigest()[:32]}.json", of="graphs")
+    if path is not None and is_file(path):
+        with suppress(PerfmodelError):
             return LayerGraph.load(path)
     graph = _imported(zoo, network, image_size=image_size, training=training, fused_attention=fused_attention)
     if path is not None:
-        with suppress(PerfmodelError, OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(PerfmodelError):  # e.g. a full disk
             graph.save(path)
     return graph
 

@@ -1,0 +1,62 @@
+"""Worker processes that Ctrl-C, or an error, ends at once and without a word."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from perfmodel.errors import WorkerError
+
+
+@contextmanager
+def worker_pool(count: int, *, context: Any = None) -> Iterator[ProcessPoolExecutor]:
+    """Start processes for the block; they end with it, in the middle of their work if the block ends by an error.
+
+    Examples
+    --------
+    >>> with worker_pool(2) as pool:
+    ...     list(pool.map(abs, [-1, -2]))
+    [1, 2]
+    """
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_die_by_ctrl_c)
+    try:
+        with _without_interrupts():  # until they are started, workers would print a traceback
+            pool.submit(int).result()
+        yield pool
+    except BaseException as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        workers = set(multiprocessing.active_children()) - others
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+        if isinstance(error, BrokenExecutor):
+            message = f"one of {count} worker processes died: memory must suffice for all of them, fewer need less"
+            raise WorkerError(message) from error
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _die_by_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Put off Ctrl-C, in this thread and in the processes that it starts, to the end of the block."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,32 @@
+"""Ctrl-C ends every verb at any moment: code 130, one line, no traceback.
+
+``PERFMODEL_INTERRUPTS=10 pytest -s tests/fuzz/test_interrupts.py`` presses it that many times in each verb, in the
+command alone and in all its processes, and prints the longest time to the end.
+"""
+
+import os
+from random import Random
+
+import pytest
+
+from tests.fuzz import interrupts
+
+if not hasattr(os, "killpg"):
+    pytest.skip("processes have groups", allow_module_level=True)
+
+COUNT = int(os.environ.get("PERFMODEL_INTERRUPTS", "0"))
+SEED = int(os.environ.get("PERFMODEL_FUZZ_SEED", "26"))
+IN_A_USUAL_RUN = ("fit",)
+
+
+@pytest.mark.parametrize("verb", interrupts.VERBS if COUNT else IN_A_USUAL_RUN)
+def test_ctrl_c_ends_a_verb(verb, tmp_path, capsys):
+    most_s = interrupts.MOST_SECONDS if COUNT else 20.0  # a machine that does other work too
+    tally = interrupts.interrupt(
+        verb, count=COUNT or 1, random=Random(f"{SEED} {verb}"), folder=tmp_path, longest_s=4.0, most_s=most_s
+    )
+    if COUNT:
+        with capsys.disabled():
+            shown = f"| {verb} | {tally.tried} | {tally.running} | {tally.longest_s:.2f} | {len(tally.faults)} |"
+            print(f"\n{shown}", end="")  # noqa: T201
+    assert not tally.faults, "\n".join(tally.faults)
