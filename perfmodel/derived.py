@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
@@ -95,11 +96,20 @@ MOST_DERIVED: Final = 8192
 """Results that one function holds for one object; the oldest is dropped first. [1]"""
 
 _HELD: dict[str, dict[int, tuple[weakref.ref[Any], dict[Any, Any]]]] = {}
+_CACHES: dict[str, dict[Any, Any]] = {}
 
 
 def held() -> dict[str, int]:
-    """Count the results held for live objects, by the function that derived them."""
-    return {name: sum(len(results) for _, results in list(of.values())) for name, of in sorted(_HELD.items())}
+    """Count what is held: results by the function that derived them, entries of named caches and of weighed ones."""
+    derived_from = {name: sum(len(results) for _, results in list(of.values())) for name, of in _HELD.items()}
+    named = {name: len(made) for name, made in _CACHES.items()}
+    weighed = {f"{__name__}.Weighed": sum(key in (of() or ()) for of, key, _ in list(_NEWEST))}
+    return dict(sorted((derived_from | named | weighed).items()))
+
+
+def cache(name: str) -> dict[Any, Any]:
+    """Return an empty cache, to be filled by ``kept``, that ``held`` lists by its name."""
+    return _CACHES.setdefault(name, {})
 
 
 def derived(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -148,8 +158,30 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
     return remembered
 
 
-def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
-    """Look up a key, or compute its value; beyond ``most`` entries the oldest is dropped."""
+MOST_WEIGHT: Final = 200_000
+"""Weight of the newest entries of all weighed caches together; a layer of a network weighs 1, some 1 kB. [1]"""
+
+LEAST_WEIGHT: Final = 32
+"""Weight of an entry without any layer. [1]"""
+
+
+class Weighed(dict[Any, Any]):
+    """A cache whose entries weigh as much as the network that they were made from."""
+
+    __slots__ = ("__weakref__", "weight")
+
+    def __init__(self, weight: int) -> None:
+        self.weight = LEAST_WEIGHT + weight
+
+
+_NEWEST: deque[tuple[weakref.ref[Weighed], Any, int]] = deque()
+
+
+def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int, weighed: bool = False) -> Any:
+    """Look up a key, or compute its value; beyond ``most`` entries the oldest is dropped.
+
+    A ``weighed`` value is dropped too once those of all networks together that were made after it weigh too much.
+    """
     try:
         return made[key]  # one look: keys may be slow to hash
     except KeyError:
@@ -157,7 +189,20 @@ def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) 
     value = make()
     drop_oldest(made, most=most - 1)
     made[key] = value
+    if weighed and isinstance(made, Weighed):
+        _NEWEST.append((weakref.ref(made), key, made.weight))
+        _drop_outweighed()
     return value
+
+
+def _drop_outweighed() -> None:
+    """Drop the oldest of all weighed entries beyond the most that they may weigh; the newest always stays."""
+    beyond = sum([weight for _, _, weight in list(_NEWEST)]) - MOST_WEIGHT
+    while beyond > 0 and len(_NEWEST) > 1:
+        cache_of, key, weight = _NEWEST.popleft()
+        beyond -= weight
+        if (cache_there := cache_of()) is not None:
+            cache_there.pop(key, None)
 
 
 def drop_oldest(made: dict[Any, Any], *, most: int) -> None:

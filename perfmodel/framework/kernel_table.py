@@ -7,15 +7,17 @@ array of batch sizes or symbol is one multiply-add per column, and identical lay
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from perfmodel.derived import derived, derived_property, kept
+from perfmodel.derived import cache, derived, derived_property, kept
 from perfmodel.errors import GraphError
 from perfmodel.framework.lowering import lower
 from perfmodel.kernels import Matmul, Stream
@@ -255,14 +257,15 @@ class _Row(NamedTuple):
     """A kernel: its class, its values at the probe batch sizes, and the name of its efficiency."""
 
     kernel_class: str
-    probes: tuple[tuple[Any, ...], ...]
+    probes: bytes  # of float64: a fifth of the memory of tuples, and their hash is computed once
     efficiency: str
 
     @classmethod
     def of(cls, kernels: Sequence[Matmul | Stream]) -> _Row:
         kernel_class = kernels[0].kernel_class
         # of the largest probe: a product counted once for one sample is part of a batched product at any other size
-        return cls(kernel_class, tuple(map(_VALUES_OF[kernel_class], kernels)), kernels[-1].efficiency)
+        values = chain.from_iterable(map(_VALUES_OF[kernel_class], kernels))
+        return cls(kernel_class, array("d", values).tobytes(), kernels[-1].efficiency)
 
 
 _VALUES_OF = {Matmul.kernel_class: attrgetter(*MATMUL_COLUMNS), Stream.kernel_class: attrgetter(*STREAM_COLUMNS)}
@@ -273,18 +276,14 @@ class _Lowered(NamedTuple):
 
     name: str
     rows: tuple[_Row, ...]
-    workspace_bytes: list[tuple[Any, ...]]
+    workspace_bytes: bytes
 
 
-MOST_LOWERED: Final = 8192
-"""Operations of which what a set of rules makes is kept; the oldest is dropped first. [1]"""
+MOST_LOWERED: Final = 16384
+"""Operations, under all sets of rules together, of which what they are lowered to is cached. [1]"""
 
-
-@derived
-def _lowered_by(rules: LoweringRules) -> dict[Hashable, list[_Lowered]]:
-    """Cache what a set of rules makes of operations; parts of a network have most of them in common."""
-    del rules
-    return {}
+_LOWERED: dict[Hashable, tuple[LoweringRules, list[_Lowered]]] = cache(f"{__name__}.lowered")
+"""What operations are lowered to, by the rules' identity; parts of a network have most of them in common."""
 
 
 def _lowered(
@@ -298,7 +297,7 @@ def _lowered(
         _Lowered(
             name=versions[0].name,
             rows=tuple(map(_Row.of, zip(*(version.kernels for version in versions), strict=True))),
-            workspace_bytes=[(version.workspace_bytes,) for version in versions],
+            workspace_bytes=array("d", [version.workspace_bytes for version in versions]).tobytes(),
         )
         for versions in zip(*at_sizes, strict=True)
     ]
@@ -309,7 +308,7 @@ class _Rows:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        self.values: list[tuple[tuple[Any, ...], ...]] = []
+        self.values: list[bytes] = []
         self.efficiency: list[str] = []
         self._index: dict[_Row, int] = {}
 
@@ -330,12 +329,13 @@ class _Rows:
         return columns, tuple(names[row] for row in order), [place[row] for row in range(len(order))]
 
 
-def _affine(names: tuple[str, ...], rows: Sequence[Sequence[tuple[Any, ...]]]) -> AffineColumns:
+def _affine(names: tuple[str, ...], rows: Sequence[bytes]) -> AffineColumns:
     """Turn values at batch sizes 1, 2, 3 into coefficients; raise unless they are affine."""
     if not rows:
         empty = np.zeros((len(names), 0))
         return AffineColumns(names, empty, empty)
-    first, second, third = np.asarray(rows, dtype=np.float64).transpose(1, 2, 0)
+    shape = (len(rows), len(PROBE_BATCH_SIZES), len(names))
+    first, second, third = np.frombuffer(b"".join(rows)).reshape(shape).transpose(1, 2, 0)
     slope = second - first
     constant = first - slope
     wrong = np.abs(constant + 3 * slope - third) > 1e-9 * np.abs(third)
@@ -354,7 +354,7 @@ class _TableBuilder:
         self.rows = {Matmul.kernel_class: _Rows(MATMUL_COLUMNS), Stream.kernel_class: _Rows(STREAM_COLUMNS)}
         self.alternatives: list[list[tuple[str, int]]] = []
         self.alternative_names: list[str] = []
-        self.workspaces: list[list[tuple[Any, ...]]] = []
+        self.workspaces: list[bytes] = []
         self.group_choices: list[list[int]] = []
         self.group_roles: list[Role] = []
         self.group_kinds: list[str] = []
@@ -416,7 +416,7 @@ def probed_table(
     probes: Sequence[LayerProbes], *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> KernelTable:
     """Lower a graph's operations into one table."""
-    builder, known = _TableBuilder(), _lowered_by(rules)
+    builder = _TableBuilder()
     group_of: dict[Hashable, int] = {}
     group_of_same: dict[Hashable, int] = {}  # equal layers share their operations, whose content is slow to hash
     occurrences = []
@@ -429,7 +429,8 @@ def probed_table(
             group = group_of.get(key)
             if group is None:
                 make = partial(_lowered, rules, operations, own_bytes, processor)
-                lowered = kept(known, (*key, processor), make, most=MOST_LOWERED)
+                # The entry holds the rules, so that no other set gets their identity while it is there.
+                lowered = kept(_LOWERED, (id(rules), *key, processor), lambda: (rules, make()), most=MOST_LOWERED)[1]  # noqa: B023
                 group = group_of[key] = builder.add_group(operations[0], lowered)
             group_of_same[same] = group
         occurrences.append(Occurrence(layer, phase, operations[0].role, group))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from perfmodel.derived import Weighed
 from perfmodel.errors import GraphError, ShapeError, check_known
 from perfmodel.graph.graph_file import IMAGE_LAYOUTS, unknown_input
 from perfmodel.graph.node import Node, ParameterName, Usage
@@ -190,7 +191,7 @@ class GraphStructure:
 
     def kept(self, what: str) -> dict[Any, Any]:
         """Return a cache for values derived from the graph; adding a layer empties it."""
-        return self._once(("kept", what), dict)
+        return self._once(("kept", what), lambda: Weighed(len(self._nodes)))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_derived": {}}

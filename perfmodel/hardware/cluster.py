@@ -285,7 +285,7 @@ def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -
         ),
         networks=tuple((f"{name}/{nic}", network) for name, system in machines for nic, network in system.networks),
         remarks=tuple(f"{name}: {remark}" for name, system in machines for remark in system.remarks),
-        alike=size is None and len({id(system) for _, system in machines}) == 1,
+        equal_machines=len({id(system) for _, system in machines}) == 1,
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
 
 from perfmodel.atomic_write import save_text
+from perfmodel.derived import cache, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
@@ -278,9 +279,20 @@ class Unknown:
         return _matches_any(constant, tuple(self.scales))
 
 
-@lru_cache(maxsize=2**15)  # a fit makes the same calls for every row
+MOST_PATTERNS: Final = 256
+"""Lists of patterns of which the matching constants are cached. [1]"""
+MOST_MATCHED: Final = 512
+"""Constants cached per list of patterns; a fit asks for the same ones in every row. [1]"""
+
+_MATCHED: dict[tuple[str, ...], dict[str, bool]] = cache(f"{__name__}.matched")
+
+
 def _matches_any(constant: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(constant, pattern) for pattern in patterns)
+    matched = kept(_MATCHED, patterns, dict, most=MOST_PATTERNS)  # a list per key of both would fill the memory
+    matching: bool = kept(
+        matched, constant, lambda: any(fnmatchcase(constant, pattern) for pattern in patterns), most=MOST_MATCHED
+    )
+    return matching
 
 
 class UnknownTable(spec.SpecTable):

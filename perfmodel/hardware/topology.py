@@ -223,6 +223,10 @@ def quickest(
     raise AssertionError(message)
 
 
+def _numbers(channel: Channel) -> tuple[float, ...]:
+    return channel.capacity_bytes_per_s, channel.latency_s, channel.startup_s
+
+
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
 NO_HUBS: Final = ENDS | {"nic"}
@@ -233,8 +237,8 @@ class Topology:
     """Places and the channels between them."""
 
     @uncollected
-    def __init__(self, places: Iterable[Place], wires: Iterable[Wire], *, alike: bool = False) -> None:
-        self.alike = alike  # whether its machines are, and one switch joins them
+    def __init__(self, places: Iterable[Place], wires: Iterable[Wire], *, equal_machines: bool = False) -> None:
+        self.equal_machines = equal_machines
         self.places = {place.name: place for place in places}
         self.wires = tuple(wires)
         self._ways: dict[str, list[tuple[str, Channel]]] = {name: [] for name in self.places}  # to its neighbours
@@ -250,10 +254,11 @@ class Topology:
             if wire.peer:
                 self._joined.setdefault(wire.lower, set()).add(wire.upper)
                 self._joined.setdefault(wire.upper, set()).add(wire.lower)
-        self._first_of_alike: dict[tuple[str, str, bool, bool], tuple[str, str, tuple[Route, ...]]] = {}
+        self.alike = equal_machines and len(self.fabrics) == 1
+        self._first_of_equal: dict[Hashable, tuple[tuple[str, ...], tuple[Route, ...]]] = {}
 
     def __reduce__(self) -> tuple[Callable[..., Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
-        made = partial(Topology, alike=self.alike)  # the rest can be recomputed and is not pickled
+        made = partial(Topology, equal_machines=self.equal_machines)  # the rest can be recomputed and is not pickled
         return made, (tuple(self.places.values()), self.wires)
 
     @property
@@ -343,27 +348,43 @@ class Topology:
     @derived
     def _legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
-        if self.alike and start.node and end.node and source != sink:
-            return self._legs_of_alike(start, end, through_host)
+        if self.equal_machines and start.node and end.node and source != sink:
+            return self._legs_of_equal(start, end, through_host)
         return self._legs_between(source, sink, through_host)
 
-    def _legs_of_alike(self, start: Place, end: Place, through_host: bool) -> tuple[Route, ...]:
+    def _legs_of_equal(self, start: Place, end: Place, through_host: bool) -> tuple[Route, ...]:
         """Return the legs between places of equal machines: those between two others, over these machines' links."""
         ends = start.name.removeprefix(start.node), end.name.removeprefix(end.node)
-        key = (*ends, start.node == end.node, through_host)
-        if key not in self._first_of_alike:
+        leaves = self.leaf(start.node), self.leaf(end.node)
+        key = (*ends, start.node == end.node, leaves[0] == leaves[1], *map(self.leaf_links, leaves), through_host)
+        moved = (start.node, end.node, *leaves)
+        if key not in self._first_of_equal:
             legs = self._legs_between(start.name, end.name, through_host)
-            self._first_of_alike[key] = start.node, end.node, legs
+            self._first_of_equal[key] = moved, legs
             return legs
-        *nodes, legs = self._first_of_alike[key]
-        return tuple(self._moved(leg, dict(zip(nodes, (start.node, end.node), strict=True))) for leg in legs)
+        before, legs = self._first_of_equal[key]
+        return tuple(self._moved(leg, dict(zip(before, moved, strict=True))) for leg in legs)
 
-    def _moved(self, leg: Route, machines: dict[str, str]) -> Route:
-        """Return a leg over the same links of other machines, by the names of those machines."""
+    @derived
+    def leaf(self, node: str) -> str:
+        """Return the switch between machines on which a machine hangs; empty if there is none."""
+        over_nics = (other for nic in self._of_node(node, "nic") for other in self._beside(nic))
+        return next((other for other in over_nics if self.places[other].kind == "fabric"), "")
+
+    @derived
+    def leaf_links(self, leaf: str) -> tuple[tuple[float, ...], ...]:
+        """Return rate, latency and start-up of the links from a leaf to other switches, and back. [B/s], [s], [s]"""
+        beside = dict.fromkeys(self._beside(leaf)) if leaf else ()
+        others = [other for other in beside if self.places[other].kind == "fabric"]
+        both = [(leaf, other) for other in others] + [(other, leaf) for other in others]
+        return tuple(_numbers(channel) for one, other in both for channel in self._channels_to(one)[other])
+
+    def _moved(self, leg: Route, moved: dict[str, str]) -> Route:
+        """Return a leg over the same links of other machines and leaves, by the names of those that it is moved to."""
         names = []
         for name in leg.nodes:
             node = self.places[name].node
-            names.append(f"{machines[node]}{name[len(node) :]}" if node else name)
+            names.append(f"{moved[node]}{name[len(node) :]}" if node else moved.get(name, name))
         channels = []
         for old, new, channel in zip(
             itertools.pairwise(leg.nodes), itertools.pairwise(names), leg.channels, strict=True
@@ -500,12 +521,8 @@ class Topology:
     @derived
     def attachment(self, name: str) -> Hashable:
         """Return what a node hangs on: two with the same, e.g. cards below one root, are as far from a third one."""
-
-        def numbers(channel: Channel) -> tuple[float, ...]:
-            return channel.capacity_bytes_per_s, channel.latency_s, channel.startup_s
-
         ways = [
-            (other, tuple(map(numbers, there)), tuple(map(numbers, self._channels_to(other)[name])))
+            (other, tuple(map(_numbers, there)), tuple(map(_numbers, self._channels_to(other)[name])))
             for other, there in self._channels_to(name).items()
         ]
         return self._place(name).kind, self._above.get(name), tuple(ways)

@@ -112,7 +112,7 @@ class Wiring:
     storages: tuple[StorageArray, ...] = ()
     networks: tuple[tuple[str, Link], ...] = ()
     remarks: tuple[str, ...] = ()
-    alike: bool = False
+    equal_machines: bool = False
 
 
 @dataclass
@@ -364,7 +364,7 @@ def wiring_of(
     if wirer.faults:
         raise SpecError(path, wirer.faults)
     parts: dict[str, Any] = {
-        part.name: tuple(getattr(wirer, part.name)) for part in fields(Wiring) if part.name != "alike"
+        part.name: tuple(getattr(wirer, part.name)) for part in fields(Wiring) if part.name != "equal_machines"
     }
     return Wiring(**parts)
 
@@ -431,7 +431,7 @@ class Wired(ABC):
     @derived_property
     def topology(self) -> Topology:
         """Its places and the channels between them; made once."""
-        return Topology(self.wiring.places, self.wiring.wires, alike=self.wiring.alike)
+        return Topology(self.wiring.places, self.wiring.wires, equal_machines=self.wiring.equal_machines)
 
     def __repr__(self) -> str:
         return summary(self, stem=self.file.stem)
@@ -528,7 +528,7 @@ def with_links_scaled(system: Wired, family: str, ratio: Quantity, *, latency: Q
         topology: Topology = OpenTopology(stated, {name: scaled(channel) for name, channel in stated.channels.items()})
     else:
         wires = [replace(wire, upward=scaled(wire.upward), downward=scaled(wire.downward)) for wire in stated.wires]
-        topology = Topology(stated.places.values(), wires, alike=stated.alike)
+        topology = Topology(stated.places.values(), wires, equal_machines=stated.equal_machines)
     changed = copy.copy(system)
     changed.__dict__["topology"] = topology
     return changed

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived_property
+from perfmodel.simulation import engine
 from perfmodel.simulation.pipeline import (
     Hop,
     Piece,
@@ -132,6 +133,17 @@ class PlayedExchange:
             return {}
         return dict.fromkeys(map(_units, workers), 1.0) | dict.fromkeys(map(_units_of_calls, workers), self.slowdown)
 
+    def estimated_tasks(self, size_bytes: float, worker_count: int) -> int:
+        """Tasks of the exchange of one bucket, with one chunk where parts are cut into chunks. [1]"""
+        placed = self.gather.call(size_bytes).placed
+        if self.slowdown or placed.part < 1 or not placed.collective.plays:
+            return worker_count
+        adds = placed.reduce_s_per_byte > 0
+        return sum(
+            round_.repeat * (len(round_.messages) + (adds and round_.reduced_share > 0) * len(placed.order))
+            for round_ in placed.rounds
+        )
+
     def gathered(
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
@@ -234,6 +246,15 @@ class PlayedStep:
             if device.exchange is not None and device.sizes_bytes:
                 yield place, device, device.exchange
 
+    @property
+    def estimated_tasks(self) -> int:
+        """Tasks of one step, to a few per cent. [1]"""
+        count = 0
+        for _, device, exchange in self.exchanging():
+            count += sum(exchange.estimated_tasks(size, len(self.lanes)) for size in device.sizes_bytes)
+            count += (len(self.lanes) + 3) * len(device.sizes_bytes)  # pieces of computing; start, end, servers
+        return count
+
     def bucket(self, number: int, place: int) -> str:
         """Prefix of the bucket names of a device in a step."""
         return f"sync/{number}/" + (f"{place}/" if len(self.devices) > 1 else "")
@@ -243,6 +264,9 @@ def synchronous_tasks(
     fed: Iterable[Task], step: PlayedStep, *, relative: NDArray[np.float64], together: bool = True
 ) -> Iterator[Task]:
     """Tasks of workers that read their own input and agree in every step."""
+    estimated = len(relative) * step.estimated_tasks
+    if estimated > engine.MOST_TASKS:  # to make them would take as long as to play some of them
+        raise engine.beyond_limit(estimated, "about ")
     after = yield from fed_besides_computing(fed)
     workers = list(step.lanes)
     for number, factors in enumerate(relative.tolist()):

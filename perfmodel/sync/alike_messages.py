@@ -3,11 +3,14 @@
 Machines are told apart only by what they exchange. Two have the same colour if they send and receive as many messages
 of each kind, between the same places, to and from machines of the same colours. Then messages of one kind between
 machines of the same two colours share their channels with equally many others, so that max-min fairness gives them
-one rate: it is found for one of each class, with n times the uses of a class of n.
+one rate: it is found for one of each class, with n times the uses of a class of n. Where machines hang on several
+leaf switches, a kind of message also says whether it leaves its leaf, leaves have colours by their links and by the
+colours of their machines, and machines have that of their leaf besides their own.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +28,10 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route, Topology
 
 MANY_MESSAGES: Final = 16_384
-"""Fewest messages of a collective, over all rounds, that are sorted into classes. [1]"""
+"""Fewest messages of a collective, over all rounds, that are sorted into classes below one switch. [1]"""
+
+MANY_OVER_LEAVES: Final = 512
+"""The same where machines hang on several leaf switches, so that three of them cannot stand for all. [1]"""
 
 FEW_MESSAGES: Final = 4
 """Most messages of a round that is compared with others, message by message. [1]"""
@@ -35,7 +41,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """Number of the machine, and of the place in a machine, of every rank and server."""
+    """Number of the machine, and of the place in a machine, of every rank and server; and each machine's leaf."""
 
     topology: Topology
     through_host: bool
@@ -43,6 +49,14 @@ class _Ends:
     first: int
     machine: Integers
     place: Integers
+    leaves: tuple[str, ...]
+    leaf: Integers
+
+    @property
+    def leaf_kind(self) -> Integers:
+        """Number of the kind of each leaf by its links to other switches. [1]"""
+        links = [self.topology.leaf_links(leaf) for leaf in self.leaves]
+        return np.array([links.index(own) for own in links])
 
     @classmethod
     def of(cls, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> _Ends:
@@ -51,6 +65,8 @@ class _Ends:
         parts = [name.rpartition("/") for name in ordered]
         machines = {node: index for index, node in enumerate(dict.fromkeys(node for node, _, _ in parts))}
         places = {place: index for index, place in enumerate(dict.fromkeys(place for _, _, place in parts))}
+        leaf_of = [topology.leaf(node) for node in machines]
+        leaves = {leaf: index for index, leaf in enumerate(dict.fromkeys(leaf_of))}
         return cls(
             topology=topology,
             through_host=through_host,
@@ -58,6 +74,8 @@ class _Ends:
             first=first,
             machine=np.array([machines[node] for node, _, _ in parts]),
             place=np.array([places[place] for _, _, place in parts]),
+            leaves=tuple(leaves),
+            leaf=np.array([leaves[leaf] for leaf in leaf_of]),
         )
 
 
@@ -82,7 +100,8 @@ def classes_of_rounds(
     tuple of PlacedRound or None
         In the order of the rounds; a round equal to an earlier one only adds to its ``repeat``. [-]
     """
-    if not topology.alike or sum(len(round_.messages) for round_ in rounds) < MANY_MESSAGES:
+    fewest = MANY_MESSAGES if topology.alike else MANY_OVER_LEAVES
+    if not topology.equal_machines or sum(len(round_.messages) for round_ in rounds) < fewest:
         return None
     ends = _Ends.of(topology, names, through_host=through_host)
     classes: dict[object, PlacedRound] = {}
@@ -101,12 +120,16 @@ def _recognised(round_: Round, ends: _Ends) -> object:
     if len(round_.messages) > FEW_MESSAGES:
         return id(round_)
     met: dict[int, int] = {}
-    messages: list[tuple[float, int]] = []
+    leaves: dict[int, int] = {}
+    kinds = ends.leaf_kind
+    messages: list[tuple[float, ...]] = []
     for message in round_.messages:
         for rank in (message.source, message.sink):
-            machine, place = ends.machine[rank - ends.first], ends.place[rank - ends.first]
-            messages.append((met.setdefault(int(machine), len(met)), int(place)))
-        messages.append((message.share, 0))
+            machine, place = int(ends.machine[rank - ends.first]), int(ends.place[rank - ends.first])
+            leaf = int(ends.leaf[machine])
+            above = leaves.setdefault(leaf, len(leaves)), int(kinds[leaf])
+            messages.append((met.setdefault(machine, len(met)), place, *above))
+        messages.append((message.share,))
     return round_.reduced_share, tuple(messages)
 
 
@@ -122,10 +145,14 @@ def _classes(round_: Round, ends: _Ends) -> PlacedRound:
         return way_between(ends.topology, one, other, through_host=ends.through_host)
 
     shares = np.unique(share, return_inverse=True)[1]
-    kind = _numbered(shares, ends.place[source], ends.place[sink], machines[0] == machines[1])
+    leaves = ends.leaf[machines]
+    apart = machines[0] == machines[1], leaves[0] == leaves[1], *ends.leaf_kind[leaves]
+    kind = _numbered(shares, ends.place[source], ends.place[sink], *apart)
     _, of_kind = np.unique(kind, return_index=True)
-    meets = (share > 0) & _meeting(kind, machines, [route_of(index) if share[index] else None for index in of_kind])
-    colour = _colours(kind[meets], machines[:, meets], count=int(ends.machine.max()) + 1)
+    meets = (share > 0) & _meeting(
+        kind, machines, [route_of(index) if share[index] else None for index in of_kind], ends
+    )
+    colour, leaf_colour = _colours(kind[meets], machines[:, meets], ends)
     member = _numbered(kind, meets, *np.where(meets, colour[machines], 0))
     _, chosen, sizes = np.unique(member, return_index=True, return_counts=True)
     order = np.argsort(chosen)  # classes in the order of their first messages
@@ -134,7 +161,7 @@ def _classes(round_: Round, ends: _Ends) -> PlacedRound:
     rates = np.full(len(chosen), np.inf)
     crowd = [place for place, index in enumerate(chosen) if meets[index]]
     if crowd:
-        rates[crowd] = _rates([routes[place] for place in crowd], sizes[crowd].tolist(), colour, ends)
+        rates[crowd] = _rates([routes[place] for place in crowd], sizes[crowd].tolist(), colour, leaf_colour, ends)
     for place, index in enumerate(chosen):
         if share[index] and not meets[index]:
             rates[place] = routes[place].capacity_bytes_per_s
@@ -152,33 +179,41 @@ def _classes(round_: Round, ends: _Ends) -> PlacedRound:
     )
 
 
-def _meeting(kind: Integers, machines: Integers, routes: Sequence[Route | None]) -> NDArray[np.bool_]:
+def _meeting(kind: Integers, machines: Integers, routes: Sequence[Route | None], ends: _Ends) -> NDArray[np.bool_]:
     """Tell for each message whether it shares a channel with another; ``routes`` has one route per kind."""
-    passed: dict[str, Integers] = {}
-    over: list[tuple[Integers, Integers, str]] = []
-    count = int(machines.max(initial=0)) + 1
+    passed: dict[tuple[str, str], Integers] = {}
+    over: list[tuple[Integers, Integers, tuple[str, str]]] = []
+    owners = {MACHINE: machines, LEAF: ends.leaf[machines], NEITHER: np.zeros_like(machines)}
     for index, route in enumerate(routes):
         if route is None:
             continue
         members = np.flatnonzero(kind == index)
         for channel in dict.fromkeys(route.channels):
-            place, way = _place_of(channel.name, route)
-            at = machines[way, members] if way >= 0 else np.zeros(len(members), dtype=np.int64)
-            np.add.at(passed.setdefault(place, np.zeros(count, dtype=np.int64)), at, 1)
-            over.append((members, at, place))
+            place, owner, way = _place_of(channel.name, route, ends.topology)
+            at = owners[owner][way, members]
+            count = int(owners[owner].max()) + 1
+            np.add.at(passed.setdefault((place, owner), np.zeros(count, dtype=np.int64)), at, 1)
+            over.append((members, at, (place, owner)))
     meets = np.zeros(len(kind), dtype=bool)
-    for members, at, place in over:
-        meets[members] |= passed[place][at] > 1
+    for members, at, key in over:
+        meets[members] |= passed[key][at] > 1
     return meets
 
 
-def _place_of(channel: str, route: Route) -> tuple[str, int]:
-    """Return a channel's name within its machine, and which end of a route that is: 0, 1, or -1 for neither."""
-    for way, end in enumerate((route.nodes[0], route.nodes[-1])):
-        node, inside, _ = end.rpartition("/")
-        if inside and any(name.startswith(f"{node}/") for name in channel.replace("=", ">").split(">")):
-            return channel.replace(f"{node}/", ""), way
-    return channel, -1
+MACHINE, LEAF, NEITHER = "machine", "leaf", ""
+"""Owners of a channel."""
+
+
+def _place_of(channel: str, route: Route, topology: Topology) -> tuple[str, str, int]:
+    """Return a channel's name within its owner, who that is, and at which end of a route the owner is."""
+    ends = re.split("([>=])", channel)
+    of_route = [end.rpartition("/")[0] for end in (route.nodes[0], route.nodes[-1])]
+    for owner, named in ((MACHINE, of_route), (LEAF, [topology.leaf(node) for node in of_route])):
+        for way, name in enumerate(named):
+            if name and any(end == name or end.startswith(f"{name}/") for end in ends):
+                leaf = topology.leaf(of_route[way])
+                return "".join(LEAF if end == leaf else end.removeprefix(f"{name}/") for end in ends), owner, way
+    return channel, NEITHER, 0
 
 
 def _numbered(*keys: NDArray[np.int64 | np.bool_]) -> Integers:
@@ -189,9 +224,10 @@ def _numbered(*keys: NDArray[np.int64 | np.bool_]) -> Integers:
     return number
 
 
-def _colours(kind: Integers, machines: Integers, *, count: int) -> Integers:
-    """Return the colour of each machine, refined until machines of one colour exchange alike. [1]"""
-    colour = np.zeros(count, dtype=np.int64)
+def _colours(kind: Integers, machines: Integers, ends: _Ends) -> tuple[Integers, Integers]:
+    """Return the colour of each machine and leaf, refined until those of one colour exchange alike. [1]"""
+    count = int(ends.machine.max()) + 1
+    colour, leaf_colour = np.zeros(count, dtype=np.int64), ends.leaf_kind
     random = np.random.default_rng(0)
     while True:
         marks = random.integers(
@@ -201,28 +237,35 @@ def _colours(kind: Integers, machines: Integers, *, count: int) -> Integers:
         for way, (one, other) in enumerate((machines, machines[::-1])):
             np.add.at(met, one, marks[way, kind, colour[other]])  # a sum does not depend on the order of messages
         _, exchanged = np.unique(met, return_inverse=True)
-        refined = _numbered(colour, exchanged)
-        if refined.max() == colour.max():
-            return refined
-        colour = refined
+        refined = _numbered(colour, exchanged, leaf_colour[ends.leaf])
+        below = np.zeros(len(ends.leaves), dtype=np.uint64)
+        np.add.at(below, ends.leaf, random.integers(0, 2**63, size=int(refined.max()) + 1, dtype=np.uint64)[refined])
+        refined_leaf = _numbered(leaf_colour, np.unique(below, return_inverse=True)[1])
+        if refined.max() == colour.max() and refined_leaf.max() == leaf_colour.max():
+            return refined, refined_leaf
+        colour, leaf_colour = refined, refined_leaf
 
 
-def _rates(routes: Sequence[Route], sizes: Sequence[int], colour: Integers, ends: _Ends) -> NDArray[np.float64]:
+def _rates(
+    routes: Sequence[Route], sizes: Sequence[int], colour: Integers, leaf_colour: Integers, ends: _Ends
+) -> NDArray[np.float64]:
     """Return the rate of each class of messages that meet others. [B/s]"""
-    members = Counter(colour.tolist())
+    members = {MACHINE: Counter(colour.tolist()), LEAF: Counter(leaf_colour.tolist()), NEITHER: {0: 1}}
     number = {name.rpartition("/")[0]: machine for name, machine in zip(ends.names, ends.machine, strict=True)}
-    column: dict[tuple[str, int], int] = {}
+    column: dict[tuple[str, str, int], int] = {}
     capacity: list[float] = []
     uses: list[dict[int, float]] = []
     for route, size in zip(routes, sizes, strict=True):
         used: dict[int, float] = {}
         for channel in route.channels:
-            place, way = _place_of(channel.name, route)
-            of_colour = -1 if way < 0 else int(colour[number[route.nodes[-way].rpartition("/")[0]]])
-            at = column.setdefault((place, of_colour), len(column))
+            place, owner, way = _place_of(channel.name, route, ends.topology)
+            machine = number[route.nodes[-way].rpartition("/")[0]]
+            colours = {MACHINE: colour[machine], LEAF: leaf_colour[ends.leaf[machine]], NEITHER: 0}
+            of_colour = int(colours[owner])
+            at = column.setdefault((place, owner, of_colour), len(column))
             if at == len(capacity):
                 capacity.append(channel.capacity_bytes_per_s)
-            used[at] = used.get(at, 0.0) + size / (1 if way < 0 else members[of_colour])
+            used[at] = used.get(at, 0.0) + size / members[owner][of_colour]
         uses.append(used)
     table = np.zeros((len(routes), len(capacity)))
     for row, used in enumerate(uses):

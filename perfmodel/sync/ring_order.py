@@ -70,7 +70,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     tours: dict[tuple[str, ...], list[int]] = {}  # machines with the same ranks share a tour
     tour: list[int] = []
     for node, members in machines.items():
-        key = tuple(ranks[place].removeprefix(node) if topology.alike else ranks[place] for place in members)
+        key = tuple(ranks[place].removeprefix(node) if topology.equal_machines else ranks[place] for place in members)
         if key not in tours:
             tours[key] = [members.index(place) for place in _tour(members, distance)]
         tour += [members[index] for index in tours[key]]

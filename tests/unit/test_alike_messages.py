@@ -1,5 +1,7 @@
 """What stands for very many messages, visitors or flows is as fast as all of them, one by one."""
 
+import itertools
+
 import pytest
 
 import perfmodel as pm
@@ -39,6 +41,66 @@ def test_classes_of_messages_take_the_time_of_all(name, options, machines, monke
     assert sent[0] == pytest.approx(sent[1], rel=1e-12)
     assert placed.part < 1
     assert placed.rank_count == 8 * machines
+
+
+LEAVES = """
+schema_version = 1
+name = "DGX A100 below leaf switches"
+[[node]]
+system = "dgx_a100"
+count = {machines}
+[fabric]
+link = "infiniband_hdr"
+hop_latency_us = 0.13
+machines_per_leaf = 4
+oversubscription = 3.0
+[[source]]
+fields = ["node", "fabric"]
+title = "calculation"
+note = "a test"
+"""
+
+
+def leaves(folder, machines):
+    path = folder / f"leaves_{machines}.toml"
+    path.write_text(LEAVES.format(machines=machines), encoding="utf-8")
+    return pm.load_system(path).topology
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory):
+    return leaves(tmp_path_factory.mktemp("leaves"), 10)  # two on the last leaf, whose links are half as wide
+
+
+@pytest.mark.parametrize(("name", "options"), [*ALGORITHMS, ("ring_all_reduce", {})], ids=str)
+def test_classes_of_messages_take_the_time_of_all_below_leaves(name, options, uneven, monkeypatch):
+    times, sent = [], []
+    for many in (NEVER, 1):
+        monkeypatch.setattr(alike_messages, "MANY_OVER_LEAVES", many)
+        placed = place(collective(name), uneven, uneven.devices(), **options)
+        times += [[float(placed.time(size)) for size in (0.0, 1e3, 1e6, 1e9)]]
+        sent += [float(placed.sent_bytes(1e6))]
+    assert times[0] == pytest.approx(times[1], rel=1e-12)
+    assert sent[0] == pytest.approx(sent[1], rel=1e-12)
+
+
+def test_routes_below_leaves_are_those_that_a_search_finds(uneven):
+    names = [f"node{number}/{place}" for number in (0, 1, 4, 8, 9) for place in ("gpu0", "gpu5", "memory1")]
+    for source, sink in itertools.permutations(names, 2):
+        assert uneven.legs(source, sink) == uneven._legs_between(source, sink, False)
+
+
+def test_placing_below_many_leaves_searches_no_more_routes_than_below_a_few(tmp_path):
+    searched = []
+    for machines in (16, 64):
+        topology = leaves(tmp_path, machines)
+        place(collective("halving_doubling"), topology, topology.devices())
+        searched.append(len(topology._first_of_equal))
+    assert searched[0] == searched[1] == 8 * (3 + 1 + 1)  # of eight devices: in a machine, below a leaf, between leaves
+
+
+def test_switches_that_add_below_leaves_add_at_the_top(uneven):
+    assert place(collective("in_network"), uneven, uneven.devices()).servers == ("fabric0",)
 
 
 def test_machines_that_exchange_unequally_are_told_apart(monkeypatch):

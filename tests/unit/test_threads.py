@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import perfmodel as pm
+from perfmodel import derived as caches
 from perfmodel.derived import MOST_DERIVED, derived, drop_oldest, held, kept
 
 THREADS = 8
@@ -121,3 +122,33 @@ def test_what_is_derived_from_one_object_is_bounded():
     spec, name = Spec(), f"{__name__}.test_what_is_derived_from_one_object_is_bounded.<locals>.<lambda>"
     assert all(once(spec, number) == number for number in range(MOST_DERIVED + 100))
     assert held()[name] == MOST_DERIVED
+
+
+def test_hundreds_of_different_jobs_are_held_within_a_bound_and_answered_alike(monkeypatch):
+    """A week of a notebook: what lowered networks weigh together is bounded, whatever their number."""
+    graphs = [pm.zoo.build(name) for name in ("lenet5", "fcn5", "alexnet")]
+    asked = [
+        {"framework": framework, "dtype": dtype, "optimizer": optimizer, "phase": phase, "device": "gtx_1080"}
+        for framework in ("torch_423cfba", "tensorflow_0_9", "caffe_cudnn5", "generic")
+        for dtype in ("fp32", "fp16")
+        for optimizer in ("sgd", "momentum", "adam")
+        for phase in ("step", "forward", "forward_backward")
+    ]
+    monkeypatch.setattr(caches, "_NEWEST", type(caches._NEWEST)())
+    monkeypatch.setattr(caches, "MOST_WEIGHT", 20 * caches.LEAST_WEIGHT)
+    times = [pm.predict(graph, batch_size=16, **job).step_s for job in asked for graph in graphs]
+    assert len(times) == 216
+    assert sum(weight for _, _, weight in caches._NEWEST) <= caches.MOST_WEIGHT
+    assert held()["perfmodel.derived.Weighed"] == len(caches._NEWEST) <= 20
+    again = [pm.predict(graph, batch_size=16, **job).step_s for job in asked[:6] for graph in graphs]
+    assert again == times[: len(again)]  # dropped, and made anew
+
+
+def test_an_operation_is_cached_once_for_all_sets_of_rules_within_a_bound(monkeypatch):
+    from perfmodel.framework import kernel_table
+
+    monkeypatch.setattr(kernel_table, "_LOWERED", {})
+    monkeypatch.setattr(kernel_table, "MOST_LOWERED", 50)
+    for framework in ("torch_423cfba", "tensorflow_0_9", "caffe_cudnn5"):
+        pm.predict(pm.zoo.alexnet(), batch_size=16, device="gtx_1080", framework=framework)
+        assert 0 < len(kernel_table._LOWERED) <= 50

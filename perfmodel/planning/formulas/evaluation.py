@@ -19,7 +19,7 @@ import numpy as np
 import sympy
 
 from perfmodel.derived import derived_property
-from perfmodel.planning.formulas.named_expressions import Definitions, Taken, number_of, without_mod
+from perfmodel.planning.formulas.named_expressions import Definitions, Leading, Taken, number_of, without_mod
 from perfmodel.symbolic import expression_of, substituted
 
 
@@ -343,6 +343,9 @@ class AtPoint(_Nodes):
         super().__init__(definitions, at, known)
         self.at = at
         self.taken: dict[sympy.Expr, Taken] = {}
+        self.on_branch: dict[sympy.Expr, sympy.Expr] = {}
+        self.hidden: dict[sympy.Dummy, sympy.Expr] = {}
+        self.leading: dict[sympy.Expr, Leading] = {}
 
     @staticmethod
     def _sum(terms: Sequence[Bounds]) -> Bounds:

@@ -166,7 +166,7 @@ class Formula(Result):
     @property
     def rows(self) -> Table[FormulaRow]:
         """Every quantity of the step at the stated numbers, and the free symbols that it depends on."""
-        point, rows = self.point(), []
+        point, rows = self.stated_point, []
         for name, part in self.named_parts.items():
             needed = self.definitions.symbols_of([part])
             free = tuple(name for name, symbol in self.symbols.items() if symbol in needed)
@@ -236,6 +236,11 @@ class Formula(Result):
         merged = self.stated | single_values(checked_point(self, at))
         return AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
 
+    @derived_property
+    def stated_point(self) -> AtPoint:
+        """Values, derivatives and active branches at the stated values, which its texts share."""
+        return self.point()
+
     def on_branch(self, at: Point | None = None) -> sympy.Expr:
         """Return the quantity with every minimum, maximum and choice replaced by the branch that is active at a point.
 
@@ -250,7 +255,8 @@ class Formula(Result):
             A sum of products of free symbols and ceilings, e.g. c N/B for passes over memory, with N the
             batch size and B the memory bandwidth. [``unit``]
         """
-        return on_branch(self.point(at), self.named_parts[self.quantity])
+        point = self.stated_point if at is None else self.point(at)
+        return on_branch(point, self.named_parts[self.quantity])
 
     def active(self, at: Point | None = None) -> ActiveBranches:
         """Return the active branch of each Max, Min and choice at a point, part by part.

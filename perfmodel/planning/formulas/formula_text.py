@@ -183,7 +183,7 @@ def _quantities(formula: Formula) -> dict[Any, str]:
 
 def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, str]) -> list[str]:
     """Return a line for each part: its expression on the branch that is active at the stated values."""
-    point = formula.point()
+    point = formula.stated_point
     there = ", ".join(f"{names[symbol]} = {point.at[symbol]:.4g}" for symbol in formula.symbols.values())
     lines = [rf"&\text{{on the branches active at }} {there} \text{{:}}"]
     for name, expression in parts.items():
@@ -247,7 +247,7 @@ def _in_order(formula: Formula, expression: sympy.Expr) -> list[Any]:
 
 def plain_text(formula: Formula) -> str:
     """Return the formula in plain text, part by part, at the stated values of its symbols."""
-    point = formula.point()
+    point = formula.stated_point
     lines = [repr(formula)]
     quantity_of_formula = {formula.quantity: formula.named_parts[formula.quantity]}
     for name, expression in (quantity_of_formula | _parts(formula)).items():

@@ -139,17 +139,79 @@ CANCELLING: Final = 1.5
 """Ratio of the sum of magnitudes to the sum, above which single terms are meaningless. [1]"""
 
 
+MOST_NODES: Final = 80
+"""Nodes of a power or another function that is written out; no term that is shown has more. [1]"""
+MOST_TERMS: Final = 5000
+"""Terms to which a product is multiplied out. [1]"""
+
+
 def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:
     """Return an expression with every Max, Min and choice replaced by the branch that is active at a point."""
+    known: dict[Any, Any] = point.on_branch
+    hidden: dict[sympy.Dummy, sympy.Expr] = point.hidden
+    if only is not None:
+        known, hidden = {symbol: sympy.Float(value) for symbol, value in point.at.items() if symbol != only}, {}
+    taken = _multiplied_out(point, expression, known, hidden, keep_ceilings=only is None)
+    full: dict[sympy.Dummy, sympy.Expr] = {}
+    for dummy, of_dummy in hidden.items():
+        full[dummy] = of_dummy.xreplace(full)
+    return taken.xreplace(full)
+
+
+def _multiplied_out(
+    point: AtPoint,
+    expression: Any,
+    known: dict[Any, Any],
+    hidden: dict[sympy.Dummy, sympy.Expr],
+    *,
+    keep_ceilings: bool,
+) -> sympy.Expr:
+    """Return an expression on its branch as a sum of products, in which long powers are hidden behind dummies."""
     expression = expression_of(expression)
     point.value(expression)
-    known: dict[Any, Any] = {}
-    if only is not None:
-        known = {symbol: sympy.Float(value) for symbol, value in point.at.items() if symbol != only}
     for name, expression_of_symbol in point.definitions.needed_for([expression]).items():
-        known[name] = _taken(point, expression_of_symbol, known, keep_ceilings=only is None)
-    taken = _taken(point, expression, known, keep_ceilings=only is None)
+        if name not in known:
+            taken = _taken(point, expression_of_symbol, known, keep_ceilings=keep_ceilings)
+            known[name] = _Hiding(hidden)(taken)  # here, as each further step may use a name several times
+    taken = _Hiding(hidden)(_taken(point, expression, known, keep_ceilings=keep_ceilings))
     return sympy.expand(taken, power_base=False, power_exp=False)
+
+
+@dataclass
+class _Hiding:
+    """Puts dummies for long nodes that are neither sums nor short products; ``hidden`` says what they stand for."""
+
+    hidden: dict[sympy.Dummy, sympy.Expr]
+    sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    made: dict[int, Any] = field(default_factory=dict)
+
+    def __call__(self, node: Any) -> Any:
+        nodes, terms = self._size(node)
+        if nodes <= MOST_NODES and terms <= MOST_TERMS:
+            return node
+        if id(node) not in self.made:
+            opened = isinstance(node, sympy.Add) or (isinstance(node, sympy.Mul) and terms <= MOST_TERMS)
+            self.made[id(node)] = node.func(*map(self, node.args)) if opened else self._dummy(node)
+        return self.made[id(node)]
+
+    def _dummy(self, node: Any) -> sympy.Dummy:
+        dummy = sympy.Dummy(real=True)
+        self.hidden[dummy] = node
+        return dummy
+
+    def _size(self, node: Any) -> tuple[int, int]:
+        """Return the nodes of an expression as a tree, and the terms of its sum when multiplied out. [1], [1]"""
+        if id(node) not in self.sizes:
+            inner = [self._size(argument) for argument in node.args]
+            terms = 1
+            if isinstance(node, sympy.Add):
+                terms = sum(of_argument for _, of_argument in inner)
+            elif isinstance(node, sympy.Mul):
+                terms = math.prod(of_argument for _, of_argument in inner)
+            elif isinstance(node, sympy.Pow) and node.exp.is_Integer and 0 < node.exp <= MOST_NODES:
+                terms = inner[0][1] ** int(node.exp)
+            self.sizes[id(node)] = 1 + sum(nodes for nodes, _ in inner), terms
+        return self.sizes[id(node)]
 
 
 def _taken(point: AtPoint, node: Any, known: dict[Any, Any], *, keep_ceilings: bool) -> Any:
@@ -177,11 +239,22 @@ class Leading(NamedTuple):
 
 def leading_terms(point: AtPoint, expression: Any) -> Leading:
     """Return the largest terms of an expression at a point. [unit of the expression]"""
+    if expression not in point.leading:
+        point.leading[expression] = _leading_terms(point, expression)
+    return point.leading[expression]
+
+
+def _leading_terms(point: AtPoint, expression: Any) -> Leading:
     value = point.value(expression_of(expression))
-    terms = sympy.Add.make_args(on_branch(point, expression))
-    values = {term: float(term.xreplace(dict(point.at))) for term in terms}
+    taken = _multiplied_out(point, expression, point.on_branch, point.hidden, keep_ceilings=True)
+    terms = sympy.Add.make_args(taken)
+    at: dict[Any, Any] = dict(point.at)
+    for dummy, of_dummy in point.hidden.items():
+        at[dummy] = sympy.Float(of_dummy.xreplace(at))
+    values = {term: float(term.xreplace(at)) for term in terms}
     if sum(map(abs, values.values())) > CANCELLING * abs(value):
         return Leading((), len(terms), value)
-    readable = [term for term in sorted(values, key=lambda term: -abs(values[term])) if term.count_ops() <= MOST_STEPS]
+    whole = [term for term in terms if not term.has(sympy.Dummy)]
+    readable = [term for term in sorted(whole, key=lambda term: -abs(values[term])) if term.count_ops() <= MOST_STEPS]
     shown = tuple(readable[:SHOWN_TERMS])
     return Leading(shown, len(terms) - len(shown), sum(values[term] for term in terms if term not in shown))

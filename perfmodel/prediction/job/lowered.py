@@ -368,7 +368,7 @@ def lowered_graph(
         lowered = LoweredGraph(table, types, memory_rules, rules | {"element_bytes": gradient_bytes}, passes)
         return (lowering, profile.memory), lowered
 
-    lowered: LoweredGraph = kept(graph.kept("lowered"), key, make, most=MOST_LOWERED)[1]
+    lowered: LoweredGraph = kept(graph.kept("lowered"), key, make, most=MOST_LOWERED, weighed=True)[1]
     return lowered
 
 

@@ -76,7 +76,11 @@ def _prepared_alike(job: Job, subject: Subject, target: Target) -> Prepared:
     # the cache keeps profile and subject alive, so that their ids are not reused
     key = (id(profile), id(subject), dtype, job.recompute, support, target.processor, target.lowered_for)
     prepared: Prepared = kept(
-        graph.kept("prepared"), key, lambda: lowering_of(job).prepared(batch_size, **how, job=job), most=MOST_PREPARED
+        graph.kept("prepared"),
+        key,
+        lambda: lowering_of(job).prepared(batch_size, **how, job=job),
+        most=MOST_PREPARED,
+        weighed=True,
     )
     return prepared.like(target=target, libraries=libraries, batch_size=graph.samples(batch_size), **how)
 
@@ -302,7 +306,7 @@ class Lowering:
             return self._placed(samples, cuts)
         key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute, self._habits)
         placement: Placement = kept(
-            graph.kept("placements"), key, lambda: self._placed(samples, cuts), most=MOST_PLACEMENTS
+            graph.kept("placements"), key, lambda: self._placed(samples, cuts), most=MOST_PLACEMENTS, weighed=True
         )
         return placement
 

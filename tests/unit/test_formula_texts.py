@@ -1,0 +1,53 @@
+"""Texts of formulas whose parts are long: what is hidden in them, and how often it is worked out."""
+
+import pytest
+import sympy
+
+import perfmodel as pm
+from perfmodel.planning.formulas import named_expressions
+
+JOB = {"system": "survey_fig5", "workers": 2, "batch_size": 16, "framework": "torch_423cfba"}
+
+
+@pytest.fixture
+def stale():
+    """Bounded staleness iterates, so that an expression is in the next one several times over."""
+    return pm.formula(
+        "step_s", graph=pm.zoo.fcn5(), sync="bounded_staleness", staleness_bound=2,
+        free=["batch_size", "peak_flop_per_s"], **JOB,
+    )  # fmt: skip
+
+
+def test_an_iterated_expression_is_hidden_in_sums_and_written_out_on_its_branch(stale):
+    point = stale.stated_point
+    written = stale.on_branch()
+    assert point.hidden
+    assert not written.has(sympy.Dummy)
+    elsewhere = point.at | {stale.symbols["peak_flop_per_s"]: 1.001 * stale.stated["peak_flop_per_s"]}
+    for at in (point.at, elsewhere):  # no branch changes so near
+        expected = stale(**{symbol.name: value for symbol, value in at.items()})
+        assert float(written.xreplace(at)) == pytest.approx(expected, rel=1e-9)
+    assert "Dummy" not in str(stale)
+    assert "Dummy" not in stale._repr_latex_()
+
+
+def test_what_is_shown_does_not_depend_on_what_is_hidden(stale, monkeypatch):
+    texts = []
+    for nodes in (named_expressions.MOST_NODES, 300):
+        monkeypatch.setattr(named_expressions, "MOST_NODES", nodes)
+        stale.__dict__.pop("stated_point", None)
+        leading = [
+            named_expressions.leading_terms(stale.stated_point, stale.named_parts[part])
+            for part in ("compute_s", "exposed_sync_s")
+        ]
+        texts.append([(terms, round(rest, 12)) for terms, _, rest in leading])
+    assert texts[0] == texts[1]
+
+
+def test_two_texts_multiply_out_once(stale, monkeypatch):
+    expand, calls = sympy.expand, []
+    monkeypatch.setattr(named_expressions.sympy, "expand", lambda *of, **how: calls.append(of) or expand(*of, **how))
+    str(stale)
+    once = len(calls)
+    stale._repr_latex_()
+    assert len(calls) == once > 0
