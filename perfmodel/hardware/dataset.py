@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -139,7 +139,7 @@ class Dataset:
             if all(getattr(self, name) == getattr(self.file, name) for name in self._of_file()):
                 return
             object.__setattr__(self, "file", None)  # a changed copy differs from its file
-        stated = {name: entry for name, entry in asdict(self).items() if name != "file" and entry is not None}
+        stated = {name: getattr(self, name) for name in self._of_file() if getattr(self, name) is not None}
         source = {"fields": _numbers_of(stated), "title": "as given", "provenance": "estimate", "note": "in Python"}
         try:
             checked = DatasetFile.model_validate({**stated, "schema_version": 1, "source": [source]})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.finite import finite_answer
 from perfmodel.prediction.bill import Billed
 from perfmodel.prediction.device.step_time import PARTS, StepTimes
 from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
@@ -204,6 +205,7 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
         """Times, knee and utilisation of visits to a parameter server; None if workers wait for one another."""
         return None if self.agreement is None else self.agreement.visits(self.basis.timed.alone)
 
+    @finite_answer
     def epoch_s(self, *, dataset_size: int) -> float:
         """Time of one pass over a data set.
 

@@ -338,20 +338,20 @@ def common_shape(point: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, Any]:
-    """Return the values of a point by names of symbols; each must be above zero."""
+    """Return the values of a point, as floats, by names of symbols; each must be above zero."""
     point = {}
     for stated, value in by_names(at).items():
         name = known_symbol(formula, stated)
         try:
             numbers = np.asarray(value, dtype=float)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             numbers = np.array(np.nan)
         if not (np.isfinite(numbers) & (numbers > 0)).all():
             raise ArgumentError(name, value, "finite numbers above 0")
         limits = formula.opened.ranges.get(name)
         if limits is not None and not limits.holds(numbers):
             raise ArgumentError(name, value, limits.allowed)
-        point[name] = value
+        point[name] = numbers if numbers.ndim else float(numbers)
     return point
 
 

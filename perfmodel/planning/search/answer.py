@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.search.launch import launch_command
-from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER
+from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.certainty.ranking import Ranking, ranking_of
@@ -23,7 +23,7 @@ from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table, row_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
@@ -191,6 +191,13 @@ class Search(Drawn):
     def _ranked(self, name: str) -> NDArray[np.float64]:
         column = self.layouts.results[name]
         return -column if name in LARGER_IS_BETTER else column
+
+    def _numbers(self) -> Iterator[tuple[str, float]]:
+        """Yield the largest number of each result, of layouts that are possible; NaN is what no file states."""
+        columns = self.layouts.results
+        for name, column in columns.items():
+            if name != REASON and not np.isnan(column).all():
+                yield name, float(np.nanmax(column))
 
     @derived_property
     def rows(self) -> Table[Any]:
