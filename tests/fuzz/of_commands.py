@@ -165,9 +165,12 @@ def command_line(chance: Random, folder: Path) -> Trial:
             words[place] = words[place][: chance.randrange(len(words[place]) + 1)] + chance.choice(("", "=", "=4", "x"))
         else:
             del words[place]
-    line = guarded(words, chance)
-    there = folder / "lines"
-    return Trial(shown(line), lambda: _outcome(line, there))
+    return of_words(guarded(words, chance), folder)
+
+
+def of_words(line: list[str], folder: Path) -> Trial:
+    """Make a trial of a command line, in a folder of its own with the files of ``given``."""
+    return Trial(shown(line), lambda: _outcome(line, folder / "lines"))
 
 
 def _options_of(words: list[str]) -> tuple[str, ...]:
