@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from perfmodel.errors import ArgumentError, SpecError, nearest_hint
+from perfmodel.errors import ArgumentError, SpecError, nearest_hint, short_repr
 from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at, summary
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.records import ELEMENT_BYTES
@@ -144,7 +144,7 @@ class Dataset:
         try:
             checked = DatasetFile.model_validate({**stated, "schema_version": 1, "source": [source]})
         except ValidationError as error:
-            made = f"Dataset {self.name!r}"
+            made = f"Dataset {short_repr(self.name)}"
             raise SpecError(made, faults_of(error, DatasetFile)) from None
         object.__setattr__(self, "decoded_shape", checked.decoded_shape)
 

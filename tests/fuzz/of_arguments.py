@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -15,7 +16,7 @@ import numpy as np
 import perfmodel as pm
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from tests.fuzz.trial import Trial, shown
-from tests.fuzz.values import WRONG, Uncomparable
+from tests.fuzz.values import WRONG, Uncomparable, Unshowable
 
 JOB = {"batch_size": 4, "device": "gtx_1080", "framework": "caffe_1_0_rc3"}
 SPREAD = {"batch_size": 4, "system": "dgx_a100", "workers": 2, "framework": "pytorch_2"}
@@ -183,7 +184,7 @@ VERBS: Mapping[str, Verb] = {
     "training_totals": Verb(
         lambda **run: _prediction().training_totals(**run),
         lambda: {"samples": 1000, "usd_per_hour": 1.0},
-        lambda totals: [totals.days, totals.device_hours, totals.usd],
+        lambda totals: [totals.days, totals.device_hours, 0.0 if math.isnan(totals.usd) else totals.usd],
     ),
     "work": Verb(
         lambda batch_size, phase, dtype, optimizer: network().work(
@@ -233,6 +234,6 @@ def call_of(name: str, chance: Random) -> Trial:
 
 def call_with(name: str, written: Mapping[str, str]) -> Trial:
     """Make a call of one verb with arguments that are written as expressions."""
-    verb, names = VERBS[name], {"np": np, "Uncomparable": Uncomparable}
+    verb, names = VERBS[name], {"np": np, "Uncomparable": Uncomparable, "Unshowable": Unshowable}
     stated = {**verb.usual(), **{argument: eval(text, names) for argument, text in written.items()}}
     return Trial(name, lambda: verb.times(verb.call(**stated)))
