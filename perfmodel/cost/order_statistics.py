@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from math import log, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -31,6 +32,9 @@ _POINTS: Final = 4001
 
 MOST_DENSITIES: Final = 256
 """Densities cached, of 64 kB each; every rank and number of workers has its own. [1]"""
+
+MOST_TIMES: Final = 1_000_000
+"""Longest list of times. [1]"""
 
 TRUNCATED_FROM: Final = 0.3
 """Coefficient of variation above which a normal time is cut off at zero: a time cannot be negative. [1]"""
@@ -404,8 +408,9 @@ def checked_times(times: object, *, allowed: str) -> tuple[float, ...]:
         If it is not a list of such numbers.
     """
     listed = times.tolist() if hasattr(times, "tolist") else times
-    entries = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str | bytes) else ()
-    if not entries or not all(is_number(entry) and 0 < entry < np.inf for entry in entries):
+    is_text = isinstance(listed, str | bytes)
+    entries = tuple(islice(listed, MOST_TIMES + 1)) if isinstance(listed, Sequence) and not is_text else ()
+    if not 0 < len(entries) <= MOST_TIMES or not all(is_number(entry) and 0 < entry < np.inf for entry in entries):
         raise ArgumentError("times", times, allowed)
     return tuple(float(entry) for entry in entries)
 

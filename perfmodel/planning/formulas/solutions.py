@@ -321,7 +321,9 @@ def _met(question: _Question, places: Any) -> _Met:
 def _places(formula: Formula, name: str, between: tuple[float, float] | None, *, unit: int) -> Any:
     """Return the places to try: multiples of a unit, else evenly spaced on a logarithmic scale."""
     stated = formula.stated[name]
-    if between is not None and (np.shape(between) != (2,) or not all(map(is_finite_number, between))):
+    ends = between.tolist() if isinstance(between, np.ndarray) else between
+    is_pair = isinstance(ends, list | tuple) and len(ends) == 2 and all(map(is_finite_number, ends))
+    if between is not None and not is_pair:
         raise ArgumentError("between", between, "two finite numbers above 0, smaller first")
     usual = (unit, unit * MOST_WHOLE) if unit else (stated / WIDEST, stated * WIDEST)
     low, high = map(float, usual if between is None else between)

@@ -18,7 +18,7 @@ from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.link import Link
 from perfmodel.prediction.arguments import table
-from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.checks import MOST_VALUES, is_huge, whole_number
 from perfmodel.prediction.arguments.table import Check
 from perfmodel.prediction.predict import predict
 
@@ -51,10 +51,6 @@ FED_BY: Final = tuple(name for name in table.names_of("input") if name not in OF
 
 OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY)), *FED_BY)
 """Axes that decide what several workers do together."""
-
-
-MOST_VALUES: Final = 10_000_000
-"""Most values of an axis. [1]"""
 
 
 def _link(name: str, value: Any) -> Any:
@@ -138,8 +134,8 @@ def listed_values(name: str, requested: Any) -> tuple[Any, ...]:
             requested, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value))
         )
     is_list = isinstance(requested, list | tuple | range | Iterator)
-    values = tuple(islice(requested, MOST_VALUES + 1)) if is_list else (requested,)
-    if len(values) > MOST_VALUES:
+    values = tuple(islice(requested, MOST_VALUES + 1)) if is_list and not is_huge(requested) else (requested,)
+    if is_huge(requested) or len(values) > MOST_VALUES:
         raise ArgumentError(name, requested, f"at most {MOST_VALUES:,} values")
     if not values:
         raise ArgumentError(name, requested, "must have at least one value")

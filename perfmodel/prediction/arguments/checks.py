@@ -47,6 +47,21 @@ def is_finite_number(value: Any) -> bool:
         return False
 
 
+MOST_VALUES: Final = 10_000_000
+"""Most values of an argument at a time: a larger number of them is a typing error. [1]"""
+
+
+def is_huge(value: Any) -> bool:
+    """Tell whether a range is too long to be written out as numbers, which takes memory; only a range is short itself.
+
+    Examples
+    --------
+    >>> is_huge(range(10**30)), is_huge(range(100)), is_huge([1, 2])
+    (True, False, False)
+    """
+    return isinstance(value, range) and bool(value[MOST_VALUES:])
+
+
 def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
     """Check a whole number; 2.0 counts as one.
 
