@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -121,6 +122,11 @@ def _described(entry: CatalogueEntry) -> str:
     return entry.description if entry.origin == "shipped" else f"({entry.origin}) {entry.description}"
 
 
+def _folder_name(file: Path) -> str:
+    """Return the name of the folder in which a file is; a link that leads to itself is in its own."""
+    return Path(os.path.realpath(file)).parent.name
+
+
 def _find(folder: str, name: str) -> Path:
     """Return the file of a name; a link's name may end in its lanes, because one file holds all widths."""
     from perfmodel.hardware import spec_files
@@ -141,7 +147,7 @@ def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
     from perfmodel.hardware import spec_files
 
     if spec_files.is_path(kind_or_name):
-        folder = user_path(kind_or_name).resolve().parent.name
+        folder = _folder_name(user_path(kind_or_name))
         return (folder if folder in spec_files.NOUN_BY_FOLDER else "devices"), kind_or_name
     listed = {folder: spec_files.names(folder) for folder in spec_files.NOUN_BY_FOLDER}
     sought = {kind_or_name, re.sub(r"_x\d+$", "", kind_or_name)}
@@ -250,7 +256,7 @@ def check_command(
     files = [file for path in paths or spec_files.spec_folders() for file in _files_under(path.expanduser())]
     faults: dict[str, list[str]] = {}
     for file in files:
-        folder = _folder_of(kind) if kind is not None else file.resolve().parent.name
+        folder = _folder_of(kind) if kind is not None else _folder_name(file)
         if file_faults := faults_of_file(file, folder=folder):
             faults[str(file)] = file_faults
     summary = f"{len(files)} {'file' if len(files) == 1 else 'files'} checked, {len(faults) or 'none'} with faults"

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from math import log, sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -32,8 +33,15 @@ _POINTS: Final = 4001
 MOST_DENSITIES: Final = 256
 """Densities cached, of 64 kB each; every rank and number of workers has its own. [1]"""
 
+MOST_TIMES: Final = 1_000_000
+"""Longest list of times. [1]"""
+
 TRUNCATED_FROM: Final = 0.3
 """Coefficient of variation above which a normal time is cut off at zero: a time cannot be negative. [1]"""
+
+
+MOST_VARIATION: Final = 1e6
+"""Largest coefficient of variation: beyond it, a lognormal time has its mean outside the points of the integral. [1]"""
 
 
 class RelativeTimes(ABC):
@@ -71,17 +79,13 @@ class RelativeTimes(ABC):
 @lru_cache(maxsize=MOST_DENSITIES)
 def _normal_density(rank: int, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return points and weights for averages over the rank-th smallest of ``count`` standard normal values."""
-    from scipy.special import log_ndtr
-    from scipy.stats import beta
+    from scipy.special import betaln, log_ndtr
 
     points = np.linspace(-_FARTHEST, _FARTHEST, _POINTS)
     logarithm = (
         (rank - 1) * log_ndtr(points) + (count - rank) * log_ndtr(-points) - points**2 / 2 - log(sqrt(2 * np.pi))
     )
-    # the remaining factor is the density of the same order statistic of uniform values
-    middle = rank / (count + 1)
-    factor = beta.logpdf(middle, rank, count - rank + 1) - (rank - 1) * log(middle) - (count - rank) * log(1 - middle)
-    return points, np.exp(logarithm + factor) * (points[1] - points[0])
+    return points, np.exp(logarithm - betaln(rank, count - rank + 1)) * (points[1] - points[0])
 
 
 def checked_ranks(rank: Quantity, count: Quantity) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -213,16 +217,13 @@ def exponential_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
 class _OfVariation(RelativeTimes):
     """A distribution that follows from its coefficient of variation."""
 
-    most_variation: ClassVar[float] = np.inf
+    most_variation: ClassVar[float] = MOST_VARIATION
 
     cv: float
 
     def __post_init__(self) -> None:
-        most = self.most_variation
-        if not is_number(self.cv) or not 0 <= self.cv <= most or not np.isfinite(self.cv):
-            raise ArgumentError(
-                "cv", self.cv, "a finite number >= 0" if most == np.inf else f"a number from 0 to {most:g}"
-            )
+        if not is_number(self.cv) or not 0 <= self.cv <= self.most_variation:
+            raise ArgumentError("cv", self.cv, f"a number from 0 to {self.most_variation:,g}")
 
     @property
     def variation(self) -> float:
@@ -407,8 +408,9 @@ def checked_times(times: object, *, allowed: str) -> tuple[float, ...]:
         If it is not a list of such numbers.
     """
     listed = times.tolist() if hasattr(times, "tolist") else times
-    entries = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str | bytes) else ()
-    if not entries or not all(is_number(entry) and 0 < entry < np.inf for entry in entries):
+    is_text = isinstance(listed, str | bytes)
+    entries = tuple(islice(listed, MOST_TIMES + 1)) if isinstance(listed, Sequence) and not is_text else ()
+    if not 0 < len(entries) <= MOST_TIMES or not all(is_number(entry) and 0 < entry < np.inf for entry in entries):
         raise ArgumentError("times", times, allowed)
     return tuple(float(entry) for entry in entries)
 

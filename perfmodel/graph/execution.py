@@ -24,6 +24,8 @@ SELECTIVE: Final = "selective"
 """Way to recompute only what lies between the projections of attention."""
 RECOMPUTE = ("full", "sqrt", SELECTIVE)
 """Ways to place checkpoints; None keeps every activation outside the regions that the graph marks."""
+MOST_BLOCKS: Final = 1_000_000
+"""Most blocks that ``recompute`` counts; a larger number is a typing error. [1]"""
 Recompute: TypeAlias = str | int | None
 """A way to place checkpoints, or the number of blocks of each stage that run again."""
 
@@ -53,8 +55,9 @@ def check_recompute(recompute: Any) -> Recompute:
     if recompute is None:
         return None
     if isinstance(recompute, int) and not isinstance(recompute, bool):
-        if recompute < 0:
-            raise ArgumentError("recompute", recompute, "a number of blocks >= 0, or " + " or ".join(RECOMPUTE))
+        if not 0 <= recompute <= MOST_BLOCKS:
+            allowed = f"a number of blocks from 0 to {MOST_BLOCKS:,}, or {' or '.join(RECOMPUTE)}"
+            raise ArgumentError("recompute", recompute, allowed)
         return recompute
     check_known("way to recompute activations", recompute, RECOMPUTE)
     return str(recompute)

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from perfmodel.errors import ArgumentError, SpecError, nearest_hint
+from perfmodel.errors import ArgumentError, SpecError, nearest_hint, short_repr
 from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at, summary
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.records import ELEMENT_BYTES
@@ -139,12 +139,12 @@ class Dataset:
             if all(getattr(self, name) == getattr(self.file, name) for name in self._of_file()):
                 return
             object.__setattr__(self, "file", None)  # a changed copy differs from its file
-        stated = {name: entry for name, entry in asdict(self).items() if name != "file" and entry is not None}
+        stated = {name: getattr(self, name) for name in self._of_file() if getattr(self, name) is not None}
         source = {"fields": _numbers_of(stated), "title": "as given", "provenance": "estimate", "note": "in Python"}
         try:
             checked = DatasetFile.model_validate({**stated, "schema_version": 1, "source": [source]})
         except ValidationError as error:
-            made = f"Dataset {self.name!r}"
+            made = f"Dataset {short_repr(self.name)}"
             raise SpecError(made, faults_of(error, DatasetFile)) from None
         object.__setattr__(self, "decoded_shape", checked.decoded_shape)
 

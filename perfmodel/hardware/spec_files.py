@@ -461,8 +461,9 @@ def _inherited(heir: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, 
     for key in heir.keys() & parent.keys():
         if isinstance(heir[key], dict) and isinstance(parent[key], dict):
             merged[key] = _inherited(heir[key], parent[key])
-    if "source" in heir and "source" in parent:
-        merged["source"] = [*parent["source"], *heir["source"]]
+    sources = [tables["source"] for tables in (parent, heir) if "source" in tables]
+    if len(sources) > 1 and all(isinstance(listed, list) for listed in sources):
+        merged["source"] = [source for listed in sources for source in listed]
     return merged
 
 

@@ -11,7 +11,7 @@ from perfmodel.errors import ArgumentError, SpecError, check_known, nearest_matc
 from perfmodel.files import file_bytes, is_folder, json_of, user_path
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import MOST_CONFIG_BYTES
-from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction
+from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction, check_text
 from perfmodel.zoo.encoders import bert, vit
 from perfmodel.zoo.transformer import ATTENTIONS, MOST_BLOCKS, gpt, llama
 
@@ -93,6 +93,8 @@ def from_huggingface_config(
         check_count("sequence_length", sequence_length)
     if dropout is not None:
         check_fraction("dropout", dropout)
+    if name is not None:
+        check_text("name", name)
     model_name = name or fields.text("_name_or_path") or family
     wanted = _Wanted(sequence_length=sequence_length, head=head, dropout=dropout, attention=attention)
     graph = FAMILIES[family](fields, wanted)

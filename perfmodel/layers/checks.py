@@ -337,10 +337,12 @@ def check_axes(argument: str, value: object) -> None:
     >>> check_axes("axes", (1, 0))
     """
     allowed = "must be a tuple of whole numbers, each once, e.g. (1, 0)"
-    if not isinstance(value, tuple) or len(set(value)) < len(value):
+    if not isinstance(value, tuple):
         refuse(argument, value, allowed)
     for axis in value:
         check_axis(argument, axis)
+    if len(set(value)) < len(value):
+        refuse(argument, value, allowed)
 
 
 def check_axis(argument: str, value: object) -> None:

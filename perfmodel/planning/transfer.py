@@ -252,6 +252,8 @@ def _ends(topology: Topology, copies: Any) -> list[tuple[str, str]]:
 
 def _listed(copies: Any) -> list[Any]:
     """Return the requested copies as a list; a text is one copy, and so is a pair of names."""
+    if hasattr(copies, "tolist"):
+        copies = copies.tolist()
     is_pair = isinstance(copies, tuple) and len(copies) == 2 and all(isinstance(name, str) for name in copies)
     if isinstance(copies, str) or (is_pair and not any(":" in name for name in copies)):
         return [copies]

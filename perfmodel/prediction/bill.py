@@ -10,6 +10,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import flag, from_zero_to, positive
+from perfmodel.prediction.arguments.finite import finite_answer
 from perfmodel.prediction.energy import StepEnergy, step_energy
 from perfmodel.presentation.quantities import is_number
 
@@ -25,6 +26,7 @@ MOST_OVERHEAD = 10.0
 class Billed:
     """Cost of a prediction: the methods of :class:`Prediction` that take a price or a power."""
 
+    @finite_answer
     def cost_usd(
         self,
         price: str | Path | InstancePrice | float,
@@ -62,6 +64,7 @@ class Billed:
         usd_per_hour, count = hire_of(p, price, spot=flag("spot", spot))
         return float(hire_cost(duration_s=duration_s, usd_per_hour=usd_per_hour, instance_count=count))
 
+    @finite_answer
     def energy_j(
         self,
         *,

@@ -12,6 +12,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import plain
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.finite import finite_answer
 from perfmodel.prediction.bill import Billed
 from perfmodel.prediction.device.step_time import PARTS, StepTime, StepTimes
 from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
@@ -205,6 +206,7 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
         """Times, knee and utilisation of visits to a parameter server; None if workers wait for one another."""
         return None if self.agreement is None else self.agreement.visits(self.basis.timed.alone)
 
+    @finite_answer
     def epoch_s(self, *, dataset_size: int) -> float:
         """Time of one pass over a data set.
 

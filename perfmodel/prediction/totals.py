@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +12,7 @@ from perfmodel.cost.money import hire_cost
 from perfmodel.cost.run_totals import RunTime, run_time
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import from_zero_to, positive, whole_number
+from perfmodel.prediction.arguments.finite import finite_answer
 from perfmodel.prediction.bill import processors_of
 from perfmodel.prediction.utilisation import tokens_per_sample
 from perfmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
@@ -53,6 +54,10 @@ class TrainingTotals:
     checkpoint_s: Quantity
     lost_s: Quantity
 
+    def _numbers(self) -> Iterator[tuple[str, float]]:
+        """Yield the totals that a verb answers; an unknown price is none of them. [unit of each]"""
+        return ((name, total) for name, total in self.to_dict().items() if name != "usd" or not np.isnan(total))
+
     def to_dict(self) -> dict[str, Any]:
         """Return all totals by name. [unit of each key]"""
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -81,6 +86,7 @@ class TrainingRun:
 class Trained:
     """Totals of a run of a prediction: a method of :class:`Prediction`."""
 
+    @finite_answer
     def training_totals(
         self: Any,
         *,

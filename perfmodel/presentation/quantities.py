@@ -190,6 +190,8 @@ def cell_text(value: Any) -> str:
         return count_text(int(value))
     if isinstance(value, Real):
         number = float(value)
+        if math.isnan(number):  # what nobody states
+            return ABSENT
         return count_text(number) if number.is_integer() and abs(number) < TERA else f"{number:.4g}"
     if isinstance(value, tuple | list):
         return ", ".join(cell_text(entry) for entry in value)

@@ -6,7 +6,7 @@ import html
 import json
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -63,6 +63,14 @@ class Result:
         @property
         def rows(self) -> Table[Any]:
             """The main table of the answer."""
+
+    def _numbers(self) -> Iterator[tuple[str, float]]:
+        """Yield the numbers that a verb answers, with their names: those of the rows. [unit of each field]"""
+        for row in self.rows:
+            for field in fields(row):
+                value = getattr(row, field.name)
+                if isinstance(value, float):
+                    yield field.name, value
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas DataFrame; needs the extra ``frames``.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import perfmodel as pm
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from tests.fuzz.trial import Trial, shown
-from tests.fuzz.values import WRONG
+from tests.fuzz.values import WRONG, Uncomparable, Unshowable
 
 JOB = {"batch_size": 4, "device": "gtx_1080", "framework": "caffe_1_0_rc3"}
 SPREAD = {"batch_size": 4, "system": "dgx_a100", "workers": 2, "framework": "pytorch_2"}
@@ -45,12 +46,28 @@ class Verb:
     def names(self) -> list[str]:
         """Return every argument of the verb."""
         stated = [name for name, it in signature(self.call).parameters.items() if it.kind is not it.VAR_KEYWORD]
+        stated += self.usual() if len(stated) < len(signature(self.call).parameters) and not self.takes_a_job else []
         return [*dict.fromkeys([*stated, *(ARGUMENTS if self.takes_a_job else ())])]
 
 
 def _swept(table: Any) -> Any:
+    """Return the times of possible configurations, and every infinite number; NaN is what no file states."""
+    columns = [np.asarray(column, dtype=float) for column in table.results.values()]
     steps = np.asarray(table["step_s"], dtype=float)
-    return steps[[reason == "" for reason in table["reason"]]]
+    return [
+        *steps[[reason == "" for reason in table["reason"]]],
+        *(x for column in columns for x in column[np.isinf(column)]),
+    ]
+
+
+def _rows(answer: Any) -> Any:
+    """Return the size of every number in the rows of an answer, of which some are differences."""
+    numbers = (getattr(row, field.name) for row in answer.rows for field in fields(row))
+    return [abs(number) for number in numbers if isinstance(number, float)]
+
+
+def _found(search: Any) -> Any:
+    return [*_swept(search.layouts), search.best.row.step_s]
 
 
 def _job(**arguments: Any) -> Any:
@@ -99,29 +116,29 @@ VERBS: Mapping[str, Verb] = {
     "scaling": Verb(
         pm.scaling,
         _of(network, system="dgx_a100", workers=(1, 2), batch_size=4),
-        lambda report: [row.step_s for row in report.rows if row.step_s is not None],
+        lambda report: [*_rows(report), *(row.step_s for row in report.rows if row.step_s is not None)],
         takes_a_job=True,
     ),
     "plan": Verb(
         pm.plan,
         _of(network, candidates=["p2.xlarge"], batch_size=32, dataset_size=50_000, epochs=1),
-        lambda plan: [row.hours for row in plan.rows if row.hours is not None],
+        lambda plan: [*_rows(plan), *(row.hours for row in plan.rows if row.hours is not None)],
         takes_a_job=True,
     ),
     "formula": Verb(pm.formula, _of(network, free=["batch_size"], **JOB), lambda f: [f()], takes_a_job=True),
     "advise": Verb(
         pm.advise,
         _of(network, kinds="batch_size", **JOB),
-        lambda advice: [row.step_s for row in advice.rows],
+        lambda advice: [*_rows(advice), *(row.step_s for row in advice.rows)],
         takes_a_job=True,
     ),
     "search": Verb(
         pm.search,
         _of(language_model, system="dgx_a100", devices=2, global_batch_size=4),
-        lambda found: [found.best.row.step_s],
+        _found,
         takes_a_job=True,
     ),
-    "compare": Verb(pm.compare, lambda: {"first": _prediction(), "second": _prediction()}),
+    "compare": Verb(pm.compare, lambda: {"first": _prediction(), "second": _prediction()}, _rows),
     "transfer": Verb(
         pm.transfer, lambda: {"system": "dgx_a100", "copies": "host:gpu0"}, lambda t: [row.time_s for row in t.rows]
     ),
@@ -148,10 +165,27 @@ VERBS: Mapping[str, Verb] = {
     "solve_for": Verb(
         lambda symbol, target, at, between: _formula().solve_for(symbol, target, at=at, between=between),
         lambda: {"symbol": "batch_size", "target": 0.01, "at": None, "between": None},
-        lambda solution: [solution.value],
+        lambda solution: [solution.value, solution.before, solution.after],
     ),
     "elasticities": Verb(lambda at: _formula().elasticities(at), lambda: {"at": None}),
     "epoch_s": Verb(lambda dataset_size: _prediction().epoch_s(dataset_size=dataset_size), lambda: {"dataset_size": 1}),
+    "cost_usd": Verb(
+        lambda price, dataset_size: _prediction().cost_usd(price, dataset_size=dataset_size),
+        lambda: {"price": 1.0, "dataset_size": 1},
+        lambda usd: [usd],
+    ),
+    "energy_j": Verb(
+        lambda dataset_size, idle_w, utilisation: _prediction().energy_j(
+            dataset_size=dataset_size, idle_w=idle_w, utilisation=utilisation
+        ),
+        lambda: {"dataset_size": 1, "idle_w": 5.0, "utilisation": 0.5},
+        lambda energy: [energy],
+    ),
+    "training_totals": Verb(
+        lambda **run: _prediction().training_totals(**run),
+        lambda: {"samples": 1000, "usd_per_hour": 1.0},
+        lambda totals: [totals.days, totals.device_hours, 0.0 if math.isnan(totals.usd) else totals.usd],
+    ),
     "work": Verb(
         lambda batch_size, phase, dtype, optimizer: network().work(
             batch_size=batch_size, phase=phase, dtype=dtype, optimizer=optimizer
@@ -196,3 +230,10 @@ def call_of(name: str, chance: Random) -> Trial:
     stated = {**verb.usual(), **wrong}
     said = ", ".join(f"{parameter}={shown(value)}" for parameter, value in wrong.items())
     return Trial(f"{name}({said})", lambda: verb.times(verb.call(**stated)))
+
+
+def call_with(name: str, written: Mapping[str, str]) -> Trial:
+    """Make a call of one verb with arguments that are written as expressions."""
+    verb, names = VERBS[name], {"np": np, "Uncomparable": Uncomparable, "Unshowable": Unshowable}
+    stated = {**verb.usual(), **{argument: eval(text, names) for argument, text in written.items()}}
+    return Trial(name, lambda: verb.times(verb.call(**stated)))

@@ -107,7 +107,7 @@ def _of_storage(path: Path) -> list[float]:
     return _on(system="dgx_a100", dataset="imagenet_2012", input_from=path, framework="pytorch_2")
 
 
-READERS: dict[str, Callable[[Path], list[float]]] = {
+SPEC_READERS: dict[str, Callable[[Path], list[float]]] = {
     "devices": _of_device,
     "systems": _of_system,
     "frameworks": _of_framework,
@@ -122,7 +122,7 @@ READERS: dict[str, Callable[[Path], list[float]]] = {
 
 def spec_file(chance: Random, folder: Path) -> Trial:
     """Spoil a shipped spec file, in its tables or in its text, and predict with it."""
-    kind = chance.choice([*READERS])
+    kind = chance.choice([*SPEC_READERS])
     source = chance.choice(_shipped(kind))
     if chance.random() < 0.7:
         values = tuple(value for value in PLAIN if value is not None and value != 10**400)
@@ -131,7 +131,7 @@ def spec_file(chance: Random, folder: Path) -> Trial:
         text = spoilt_text(source.read_text(encoding="utf-8"), chance)
     path = folder / kind / f"spoilt_{source.stem}.toml"
     path.parent.mkdir(exist_ok=True)
-    return Trial(f"{kind}/{source.name}", lambda: READERS[kind](_written(path, text)))
+    return Trial(f"{kind}/{source.name}", lambda: SPEC_READERS[kind](_written(path, text)))
 
 
 @cache
@@ -150,11 +150,11 @@ def graph_file(chance: Random, folder: Path) -> Trial:
         text = spoilt_text(json.dumps(content, indent=1), chance)
     path = folder / "graph.json"
 
-    def run() -> list[float]:
-        graph = pm.LayerGraph.load(_written(path, text))
-        return [pm.predict(graph, **JOB).step_s]
+    return Trial(shown(content["name"]), lambda: _of_graph(_written(path, text)))
 
-    return Trial(shown(content["name"]), run)
+
+def _of_graph(path: Path) -> list[float]:
+    return [pm.predict(pm.LayerGraph.load(path), **JOB).step_s]
 
 
 CONFIGURATIONS = (
@@ -204,11 +204,11 @@ def configuration(chance: Random, folder: Path) -> Trial:
     path = folder / "config.json"
     is_file = chance.random() < 0.5
 
-    def run() -> list[float]:
-        graph = pm.from_huggingface_config(_written(path, text) if is_file else made)
-        return [pm.predict(graph, **JOB).step_s]
+    return Trial(shown(made), lambda: _of_configuration(_written(path, text) if is_file else made))
 
-    return Trial(shown(made), run)
+
+def _of_configuration(path_or_dict: Any) -> list[float]:
+    return [pm.predict(pm.from_huggingface_config(path_or_dict), **JOB).step_s]
 
 
 TABLE = """network,batch_size,framework,device,step_s,threads
@@ -230,8 +230,11 @@ def table(chance: Random, folder: Path) -> Trial:
     if chance.random() < 0.4:
         text = spoilt_text(text, chance)
     path = folder / "table.csv"
-    protocol = "nothing_fitted"
-    return Trial(shown(text), lambda: [pm.validate(_written(path, text), protocol=protocol).mape])
+    return Trial(shown(text), lambda: _of_table(_written(path, text)))
+
+
+def _of_table(path: Path) -> list[float]:
+    return [pm.validate(path, protocol="nothing_fitted").mape]
 
 
 @cache
@@ -281,10 +284,14 @@ def onnx_file(chance: Random, folder: Path) -> Trial:
 
     def run() -> list[float]:
         path.write_bytes(content)
-        graph = pm.from_onnx(path)
-        return [pm.predict(graph, **{**JOB, "batch_size": graph.fixed_batch_size or 4}).step_s]
+        return _of_onnx(path)
 
     return Trial(how, run)
+
+
+def _of_onnx(path: Path) -> list[float]:
+    graph = pm.from_onnx(path)
+    return [pm.predict(graph, **{**JOB, "batch_size": graph.fixed_batch_size or 4}).step_s]
 
 
 NUMBERS_OF_FIELDS = (0, 1, -1, 2, 7, 2**31 - 1, 2**62, 2**63 - 1, -(2**63))
@@ -346,3 +353,20 @@ KINDS = {
     "tables": table,
     "onnx files": onnx_file,
 }
+
+READERS: dict[str, Callable[[Path], list[float]]] = {
+    **SPEC_READERS,
+    "graph.json": _of_graph,
+    "config.json": _of_configuration,
+    "table.csv": _of_table,
+    "net.onnx": _of_onnx,
+}
+"""What is read from a file, by its name, or by its folder for a spec file. [-]"""
+
+
+def file_of(name: str, content: bytes, folder: Path) -> Trial:
+    """Make a trial of a file, named as in ``READERS`` or ``frameworks/x.toml``."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return Trial(name, lambda: READERS[name.rpartition("/")[0] or name](path))

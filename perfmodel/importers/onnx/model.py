@@ -237,7 +237,9 @@ def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
             f"node {name!r} makes {made!r}, which exists already" for made in node.output if made and made in known
         ]
         known.update(node.output)
-    faults += [f"output {output.name!r} is made by no node" for output in graph.output if output.name not in known]
+    faults += [
+        f"output {output.name!r} is made by no node" for output in graph.output if output.name not in known - {""}
+    ]
     if faults:
         raise SpecError(file, faults)
 

@@ -20,6 +20,7 @@ from perfmodel.planning.formulas.open_system import NoForm, most_workers
 from perfmodel.planning.formulas.symbols import (
     FREE,
     Opened,
+    by_names,
     checked_point,
     common_shape,
     open_up,
@@ -27,6 +28,7 @@ from perfmodel.planning.formulas.symbols import (
     refuse_open_ended,
     words_of,
 )
+from perfmodel.prediction.arguments.finite import checked_answer, overflow
 from perfmodel.prediction.arguments.table import asked_of
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
@@ -163,6 +165,10 @@ class Formula(Result):
 
     _DICT_KEYS = ("quantity", "unit", "stated", "rows")
 
+    def _numbers(self) -> Iterator[tuple[str, float]]:
+        """Yield nothing: a formula has values only at a point, where they are checked."""
+        return iter(())
+
     @property
     def rows(self) -> Table[FormulaRow]:
         """Every quantity of the step at the stated numbers, and the free symbols that it depends on."""
@@ -229,12 +235,17 @@ class Formula(Result):
         numbers = [np.asarray(value, dtype=float) for value in merged.values()]
         with np.errstate(all="ignore"):  # both sides of a choice are computed
             (result,) = self._function(*numbers)
+        if not np.isfinite(result).all():
+            raise overflow(self.quantity, float(np.ravel(result)[~np.isfinite(np.ravel(result))][0]), point or merged)
         return np.broadcast_to(np.asarray(result, dtype=float), shape).copy() if shape else float(result)
 
     def point(self, at: Point | None = None) -> AtPoint:
         """Return values, derivatives and active branches at a point; symbols left out have their stated values."""
-        merged = self.stated | single_values(checked_point(self, at))
-        return AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
+        given = single_values(checked_point(self, at))
+        merged = self.stated | given
+        point = AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
+        checked_answer(point.value(self.named_parts[self.quantity]), given or merged, quantity=self.quantity)
+        return point
 
     @derived_property
     def stated_point(self) -> AtPoint:
@@ -297,6 +308,7 @@ class Formula(Result):
             number = point.at[symbol]
             gain = _gain(self, point, name, value)
             shares = {part: number * slope[symbol] / step_s for part, slope in slopes_of_parts.items() if slope[symbol]}
+            checked_answer(number * slopes[symbol], by_names(at) or self.stated, quantity="its elasticity")
             rows.append(
                 Elasticity(
                     symbol=name,

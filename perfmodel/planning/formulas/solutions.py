@@ -16,6 +16,7 @@ from perfmodel.planning.formulas.evaluation import AtPoint, Bounded, Bounds, con
 from perfmodel.planning.formulas.formula_text import changed_branches
 from perfmodel.planning.formulas.named_expressions import on_branch, single_values
 from perfmodel.planning.formulas.symbols import FREE, by_names, checked_point, known_symbol
+from perfmodel.prediction.arguments.checks import is_finite_number
 from perfmodel.symbolic import substituted
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ def solved(
         known_symbol(second, symbol)
     if second is not None and first.unit != second.unit:
         raise ArgumentError("second", second.quantity, f"a quantity in {first.unit}, like {first.quantity}")
-    if second is None and not (isinstance(target, int | float | np.number) and abs(target) <= np.finfo(float).max):
+    if second is None and not is_finite_number(target):
         raise ArgumentError("target", target, f"a finite number [{first.unit}]")
     sides = [first] if second is None else [first, second]
     point: dict[str, float] = {}
@@ -320,12 +321,12 @@ def _met(question: _Question, places: Any) -> _Met:
 def _places(formula: Formula, name: str, between: tuple[float, float] | None, *, unit: int) -> Any:
     """Return the places to try: multiples of a unit, else evenly spaced on a logarithmic scale."""
     stated = formula.stated[name]
-    if between is not None and (
-        np.shape(between) != (2,) or not all(isinstance(end, int | float | np.number) for end in between)
-    ):
+    ends = between.tolist() if isinstance(between, np.ndarray) else between
+    is_pair = isinstance(ends, list | tuple) and len(ends) == 2 and all(map(is_finite_number, ends))
+    if between is not None and not is_pair:
         raise ArgumentError("between", between, "two finite numbers above 0, smaller first")
     usual = (unit, unit * MOST_WHOLE) if unit else (stated / WIDEST, stated * WIDEST)
-    low, high = usual if between is None else between
+    low, high = map(float, usual if between is None else between)
     limits = formula.opened.ranges.get(name)
     if limits is not None and between is None:
         low, high = max(low, limits.smallest), min(high, limits.largest)
@@ -339,7 +340,7 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None, *,
             raise ArgumentError("between", between, "a range with at least one whole number")
         if high - low < MOST_WHOLE:
             return unit * np.arange(low, high + 1, dtype=float)
-        return unit * np.unique(np.round(np.geomspace(low, high, MOST_WHOLE)))
+        return unit * np.unique(np.round(np.geomspace(float(low), float(high), MOST_WHOLE)))
     return np.geomspace(low, high, GRID)
 
 

@@ -14,6 +14,7 @@ import sympy
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.hardware.gpu import FASTEST_LANES, Gpu
 from perfmodel.planning.formulas.open_system import OpenSystem, most_workers
+from perfmodel.prediction.arguments.checks import is_huge
 from perfmodel.prediction.device.factors import stated_constant
 from perfmodel.prediction.device.gpu_target import product_dtype
 from perfmodel.prediction.job.gradients import MERGED
@@ -347,20 +348,20 @@ def common_shape(point: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, Any]:
-    """Return the values of a point by names of symbols; each must be above zero."""
+    """Return the values of a point, as floats, by names of symbols; each must be above zero."""
     point = {}
     for stated, value in by_names(at).items():
         name = known_symbol(formula, stated)
         try:
-            numbers = np.asarray(value, dtype=float)
-        except (TypeError, ValueError):
+            numbers = np.array(np.nan) if is_huge(value) else np.asarray(value, dtype=float)
+        except (TypeError, ValueError, OverflowError):
             numbers = np.array(np.nan)
         if not (np.isfinite(numbers) & (numbers > 0)).all():
             raise ArgumentError(name, value, "finite numbers above 0")
         limits = formula.opened.ranges.get(name)
         if limits is not None and not limits.holds(numbers):
             raise ArgumentError(name, value, limits.allowed)
-        point[name] = value
+        point[name] = numbers if numbers.ndim else float(numbers)
     return point
 
 

@@ -24,7 +24,7 @@ from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table, row_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
@@ -198,6 +198,13 @@ class Search(Drawn):
     def _ranked(self, name: str) -> NDArray[np.float64]:
         column = self.layouts.results[name]
         return -column if name in LARGER_IS_BETTER else column
+
+    def _numbers(self) -> Iterator[tuple[str, float]]:
+        """Yield the largest number of each result, of layouts that are possible; NaN is what no file states."""
+        columns = self.layouts.results
+        for name, column in columns.items():
+            if name != REASON and not np.isnan(column).all():
+                yield name, float(np.nanmax(column))
 
     @derived_property
     def rows(self) -> Table[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.numeric import divisors
 from perfmodel.planning.search.axes import AXES, FOLLOWING, SearchAxis, Setting
+from perfmodel.planning.sweeps.space import listed_values
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS
 
@@ -68,11 +69,7 @@ def checked_limits(limits: Any) -> dict[str, int]:
 
 def _listed(name: str, stated: Any) -> tuple[Any, ...]:
     """Return the values that a caller names for an axis, each checked as predict checks it."""
-    if hasattr(stated, "tolist"):
-        stated = stated.tolist()
-    values = tuple(stated) if isinstance(stated, list | tuple | range) else (stated,)
-    if not values:
-        raise ArgumentError(name, stated, "one value, or a list of at least one")
+    values = listed_values(name, stated)
     check: Check | None = CHECKS.get(name, whole_number)
     default = DEFAULTS.get(name)
     checked = [value if check is None or (value is None and default is None) else check(name, value)

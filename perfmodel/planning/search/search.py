@@ -332,9 +332,10 @@ def _peaks(swept: Sweep, device: Any) -> NDArray[np.float64]:
 
 
 def _run_columns(run: TrainingRun | None, step_s: Any, counts: Any, price: float) -> dict[str, Any]:
-    if run is None:
-        return {"usd": hire_cost(duration_s=step_s, usd_per_hour=price, instance_count=counts)}
-    totals = run.totals(step_s, device_count=counts, usd_per_hour=price)
+    with np.errstate(over="ignore"):  # the search is refused then, by the argument
+        if run is None:
+            return {"usd": hire_cost(duration_s=step_s, usd_per_hour=price, instance_count=counts)}
+        totals = run.totals(step_s, device_count=counts, usd_per_hour=price)
     return {"days": totals.days, "device_hours": totals.device_hours, "usd": totals.usd}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +18,7 @@ from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.link import Link
 from perfmodel.prediction.arguments import table
-from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.checks import MOST_VALUES, is_huge, whole_number
 from perfmodel.prediction.arguments.table import Check
 from perfmodel.prediction.predict import predict
 
@@ -50,10 +51,6 @@ FED_BY: Final = tuple(name for name in table.names_of("input") if name not in OF
 
 OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY)), *FED_BY)
 """Axes that decide what several workers do together."""
-
-
-MOST_VALUES: Final = 10_000_000
-"""Most values of an axis. [1]"""
 
 
 def _link(name: str, value: Any) -> Any:
@@ -125,18 +122,24 @@ class Axis:
 def axis_of(name: str, requested: Any) -> Axis:
     """Return the axis of an argument: the members of a collection or iterator, or the single value."""
     check_known("argument of a sweep", name, DEFAULTS)
+    return Axis(name, listed_values(name, requested))
+
+
+def listed_values(name: str, requested: Any) -> tuple[Any, ...]:
+    """Return the members of a collection or iterator, or the single value; refuse a list that is endless or huge."""
     if hasattr(requested, "tolist") and np.ndim(requested):  # an array, or a column of pandas
         requested = np.ravel(requested).tolist()
-    if isinstance(requested, range) and len(requested) > MOST_VALUES:
-        raise ArgumentError(name, requested, f"at most {MOST_VALUES:,} values")
     if isinstance(requested, set | frozenset):  # sets are unordered, but the table needs an order
         requested = sorted(
             requested, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value))
         )
-    values = tuple(requested) if isinstance(requested, list | tuple | range | Iterator) else (requested,)
+    is_list = isinstance(requested, list | tuple | range | Iterator)
+    values = tuple(islice(requested, MOST_VALUES + 1)) if is_list and not is_huge(requested) else (requested,)
+    if is_huge(requested) or len(values) > MOST_VALUES:
+        raise ArgumentError(name, requested, f"at most {MOST_VALUES:,} values")
     if not values:
         raise ArgumentError(name, requested, "must have at least one value")
-    return Axis(name, values)
+    return values
 
 
 MOST_CONFIGURATIONS: Final = 50_000_000

@@ -67,6 +67,10 @@ class Sweep(Result):
         """All configurations as a table; for very many, ``chunks`` and ``to_frame`` are faster."""
         return self.to_table(len(self))
 
+    def _numbers(self) -> Iterator[tuple[str, float]]:
+        """Yield nothing: each configuration was checked as it was evaluated, and one that overflowed has a reason."""
+        return iter(())
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of all columns: arguments in the order given, then results."""

@@ -20,7 +20,10 @@ from perfmodel.planning.sweeps.layouts import Layouts
 from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
 from perfmodel.planning.sweeps.worker_steps import Block, JobValues, JointSteps, Refusal, Section, Workers
+from perfmodel.prediction.arguments.finite import overflow
 from perfmodel.prediction.arguments.table import names_of
+from perfmodel.prediction.certainty.basis import fault_of_times
+from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device_prices import Prices
 from perfmodel.prediction.predict import predict
 
@@ -204,11 +207,12 @@ class Evaluation:
     def of(self, task: AnyTask) -> TaskColumns:
         """Return the columns of a task, in the order of its rows."""
         rows = _ResultRows(self, task.size)
-        if isinstance(task, LayoutTask):
-            self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
-            rows.layouts(self._layouts, task.rows_in(self.space))
-        else:
-            _TaskEvaluation(rows, self, task).every_job()
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes a reason
+            if isinstance(task, LayoutTask):
+                self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
+                rows.layouts(self._layouts, task.rows_in(self.space))
+            else:
+                _TaskEvaluation(rows, self, task).every_job()
         return TaskColumns(rows.columns, rows.reasons.texts)
 
     def workers(self, task: SweepTask) -> tuple[Block, JointSteps]:
@@ -247,6 +251,25 @@ class _ResultRows:
         """Write the results of possible configurations, and codes of what is remarked on them."""
         for name, column in self.columns.items():
             column[rows] = remarks if name == REASON else RESULTS[name](outcome)
+        self._refuse_overflow(np.atleast_1d(rows), outcome)
+
+    def _refuse_overflow(self, rows: NDArray[np.int64], outcome: Outcome) -> None:
+        """Give a reason in place of numbers that are not finite: of times, the one that predict gives."""
+        step_s = np.broadcast_to(outcome.step_s, len(rows))
+        for place in np.flatnonzero(~((step_s >= 0) & (step_s < math.inf))).tolist():
+            of_row = [
+                float(np.broadcast_to(values, len(rows))[place]) for values in (*outcome.parts, outcome.batch_size)
+            ]
+            fault = fault_of_times(StepTime._make(of_row[:-1]), batch_size=int(of_row[-1]), graph=self.space.graph)
+            for name, column in empty_columns(tuple(self.columns), 1).items():
+                self.columns[name][rows[place]] = column[0]
+            self.columns[REASON][rows[place]] = self.reasons.code(str(fault))
+        stated = {"usd_per_hour": np.max(outcome.usd_per_hour), "dataset_size": np.max(outcome.dataset_size)}
+        for name in self.columns.keys() & {"epoch_s", "usd_per_epoch"}:
+            infinite = rows[np.isinf(self.columns[name][rows])]
+            if len(infinite):
+                self.columns[name][infinite] = math.nan
+                self.columns[REASON][infinite] = self.reasons.code(str(overflow(name, math.inf, stated)))
 
     def remarks(self, outcome: Outcome, devices: Sequence[str], device_of_row: NDArray[Any]) -> NDArray[np.int32]:
         """Return reason codes of possible configurations: too little memory, or no known price."""

@@ -33,11 +33,33 @@ MOST_COUNT: Final = 2**63 - 1
 """Largest whole number of an argument: what arrays of numbers hold. [1]"""
 
 
-def _is_finite(value: Any) -> bool:
+def is_finite_number(value: Any) -> bool:
+    """Tell whether a value is a number that a float holds; a Boolean is none.
+
+    Examples
+    --------
+    >>> is_finite_number(2), is_finite_number(10**400), is_finite_number(True)
+    (True, False, False)
+    """
     try:
-        return bool(math.isfinite(value))
-    except OverflowError:  # a whole number that no float holds
+        return isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
         return False
+
+
+MOST_VALUES: Final = 10_000_000
+"""Most values of an argument at a time: a larger number of them is a typing error. [1]"""
+
+
+def is_huge(value: Any) -> bool:
+    """Tell whether a range is too long to be written out as numbers, which takes memory; only a range is short itself.
+
+    Examples
+    --------
+    >>> is_huge(range(10**30)), is_huge(range(100)), is_huge([1, 2])
+    (True, False, False)
+    """
+    return isinstance(value, range) and bool(value[MOST_VALUES:])
 
 
 def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
@@ -51,9 +73,7 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
     if type(value) is int and minimum <= value <= MOST_COUNT and maximum is None:  # as most are
         return value
     is_whole = (
-        isinstance(value, _NUMBERS)
-        and not isinstance(value, bool)
-        and _is_finite(value)
+        is_finite_number(value)
         and value == int(value)
         and value >= minimum
         and value <= (MOST_COUNT if maximum is None else maximum)
@@ -74,8 +94,7 @@ def positive(name: str, value: Any) -> float:
     >>> positive("size_bytes", 8e9)
     8000000000.0
     """
-    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool)
-    if not is_number or not _is_finite(value) or not value > 0:
+    if not is_finite_number(value) or not value > 0:
         raise ArgumentError(name, value, "a finite number above 0")
     return float(value)
 
@@ -90,8 +109,7 @@ def from_zero_to(most: float, name: str, value: Any) -> float:
     """
     if type(value) is float and 0 <= value <= most:
         return value
-    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool)
-    if not (is_number and _is_finite(value) and 0 <= value <= most):
+    if not (is_finite_number(value) and 0 <= value <= most):
         raise ArgumentError(name, value, f"a number from 0 to {most:g}")
     return float(value)
 

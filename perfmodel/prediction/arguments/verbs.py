@@ -5,6 +5,7 @@ Ranges and names are the verb's own matter. A new argument of a verb needs one e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
@@ -18,6 +19,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.measurements.table import Run
 from perfmodel.prediction.arguments.checks import flag, whole_number
+from perfmodel.prediction.arguments.finite import checked_answer
 from perfmodel.prediction.arguments.table import Check, of_spec
 from perfmodel.symbolic import is_symbolic
 
@@ -54,7 +56,7 @@ def number(name: str, value: Any) -> Any:
     0.1
     """
     is_real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not is_real or (isinstance(value, int) and abs(value) > MOST_NUMBER):
+    if not is_real or MOST_NUMBER < abs(value) < math.inf:
         raise ArgumentError(name, value, f"a number up to {MOST_NUMBER:g}")
     return value.item() if isinstance(value, np.generic) else value
 
@@ -218,7 +220,10 @@ KINDS: Final[Mapping[str, Check]] = {
 
 
 def gated(verb: Callable[P, Answer]) -> Callable[P, Answer]:
-    """Check the kind of each argument of a verb before it is called; those of a job are checked by Job's table."""
+    """Check the kind of each argument of a verb before it is called, and that the numbers of its answer are finite.
+
+    Arguments of a job are checked by Job's table.
+    """
     parameters = [it for it in signature(verb).parameters.values() if it.kind is not Parameter.VAR_KEYWORD]
     found = {it.name: KINDS.get(f"{verb.__name__}.{it.name}", KINDS.get(it.name)) for it in parameters}
     checks = {name: check for name, check in found.items() if check is not None}
@@ -233,7 +238,8 @@ def gated(verb: Callable[P, Answer]) -> Callable[P, Answer]:
         for name, check in checks.items():
             if name in stated and stated[name] is not defaults[name]:
                 stated[name] = check(name, stated[name])
-        positional = [stated.pop(name) for name in by_place]
-        return verb(*positional, **stated)
+        positional = [stated[name] for name in by_place]
+        named_only = {name: value for name, value in stated.items() if name not in by_place}
+        return checked_answer(verb(*positional, **named_only), stated, quantity=verb.__name__)
 
     return checked

@@ -15,6 +15,7 @@ from perfmodel.presentation.quantities import bytes_text, percent_text
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
     from perfmodel.hardware.fit_file import FitFile
     from perfmodel.prediction.certainty.prediction_interval import Interval
     from perfmodel.prediction.device.step_time import StepTime
@@ -121,20 +122,26 @@ ROUNDING: Final = 1e-9
 
 def _check_times(parts: StepTime, prepared: Prepared) -> None:
     """Raise unless every time is finite and not negative: the one place where what a prediction says is checked."""
+    fault = fault_of_times(parts, batch_size=prepared.batch_size, graph=prepared.subject.graph)
+    if fault is not None:
+        raise fault
+
+
+def fault_of_times(parts: StepTime, *, batch_size: float, graph: LayerGraph) -> ArgumentError | None:
+    """Return the refusal of a step unless every time is finite and not negative."""
     lowest = -ROUNDING * parts.step_s
     waits_less = (
         parts._replace(straggler_s=0.0) if parts.straggler_s < 0 else parts
     )  # backups end a wait before the mean
     if lowest <= 0 and lowest <= min(waits_less) and sum(parts) < math.inf:  # a sum with NaN is less than nothing
-        return
+        return None
     least = lowest if -math.inf < lowest <= 0 else 0.0
-    name, seconds = next(
-        (name, time_s) for name, time_s in waits_less._asdict().items() if not least <= time_s < math.inf
-    )
+    wrong = ((name, time_s) for name, time_s in waits_less._asdict().items() if not least <= time_s < math.inf)
+    name, seconds = next(wrong, ("their sum", sum(parts)))
     allowed = f"small enough, on this hardware, for finite times of at least 0 s; {name} is {seconds} s"
-    if prepared.batch_size > 1:
-        raise ArgumentError("batch_size", prepared.batch_size, allowed)
-    raise ArgumentError("graph", prepared.subject.graph, allowed)
+    return (
+        ArgumentError("batch_size", batch_size, allowed) if batch_size > 1 else ArgumentError("graph", graph, allowed)
+    )
 
 
 def _factors_of(calibration: FitFile, prepared: Prepared, target: str) -> dict[str, float]:

@@ -1,0 +1,96 @@
+"""The gate of answers: no number that leaves a verb is NaN or infinite; an overflow is refused by its argument."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from inspect import signature
+from itertools import islice
+from typing import Any, Final, ParamSpec, TypeVar
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.arguments.checks import is_finite_number
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+
+MOST_LOOKED_AT: Final = 1000
+"""Entries of a list in which the argument at fault is sought. [1]"""
+
+
+def checked_answer(answer: Answer, stated: Mapping[str, Any], *, quantity: str = "the answer") -> Answer:
+    """Return an answer whose numbers are all finite; else refuse the stated number that is farthest from 1.
+
+    Parameters
+    ----------
+    answer : object
+        A number, or a result with numbers. [-]
+    stated : mapping of str to object
+        The arguments it follows from. [-]
+    quantity : str
+        What an answer is that is one number. [-]
+
+    Returns
+    -------
+    object
+        The same answer. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If a number overflowed: names the argument, and the quantity with its value.
+
+    Examples
+    --------
+    >>> checked_answer(0.5, {"usd_per_hour": 3.0})
+    0.5
+    """
+    for name, value in [(quantity, answer)] if isinstance(answer, float) else _numbers_of(answer):
+        if not math.isfinite(value):
+            raise overflow(name, value, stated)
+    return answer
+
+
+def overflow(quantity: str, value: float, stated: Mapping[str, Any]) -> ArgumentError:
+    """Return the refusal of the argument whose number is farthest from 1, for a quantity that is not finite."""
+    numbers = [entry for name, given in stated.items() for entry in _numbers_in(name, given)]
+    if not numbers:
+        name, given = next(iter(stated.items()))
+        return ArgumentError(name, given, f"another, for which {quantity} is a finite number, not {value}")
+    name, number = max(numbers, key=lambda entry: abs(math.log10(entry[1])))
+    change = "larger" if number < 1 else "smaller"
+    return ArgumentError(name, number, f"{change}, so that {quantity} is a finite number, not {value}")
+
+
+def _numbers_of(answer: Any) -> Iterable[tuple[str, float]]:
+    return answer._numbers() if hasattr(answer, "_numbers") else ()
+
+
+def _numbers_in(name: str, given: Any) -> Iterator[tuple[str, float]]:
+    """Yield every number above zero in an argument, with its place there."""
+    if isinstance(given, np.ndarray):
+        numbers = [number for number in np.ravel(given).tolist() if is_finite_number(number) and number > 0]
+        yield from ((name, pick(numbers)) for pick in (min, max) if numbers)
+    elif isinstance(given, Mapping | list | tuple):
+        entries = given.items() if isinstance(given, Mapping) else enumerate(given)
+        for key, entry in islice(entries, MOST_LOOKED_AT):
+            yield from _numbers_in(f"{name}[{key!r}]", entry)
+    elif is_finite_number(given) and given > 0:
+        yield name, given
+
+
+def finite_answer(method: Callable[P, Answer]) -> Callable[P, Answer]:
+    """Make a method of a prediction refuse an argument that its answer overflows by."""
+    names = (*signature(method).parameters,)
+
+    @wraps(method)
+    def checked(*arguments: P.args, **named: P.kwargs) -> Answer:
+        answer = method(*arguments, **named)
+        prediction: Any = arguments[0]
+        stated = dict(zip(names[1:], arguments[1:], strict=False)) | named
+        return checked_answer(answer, {"step_s": prediction.step_s, **stated}, quantity=method.__name__)
+
+    return checked
