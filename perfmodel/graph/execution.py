@@ -98,6 +98,13 @@ def _is_core(node: Node) -> bool:
     return isinstance(node.layer, ScaledDotProductAttention)
 
 
+def keeps_scores(node: Node) -> bool:
+    """Return whether a layer is attention alone whose scores go through memory and are not computed again."""
+    layer = node.layer
+    is_materialised = isinstance(layer, ScaledDotProductAttention) and layer.scores == "materialised"
+    return is_materialised and node.usage.recomputed_in is None
+
+
 def _cuts(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[_Cut]:
     readers: dict[str, list[int]] = {}
     for place, node in enumerate(nodes):

@@ -43,6 +43,9 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
     if job.stages > 1 and job.accumulation_steps > 1:
         allowed = "1 for megatron, whose pipeline is emptied once a step"
         raise ArgumentError("accumulation_steps", job.accumulation_steps, allowed)
+    if job.no_sync:
+        allowed = "False for megatron, whose FSDP adds up gradients in every pass; shard_stage=1 adds them up once"
+        raise ArgumentError("no_sync", job.no_sync, allowed)
     yield "--tensor-model-parallel-size", job.tensor_size
     if job.context_size > 1:
         yield "--context-parallel-size", job.context_size
@@ -121,6 +124,8 @@ def _torchtitan(job: Job, block_count: int) -> Iterator[Flag]:
         raise ArgumentError("shard_stage", job.shard_stage, allowed)
     if job.recompute not in (None, "full"):
         raise ArgumentError("recompute", job.recompute, "None or 'full' for torchtitan")
+    if job.no_sync:
+        raise ArgumentError("no_sync", job.no_sync, "False for torchtitan, which adds up gradients in every pass")
     if job.context_size > 1 and not job.shard_stage:
         allowed = "2 or 3 for torchtitan with context_size, whose devices share parameters too"
         raise ArgumentError("shard_stage", job.shard_stage, allowed)
