@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perfmodel.layers.attention import SoftmaxTypes
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import element_count
 from perfmodel.records import (
@@ -181,20 +182,14 @@ def cast_passes(
     return tuple(tensors)
 
 
-def with_wide_softmax(operation: Operation, node: Node, *, rules: MixedPrecisionRules) -> Operation:
-    """Return attention whose softmax writes single precision, if its scores are materialised by separate kernels."""
-    if not isinstance(operation, Attention) or not _has_separate_softmax(node):
-        return operation
-    if "softmax" in rules.widening:
-        return replace(operation, softmax_bytes=SINGLE_BYTES)
-    return replace(operation, softmax_bytes=SINGLE_BYTES, casts_scores=True) if casts_scores(node, rules) else operation
+def softmax_types(node: Node, rules: MixedPrecisionRules) -> SoftmaxTypes | None:
+    """Return the types of softmax if it computes attention in single precision, with kernels of its own.
 
-
-def casts_scores(node: Node, rules: MixedPrecisionRules) -> bool:
-    """Whether scores of attention are cast to single precision, scaled and masked there, before softmax."""
-    return _has_separate_softmax(node) and "softmax" in rules.single and "softmax" not in rules.widening
-
-
-def _has_separate_softmax(node: Node) -> bool:
+    Where it does not widen its operand itself, scores are cast to single precision, scaled and masked there.
+    """
     is_materialised = getattr(node.layer, "scores", None) == "materialised"
-    return is_materialised and not getattr(node.layer, "fused_softmax", False)
+    if not is_materialised or getattr(node.layer, "fused_softmax", False):
+        return None
+    if "softmax" in rules.widening:
+        return SoftmaxTypes(SINGLE_BYTES)
+    return SoftmaxTypes(SINGLE_BYTES, casts_scores=True) if "softmax" in rules.single else None

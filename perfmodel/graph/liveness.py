@@ -31,6 +31,7 @@ from perfmodel.graph.storage import (
     tensor_bytes,
 )
 from perfmodel.layers import CrossEntropy, Shape, ShardView, SharedShape
+from perfmodel.layers.attention import SoftmaxTypes
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.records import SINGLE_BYTES, Phase, Role
 
@@ -46,6 +47,8 @@ class TensorTypes:
     cast_inputs: Mapping[str, tuple[int, ...]]
     parameter_bytes: int
     copied_weight_bytes: int
+    softmax: Mapping[str, SoftmaxTypes] = field(default_factory=dict)
+    """Layers of attention whose softmax computes in another type."""
     of_short: TensorTypes | None = None
     """Sizes in a short graph with fewer of its blocks."""
 
@@ -79,6 +82,15 @@ class MemoryRules:
     def bytes_of(self, name: str) -> int:
         """Size of an element of a layer's result, or of an input of the network. [B]"""
         return self.element_bytes if self.types is None else self.types.result_bytes.get(name, self.parameter_bytes)
+
+    def softmax_of(self, node: Node) -> SoftmaxTypes | None:
+        """Return the types of softmax in a layer of attention where they are not that of its result."""
+        return None if self.types is None else self.types.softmax.get(node.name)
+
+    def saved_bytes(self, node: Node) -> Bytes:
+        """Return the bytes that a layer keeps for back-propagation besides its inputs and output."""
+        how = {"element_bytes": self.bytes_of(node.name), "index_bytes": self.index_bytes}
+        return saved_bytes(node, **how, softmax=self.softmax_of(node))
 
     def copied_inputs(self, node: Node) -> tuple[str, ...]:
         """Return the inputs that a layer reads as copies in another type."""
@@ -175,9 +187,10 @@ def _passes_on(node: Node, place: int) -> bool:
 
 
 @derived
-def _scratch_bytes(node: Node, into: tuple[bool, ...], element_bytes: int) -> Bytes:
+def _scratch_bytes(node: Node, into: tuple[bool, ...], element_bytes: int, softmax: SoftmaxTypes | None) -> Bytes:
     """Scratch memory of a layer's back-propagation."""
     how: dict[str, Any] = {"element_bytes": element_bytes, "wanted": list(into)}
+    how |= {} if softmax is None else {"softmax": softmax}
     return affine(
         lambda batch_size: node.layer.backward_scratch_bytes(node.input_shapes, batch_size=node.runs(batch_size), **how)
     )
@@ -245,7 +258,7 @@ class _Step:
         moment.is_held |= node.name not in self.read and phase is Phase.FORWARD
         # always allocated, and freed at once without back-propagation
         element_bytes = self.rules.bytes_of(node.name)
-        saved = saved_bytes(node, element_bytes=element_bytes, index_bytes=self.rules.index_bytes)
+        saved = self.rules.saved_bytes(node)
         if count := self.rules.operator_tensors(node):
             element_bytes = SINGLE_BYTES
             made = tensor_bytes(node.output_shape, element_bytes=count * element_bytes)
@@ -267,7 +280,8 @@ class _Step:
             kept.append(self.place[node.name])
         for storage in (of_output, self.saved[node.name], *kept):
             self.lifetimes.touch(storage)
-        self.lifetimes.new(_scratch_bytes(node, tuple(node.into(self.wanted)), self.rules.bytes_of(node.name)))
+        into, element_bytes = tuple(node.into(self.wanted)), self.rules.bytes_of(node.name)
+        self.lifetimes.new(_scratch_bytes(node, into, element_bytes, self.rules.softmax_of(node)))
         if isinstance(node.layer, CrossEntropy) and node.layer.parts > 1:
             for _ in range(self.rules.divided_loss_tensors):
                 self.lifetimes.new(self.saved[node.name].size)

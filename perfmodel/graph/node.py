@@ -10,6 +10,7 @@ from typing import Any
 from perfmodel.derived import derived_property
 from perfmodel.errors import ShapeError
 from perfmodel.layers import Layer, Shape, ShapeMismatchError, SharedShape
+from perfmodel.layers.attention import SoftmaxTypes
 from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import shape_text
 from perfmodel.records import WeightFormat, weight_bytes
@@ -187,9 +188,21 @@ class Node:
         dense = element_bytes * (self.parameter_count - self.packed_count)
         return dense + weight_bytes(self.packed_count, self.usage.weight_format, element_bytes=element_bytes)
 
-    def saved_bytes(self, *, batch_size: Any, element_bytes: int, index_bytes: int = INDEX_BYTES) -> Any:
-        """Return bytes kept for back-propagation besides inputs and output. [B]"""
+    def saved_bytes(
+        self,
+        *,
+        batch_size: Any,
+        element_bytes: int,
+        index_bytes: int = INDEX_BYTES,
+        softmax: SoftmaxTypes | None = None,
+    ) -> Any:
+        """Return bytes kept for back-propagation besides inputs and output. [B]
+
+        ``softmax`` is given only for attention whose softmax computes in another type.
+        """
         runs = self.runs(batch_size)
+        how: dict[str, Any] = {"batch_size": runs, "element_bytes": element_bytes}
+        how |= {} if softmax is None else {"softmax": softmax}
         indices = self.layer.saved_index_count(self.input_shapes, batch_size=runs)
-        saved = self.layer.saved_bytes(self.input_shapes, batch_size=runs, element_bytes=element_bytes)
+        saved = self.layer.saved_bytes(self.input_shapes, **how)
         return saved + index_bytes * indices

@@ -8,6 +8,7 @@ from typing import Any
 from perfmodel.derived import derived
 from perfmodel.graph.node import Node
 from perfmodel.layers import Shape, SharedShape
+from perfmodel.layers.attention import SoftmaxTypes
 from perfmodel.layers.shapes import element_count
 
 Bytes = tuple[Any, Any]
@@ -53,11 +54,10 @@ def mask_tensors(nodes: Sequence[Node]) -> set[str]:
 
 
 @derived
-def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
+def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int, softmax: SoftmaxTypes | None = None) -> Bytes:
     """Return the bytes that a layer keeps for back-propagation besides its inputs and output."""
-    return affine(
-        lambda batch_size: node.saved_bytes(batch_size=batch_size, element_bytes=element_bytes, index_bytes=index_bytes)
-    )
+    how: dict[str, Any] = {"element_bytes": element_bytes, "index_bytes": index_bytes, "softmax": softmax}
+    return affine(lambda batch_size: node.saved_bytes(batch_size=batch_size, **how))
 
 
 def is_parameter(node: Node) -> bool:

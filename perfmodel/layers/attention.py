@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from perfmodel.layers.base import Checks, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
@@ -28,6 +28,21 @@ from perfmodel.records import STATISTIC_BYTES, Attention, Contraction, MemoryPas
 SCORES = ("recomputed", "materialised")
 
 
+class SoftmaxTypes(NamedTuple):
+    """In which type softmax of materialised scores computes: the options of ``Attention`` of the same names."""
+
+    softmax_bytes: int | None = None
+    casts_scores: bool = False
+
+    def of(self, operation: Attention) -> Attention:
+        """Return the attention with its softmax in these types."""
+        return replace(operation, **self._asdict()) if self.softmax_bytes else operation
+
+
+AS_SCORES: Final = SoftmaxTypes()
+"""Softmax in the type of the scores. [-]"""
+
+
 def _score_passes(op: Attention) -> tuple[MemoryPass, ...]:
     """Return the passes over materialised scores besides softmax and dropout: scale and mask, or gradient of scale.
 
@@ -47,11 +62,38 @@ RING_BUFFERS = 3
 """Sets of keys and values of other devices in a ring's back-propagation: read, arriving, and gradients. [1]"""
 
 
+def _kept_per_score(op: Attention, *, element_bytes: int) -> int:
+    """Return what autograd keeps of each materialised score [B].
+
+    It keeps the result of softmax, the mask of dropout, and what the product with the values reads: another tensor
+    where dropout or a cast made it.
+    """
+    wide = op.softmax_bytes or element_bytes
+    is_copied = op.drops or wide != element_bytes
+    return wide + MASK_BYTES * op.drops + element_bytes * is_copied
+
+
+def _most_per_score(op: Attention, *, element_bytes: int) -> int:
+    """Return the most that is in memory of each materialised score while its gradient is made [B].
+
+    Each operator frees what it kept as soon as its gradients exist: the product, the cast, dropout, softmax.
+    """
+    wide = op.softmax_bytes or element_bytes
+    kept = _kept_per_score(op, element_bytes=element_bytes)
+    made = wide if op.casts_scores else element_bytes
+    moments = [kept + element_bytes, wide + wide + made]
+    if wide != element_bytes:
+        moments.append(wide + MASK_BYTES * op.drops + element_bytes + wide)
+    if op.drops:
+        moments.append(wide + MASK_BYTES + wide + wide)
+    return max(moments)
+
+
 def _scratch_bytes(op: Attention, *, element_bytes: int, kept_elements: Any, made_elements: Any) -> Any:
     """Return the scratch memory of the gradients inside the attention, beyond the memory counted elsewhere [B].
 
-    Recomputed scores: a statistic per row. Materialised scores: the peak, when the gradient of the scores is computed
-    from the gradient of the probabilities and the gradient of the values exists.
+    Recomputed scores: a statistic per row. Materialised scores: the peak, when the gradients of the probabilities and
+    of the values exist.
 
     Parameters
     ----------
@@ -67,18 +109,19 @@ def _scratch_bytes(op: Attention, *, element_bytes: int, kept_elements: Any, mad
     if op.scores == "recomputed":
         return STATISTIC_BYTES * op.row_elements
     of_values = op.batch_size * op.key_heads * op.keys * op.value_size
-    return element_bytes * maximum(2 * op.score_elements + of_values - kept_elements - made_elements, 0)
+    how = {"element_bytes": element_bytes}
+    of_scores = (_most_per_score(op, **how) - _kept_per_score(op, **how)) * op.score_elements
+    return maximum(of_scores + element_bytes * (of_values - kept_elements - made_elements), 0)
 
 
 def _kept_bytes(op: Attention, *, element_bytes: int) -> Any:
     """Return the bytes that back-propagation needs besides queries, keys, values and output [B].
 
-    Recomputed scores: a statistic per row. Materialised scores: the probabilities, and with dropout also the remaining
-    probabilities and the mask.
+    Recomputed scores: a statistic per row. Materialised scores: see ``_kept_per_score``.
     """
     if op.scores == "recomputed":
         return STATISTIC_BYTES * op.row_elements
-    return (element_bytes + (element_bytes + MASK_BYTES if op.drops else 0)) * op.score_elements
+    return _kept_per_score(op, element_bytes=element_bytes) * op.score_elements
 
 
 MASK = 3
@@ -162,7 +205,9 @@ class ScaledDotProductAttention(LayerByInput):
     With s = heads x queries x keys: forward 2 s (d_k + d_v) FLOP of products and 6 s for scaling and softmax; backward
     twice the products and 5 s. Masked scores count too. Kept besides the inputs: if recomputed, the output and one
     statistic (4 B) per row; if materialised, the probabilities, and with dropout also the remaining probabilities and a
-    mask of 1 B for each. The gradient of a bias is that of the scores, summed where samples or heads share the bias.
+    mask of 1 B for each; where mixed precision computes softmax in fp32, its results in fp32 and a narrow copy for the
+    product: 6 B a score, 7 with dropout. The gradient of a bias is that of the scores, summed where samples or heads
+    share the bias.
 
     References
     ----------
@@ -255,21 +300,29 @@ class ScaledDotProductAttention(LayerByInput):
         """Return the layer without dropout."""
         return replace(self, dropout=0.0)
 
-    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, softmax: SoftmaxTypes = AS_SCORES
+    ) -> Any:
         """Return the size of a statistic per row, or of the probabilities before and after dropout and its mask [B]."""
-        op = self._attention(input_shapes, batch_size=batch_size)
+        op = softmax.of(self._attention(input_shapes, batch_size=batch_size))
         blocks = self._blocks(op) if self.scores == "materialised" else (op,)
         return sum(_kept_bytes(block, element_bytes=element_bytes) for block in blocks)
 
     def backward_scratch_bytes(
-        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self,
+        input_shapes: Shapes,
+        *,
+        batch_size: Any,
+        element_bytes: int,
+        wanted: Sequence[bool],
+        softmax: SoftmaxTypes = AS_SCORES,
     ) -> Any:
         """Return the memory of the gradients of probabilities and scores beyond the inputs' gradients [B].
 
         In a ring also the keys and values of two other devices, which are read and which arrive, and the gradients of
         those that are read.
         """
-        op = self._attention(input_shapes, batch_size=batch_size)
+        op = softmax.of(self._attention(input_shapes, batch_size=batch_size))
         operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
         scratch = _scratch_bytes(op, element_bytes=element_bytes, kept_elements=0, made_elements=operands)
         if self.ring == 1:
@@ -433,17 +486,25 @@ class MultiHeadAttention(LayerByInput):
         """Return the layer without dropout."""
         return replace(self, dropout=0.0)
 
-    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, softmax: SoftmaxTypes = AS_SCORES
+    ) -> Any:
         """Return the size of queries, keys, values, the attention's output, and its statistics or probabilities [B]."""
-        op = self._attention(input_shapes, batch_size=batch_size)
+        op = softmax.of(self._attention(input_shapes, batch_size=batch_size))
         tensors = op.operand_elements + op.output_elements
         return element_bytes * tensors + _kept_bytes(op, element_bytes=element_bytes)
 
     def backward_scratch_bytes(
-        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self,
+        input_shapes: Shapes,
+        *,
+        batch_size: Any,
+        element_bytes: int,
+        wanted: Sequence[bool],
+        softmax: SoftmaxTypes = AS_SCORES,
     ) -> Any:
         """Return the memory of the gradients of probabilities and scores beyond the memory already freed [B]."""
-        op = self._attention(input_shapes, batch_size=batch_size)
+        op = softmax.of(self._attention(input_shapes, batch_size=batch_size))
         kept = op.output_elements + batch_size * op.key_heads * op.keys * op.value_size
         made = batch_size * sum(map(math.prod, input_shapes))
         return _scratch_bytes(op, element_bytes=element_bytes, kept_elements=kept, made_elements=made)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import check_known
-from perfmodel.measurements.reading import CsvTable, Line
-from perfmodel.measurements.scaling_tables import read_description
+from perfmodel.measurements.reading import Line
+from perfmodel.measurements.scaling_tables import read_described
 
 FOLDER: Final = Path(__file__).resolve().parent / "published"
 
@@ -130,17 +129,6 @@ class PublishedLayouts:
     caveats: tuple[str, ...]
 
 
-def published_names() -> tuple[str, ...]:
-    """Return the keys of the tables that come with perfmodel.
-
-    Examples
-    --------
-    >>> published_names()
-    ('published_layouts',)
-    """
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
-
-
 def load_published(key: str) -> PublishedLayouts:
     """Load a table that comes with perfmodel.
 
@@ -150,12 +138,7 @@ def load_published(key: str) -> PublishedLayouts:
     >>> row.label, row.arguments["workers"], row.arguments["context_size"]
     ('llama3.1_405b, 131072 tokens, 16384 devices', 8, 16)
     """
-    check_known("table of published layouts", key, published_names())
-    path = FOLDER / f"{key}.csv"
-    description = read_description(path.with_suffix(".toml"))
-    csv_table = CsvTable(path)
-    rows = tuple(_row(line, studies=description["study"]) for line in csv_table.lines)
-    csv_table.check(rows)
+    description, rows = read_described(FOLDER, key, what="table of published layouts", read=_row)
     return PublishedLayouts(
         key=key,
         title=description["title"],
@@ -167,9 +150,9 @@ def load_published(key: str) -> PublishedLayouts:
     )
 
 
-def _row(line: Line, *, studies: Mapping[str, Any]) -> PublishedRow:
+def _row(line: Line, description: Mapping[str, Any]) -> PublishedRow:
     record = line.values
-    study = studies[record["study"]]
+    study = description["study"][record["study"]]
     count = {
         name: line.whole(name)
         for name in (

@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from perfmodel.errors import check_known
 from perfmodel.files import file_toml
 from perfmodel.measurements.reading import CsvTable, Line, table_error
 
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
+
+Row = TypeVar("Row")
 
 SCHEMA_VERSION: Final = 1
 """Version of the formats of the TOML files."""
@@ -38,7 +40,7 @@ def scaling_names() -> tuple[str, ...]:
     >>> scaling_names()
     ('mullapudi2017', 'wuensche2018_multi_gpu')
     """
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
+    return names_in(FOLDER)
 
 
 def load_scaling(key: str) -> ScalingTable:
@@ -50,16 +52,7 @@ def load_scaling(key: str) -> ScalingTable:
     >>> table.rows[0]["epoch_s"], len(table.caveats)
     (3.52, 6)
     """
-    check_known("table of several devices", key, scaling_names())
-    path = FOLDER / f"{key}.csv"
-    description = read_description(path.with_suffix(".toml"))
-    csv_table = CsvTable(path)
-    numbers = description["numbers"]
-    rows = tuple(
-        {column: _number(line, column) if column in numbers else text for column, text in line.values.items()}
-        for line in csv_table.lines
-    )
-    csv_table.check()
+    description, rows = read_described(FOLDER, key, what="table of several devices", read=_texts_and_numbers)
     return ScalingTable(
         key=key,
         title=description["title"],
@@ -68,6 +61,29 @@ def load_scaling(key: str) -> ScalingTable:
         stated=description["stated"],
         caveats=tuple(caveat["text"] for caveat in description["caveat"]),
     )
+
+
+def _texts_and_numbers(line: Line, description: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = description["numbers"]
+    return {column: _number(line, column) if column in numbers else text for column, text in line.values.items()}
+
+
+def names_in(folder: Path) -> tuple[str, ...]:
+    """Return the keys of the tables in a folder that comes with perfmodel."""
+    return tuple(sorted(path.stem for path in folder.glob("*.csv")))
+
+
+def read_described(
+    folder: Path, key: str, *, what: str, read: Callable[[Line, Mapping[str, Any]], Row]
+) -> tuple[dict[str, Any], tuple[Row, ...]]:
+    """Return the TOML of a table and its rows, each read from a line by what the TOML says."""
+    check_known(what, key, names_in(folder))
+    path = folder / f"{key}.csv"
+    description = read_description(path.with_suffix(".toml"))
+    csv_table = CsvTable(path)
+    rows = tuple(read(line, description) for line in csv_table.lines)
+    csv_table.check(rows)
+    return description, rows
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -171,7 +187,7 @@ def parallel_names() -> tuple[str, ...]:
     >>> parallel_names()
     ('korthikanti2022', 'paleo2017')
     """
-    return tuple(sorted(path.stem for path in PARALLEL_FOLDER.glob("*.csv")))
+    return names_in(PARALLEL_FOLDER)
 
 
 def load_parallel(key: str) -> ParallelTable:
@@ -182,13 +198,8 @@ def load_parallel(key: str) -> ParallelTable:
     >>> load_parallel("korthikanti2022").rows[0].sizes["tensor_size"]
     8
     """
-    check_known("table of many devices", key, parallel_names())
-    path = PARALLEL_FOLDER / f"{key}.csv"
-    description = read_description(path.with_suffix(".toml"))
+    description, rows = read_described(PARALLEL_FOLDER, key, what="table of many devices", read=_parallel_row)
     run = description["run"]
-    csv_table = CsvTable(path)
-    rows = tuple(_FORMATS[description["format"]](line, run=run) for line in csv_table.lines)
-    csv_table.check()
     kept = ("framework", "dtype", "optimizer", "evidence")
     return ParallelTable(
         key=key,
@@ -197,6 +208,10 @@ def load_parallel(key: str) -> ParallelTable:
         source=description["source"],
         **{name: run[name] for name in kept},
     )
+
+
+def _parallel_row(line: Line, description: Mapping[str, Any]) -> ParallelRow:
+    return _FORMATS[description["format"]](line, run=description["run"])
 
 
 def _language_model(line: Line, *, run: Mapping[str, Any]) -> ParallelRow:

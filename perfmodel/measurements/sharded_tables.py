@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import check_known
-from perfmodel.measurements.reading import CsvTable, Line
-from perfmodel.measurements.scaling_tables import read_description
+from perfmodel.measurements.reading import Line
+from perfmodel.measurements.scaling_tables import read_described
 
 FOLDER: Final = Path(__file__).resolve().parent / "sharded"
 
@@ -59,17 +58,6 @@ class ShardedTable:
     evidence: Mapping[str, str] = field(hash=False)
 
 
-def sharded_names() -> tuple[str, ...]:
-    """Return the keys of the tables that come with perfmodel.
-
-    Examples
-    --------
-    >>> sharded_names()
-    ('torchtitan2024',)
-    """
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
-
-
 def load_sharded(key: str) -> ShardedTable:
     """Load a table that comes with perfmodel.
 
@@ -79,12 +67,7 @@ def load_sharded(key: str) -> ShardedTable:
     >>> row.label, round(row.step_s, 2), row.memory_gib
     ('llama3_8b, 8192 tokens, 8 devices, eager, bf16, selective_op', 2.84, 82.4)
     """
-    check_known("table of sharded training", key, sharded_names())
-    path = FOLDER / f"{key}.csv"
-    description = read_description(path.with_suffix(".toml"))
-    csv_table = CsvTable(path)
-    rows = tuple(_row(line, run=description["run"]) for line in csv_table.lines)
-    csv_table.check(rows)
+    description, rows = read_described(FOLDER, key, what="table of sharded training", read=_row)
     return ShardedTable(
         key=key,
         title=description["title"],
@@ -94,8 +77,8 @@ def load_sharded(key: str) -> ShardedTable:
     )
 
 
-def _row(line: Line, *, run: Mapping[str, Any]) -> ShardedRow:
-    record = line.values
+def _row(line: Line, description: Mapping[str, Any]) -> ShardedRow:
+    record, run = line.values, description["run"]
     devices, tensor_size, stages, context_size, batch, length = (
         line.whole(name)
         for name in ("devices", "tensor_size", "stages", "context_size", "batch_per_group", "sequence_length")

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import check_known
-from perfmodel.measurements.reading import CsvTable, Line
-from perfmodel.measurements.scaling_tables import read_description
+from perfmodel.measurements.reading import Line
+from perfmodel.measurements.scaling_tables import read_described
 
 FOLDER: Final = Path(__file__).resolve().parent / "totals"
 
@@ -59,17 +58,6 @@ class PublishedRuns:
     caveats: tuple[str, ...]
 
 
-def totals_names() -> tuple[str, ...]:
-    """Return the keys of the tables that come with perfmodel.
-
-    Examples
-    --------
-    >>> totals_names()
-    ('training_totals',)
-    """
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
-
-
 def load_totals(key: str) -> PublishedRuns:
     """Load a table that comes with perfmodel.
 
@@ -79,12 +67,7 @@ def load_totals(key: str) -> PublishedRuns:
     >>> run.run, run.device_hours, run.arguments["tokens"]
     ('llama1_7b', 82432.0, 1000000000000.0)
     """
-    check_known("table of training totals", key, totals_names())
-    path = FOLDER / f"{key}.csv"
-    description = read_description(path.with_suffix(".toml"))
-    csv_table = CsvTable(path)
-    rows = tuple(_run(line, description=description) for line in csv_table.lines)
-    csv_table.check(rows)
+    description, rows = read_described(FOLDER, key, what="table of training totals", read=_run)
     return PublishedRuns(
         key=key,
         title=description["title"],
@@ -96,7 +79,7 @@ def load_totals(key: str) -> PublishedRuns:
     )
 
 
-def _run(line: Line, *, description: Mapping[str, Any]) -> PublishedRun:
+def _run(line: Line, description: Mapping[str, Any]) -> PublishedRun:
     record = line.values
     options = {option: line.whole(column) for column, option in _SIZES.items()}
     if record["network"] == "llama":

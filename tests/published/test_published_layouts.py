@@ -33,6 +33,15 @@ def report():
         return pm.validate(KEY)
 
 
+def test_a_row_of_two_tables_has_one_prediction(report):
+    """Both are scored in the machines that ran them, whose hosts send their kernels."""
+    alone = pm.validate("korthikanti2022").rows
+    here = {row.row: row.predicted_s for row in report.rows if row.study == "korthikanti2022"}
+    there = {row.row: row.predicted for row in alone if row.row in here}
+    assert len(here) == 2
+    assert there == pytest.approx(here, rel=1e-12)
+
+
 def _scores(report, part):
     return {each.score.model: each.score for each in report.parts if each.part == part}
 

@@ -63,14 +63,14 @@ def test_brute_force_over_predict_finds_the_same_best():
                   schedule=["1f1b", "gpipe"], accumulation_steps=1, reserve=0.9, **asked)  # fmt: skip
     best: tuple[float, dict] = (math.inf, {})
     fitting = 0
-    for tensor, stages, shard, schedule, recompute, parts in itertools.product(
-        (1, 2), (1, 2), (0, 1, 3), ("1f1b", "gpipe"), (None, "full"), (1, 2, 4, 8, 16)
+    for tensor, stages, shard, schedule, recompute, parts, no_sync in itertools.product(
+        (1, 2), (1, 2), (0, 1, 3), ("1f1b", "gpipe"), (None, "full"), (1, 2, 4, 8, 16), (False, True)
     ):
         is_again = (stages == 1 and schedule == "gpipe") or (tensor * stages == 4 and shard > 0)
-        if is_again or (stages > 1 and shard == 3):
+        if is_again or (stages > 1 and shard == 3) or (no_sync and (shard < 3 or parts == 1)):
             continue
         layout = {"workers": 4 // tensor // stages, "tensor_size": tensor, "stages": stages, "shard_stage": shard,
-                  "schedule": schedule, "recompute": recompute, "micro_batches": parts}  # fmt: skip
+                  "schedule": schedule, "recompute": recompute, "micro_batches": parts, "no_sync": no_sync}  # fmt: skip
         try:
             p = pm.predict(
                 graph, global_batch_size=16, parallelism="pipeline", sequence_parallel=True, **layout, **asked

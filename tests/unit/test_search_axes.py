@@ -71,6 +71,35 @@ def test_brute_force_over_predict_finds_the_same_best_of_all_axes():
     assert s.best.row.step_s == pytest.approx(best, rel=1e-12)
 
 
+def test_shared_parameters_are_offered_with_gradients_added_up_once(found):
+    whole = [rank for rank, row in enumerate(found.rows) if row.no_sync]
+    assert {(found.rows[rank].shard_stage, found.rows[rank].stages) for rank in whole} == {(3, 1)}
+    assert all(found.rows[rank].accumulation_steps > 1 for rank in whole)
+    rank = whole[0]
+    one, row = found.found(rank), found.rows[rank]
+    assert one.prediction.job.no_sync
+    assert row.step_s == pytest.approx(one.prediction.step_s, rel=1e-12)
+    each = one.job.replace(no_sync=False).predict()
+    assert row.step_s < each.step_s
+    assert row.memory_bytes > each.memory.total_bytes
+    assert "no_sync" in repr(one)
+    for program in ("megatron", "torchtitan"):
+        with pytest.raises(ArgumentError, match="no_sync must be False"):
+            one.command(program)
+
+
+@pytest.mark.parametrize("attention", ["fused", "fused_softmax", "selective"])
+def test_selective_recomputation_is_tried_where_scores_would_be_kept(attention):
+    sizes = {"layers": 4, "width": 1024, "heads": 16, "sequence_length": 2048, "vocabulary": 8192}
+    graph = pm.zoo.gpt(**sizes, attention=attention)
+    s = pm.search(graph, **JOB, tensor_size=1, stages=1, shard_stage=1, micro_batch_size=2)
+    tried = {row["recompute"] for row in s.layouts}
+    assert tried == ({None, "selective", "full"} if attention == "fused_softmax" else {None, "full"})
+    if "selective" in tried:
+        needs = {row["recompute"]: row["memory_bytes"] for row in s.layouts}
+        assert needs["full"] < needs["selective"] < needs[None]
+
+
 def test_sequences_are_shared_only_where_they_are_long():
     assert {row["context_size"] for row in pm.search(GRAPH, **JOB, limits={"tensor_size": 1}).layouts} == {1}
     long = pm.zoo.gpt(layers=2, width=1024, heads=16, sequence_length=32_768, vocabulary=1024)

@@ -44,7 +44,7 @@ IN_LAYOUT: Final = (
 )  # fmt: skip
 """Columns of every row; others that differ between layouts follow them."""
 
-UNUSUAL: Final = ("context_size", "context_method", "shard_group", "stage_cut")
+UNUSUAL: Final = ("context_size", "context_method", "shard_group", "stage_cut", "no_sync")
 """Arguments that a layout names where they are not predict's default."""
 
 COUNTED: Final = ("workers", "stages", "tensor_size", "context_size")
@@ -60,7 +60,7 @@ HEADINGS: Final = {
     "tensor_size": "tensor", "shard_stage": "shard", "micro_batch_size": "micro", "accumulation_steps": "passes",
     "step_s": "step", "memory_bytes": "memory", "bound_by": "bound by", "device_hours": "device-hours", "usd": "USD",
     "micro_batches": "micro-batches", "context_size": "context", "context_method": "by", "shard_group": "group",
-    "stage_cut": "cut",
+    "stage_cut": "cut", "no_sync": "no sync",
 }  # fmt: skip
 """Heading of a column by field, if the two differ."""
 
@@ -536,7 +536,8 @@ def layout_text(row: Any) -> str:
         said.append(f"{get('stages')}{interleaved} stages ({get('schedule')}{cut})")
     if get("shard_stage"):
         among = "" if get("shard_group") is None else f" in groups of {get('shard_group')}"
-        said.append(f"shard stage {get('shard_stage')}{among}")
+        whole = ", no_sync" if get("no_sync") else ""
+        said.append(f"shard stage {get('shard_stage')}{among}{whole}")
     parts = get("micro_batches") * get("accumulation_steps")
     if (size := get("micro_batch_size")) is not None:
         said.append(f"{parts} x {size} samples")

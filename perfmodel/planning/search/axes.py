@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.graph.execution import SELECTIVE
 from perfmodel.numeric import divisors
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Setting:
         Positions of a sequence; None for a network that looks up no tokens. [1]
     adds_up_copies : bool
         Whether the exchange also adds up the copies of state that groups of workers share. [-]
+    materialised : bool
+        Whether scores of attention go through memory and are kept, unless they are computed again. [-]
     """
 
     devices: int
@@ -48,6 +51,7 @@ class Setting:
     narrow_dtype: str
     positions: int | None = None
     adds_up_copies: bool = False
+    materialised: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +156,18 @@ def _passes(columns: Columns) -> NDArray[np.bool_]:
     return can_be & _only_first_unless(columns, "accumulation_steps", ~is_one)
 
 
+def _recomputation(at: Setting) -> Sequence[Any]:
+    if not at.trains:
+        return (None,)
+    return (None, SELECTIVE, "full") if at.materialised else (None, "full")
+
+
+def _whole_gradients(columns: Columns) -> NDArray[np.bool_]:
+    """Keep whole gradients of several micro-batches where parameters are shared; with stage 2 that is stage 1."""
+    copies, parts = columns["workers"] * columns["context_size"], columns["batch_size"] // columns["micro_batch_size"]
+    return _only_first_unless(columns, "no_sync", (columns["shard_stage"] == 3) & (copies > 1) & (parts > 1))
+
+
 LEAST_POSITIONS: Final = 8192
 """Positions of a device below which sequences are not shared unless the caller says so. [1]"""
 
@@ -174,7 +190,7 @@ AXES: Final = (
     SearchAxis(name="stage_cut", usual=lambda _: ("balanced",), allows=_cuts),
     SearchAxis(name="shard_stage", usual=lambda at: (0, 1, 2, 3) if at.trains else (0, 3), allows=_sharing),
     SearchAxis(name="shard_group", usual=_groups, allows=_sharing_groups),
-    SearchAxis(name="recompute", usual=lambda at: (None, "full") if at.trains else (None,)),
+    SearchAxis(name="recompute", usual=_recomputation),
     SearchAxis(name="schedule", usual=lambda _: ("1f1b", "gpipe", "interleaved"), allows=_schedules),
     SearchAxis(name="interleave", usual=lambda _: (1, 2, 4), allows=_interleaving),
     SearchAxis(
@@ -182,6 +198,7 @@ AXES: Final = (
         usual=lambda at: divisors(at.global_batch_size, most=at.global_batch_size),
     ),
     SearchAxis(name="accumulation_steps", usual=lambda _: (1, 2, 4, 8), allows=_passes),
+    SearchAxis(name="no_sync", usual=lambda _: (False, True), allows=_whole_gradients),
 )  # fmt: skip
 """Axes of a search, in the order in which layouts are made."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, check_known
-from perfmodel.graph.execution import blocks_of
+from perfmodel.graph.execution import BLOCKS, blocks_of
 from perfmodel.prediction.utilisation import tokens_per_sample
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
     if job.stages > 1 and job.accumulation_steps > 1:
         allowed = "1 for megatron, whose pipeline is emptied once a step"
         raise ArgumentError("accumulation_steps", job.accumulation_steps, allowed)
+    if job.no_sync:
+        allowed = "False for megatron, whose FSDP adds up gradients in every pass; shard_stage=1 adds them up once"
+        raise ArgumentError("no_sync", job.no_sync, allowed)
     yield "--tensor-model-parallel-size", job.tensor_size
     if job.context_size > 1:
         yield "--context-parallel-size", job.context_size
@@ -78,10 +81,17 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
         yield from RECOMPUTED_BY_MEGATRON[job.recompute]
 
 
+_WHOLE_BLOCKS: Final[tuple[Flag, ...]] = (
+    ("--recompute-granularity", "full"),
+    ("--recompute-method", "uniform"),
+    ("--recompute-num-layers", 1),
+)
+
 RECOMPUTED_BY_MEGATRON: Final[Mapping[str | None, tuple[Flag, ...]]] = {
     None: (),
     "selective": (("--recompute-granularity", "selective"),),
-    "full": (("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", 1)),
+    "full": _WHOLE_BLOCKS,
+    BLOCKS: _WHOLE_BLOCKS,
 }
 """What runs again -> its flags; a number of blocks has its own."""
 
@@ -121,6 +131,8 @@ def _torchtitan(job: Job, block_count: int) -> Iterator[Flag]:
         raise ArgumentError("shard_stage", job.shard_stage, allowed)
     if job.recompute not in (None, "full"):
         raise ArgumentError("recompute", job.recompute, "None or 'full' for torchtitan")
+    if job.no_sync:
+        raise ArgumentError("no_sync", job.no_sync, "False for torchtitan, which adds up gradients in every pass")
     if job.context_size > 1 and not job.shard_stage:
         allowed = "2 or 3 for torchtitan with context_size, whose devices share parameters too"
         raise ArgumentError("shard_stage", job.shard_stage, allowed)

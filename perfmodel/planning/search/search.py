@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel.cost.model_state import leaves_free
 from perfmodel.cost.money import hire_cost
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.graph.execution import keeps_scores
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import several, system_with
 from perfmodel.hardware.gpu import Gpu
@@ -111,8 +112,8 @@ def search(
     **arguments : object
         Arguments of :func:`perfmodel.predict` and ``micro_batch_size``, each one value, or a list of values to try.
         Those that a search varies by itself are ``tensor_size``, ``context_size``, ``context_method``, ``stages``,
-        ``schedule``, ``interleave``, ``shard_stage``, ``shard_group``, ``recompute``, ``micro_batch_size`` and
-        ``accumulation_steps``; it sets ``dtype``, ``sequence_parallel`` and ``stage_cut``. [-]
+        ``schedule``, ``interleave``, ``shard_stage``, ``shard_group``, ``recompute``, ``micro_batch_size``,
+        ``accumulation_steps`` and ``no_sync``; it sets ``dtype``, ``sequence_parallel`` and ``stage_cut``. [-]
 
     Returns
     -------
@@ -266,6 +267,7 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, *, sync: Any) -> Sett
         narrow_dtype=next((dtype for dtype in NARROW if dtype in known), "fp32"),
         positions=tokens_per_sample(graph),
         adds_up_copies=sync == LIBRARY,
+        materialised=any(map(keeps_scores, graph.layers)),
     )
 
 

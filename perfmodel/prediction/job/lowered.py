@@ -23,9 +23,8 @@ from perfmodel.framework.mixed_precision import (
     LayerTypes,
     MixedPrecisionRules,
     cast_passes,
-    casts_scores,
     layer_types,
-    with_wide_softmax,
+    softmax_types,
 )
 from perfmodel.graph.liveness import TensorTypes
 from perfmodel.graph.repeats import shortened_for
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from perfmodel.graph.node import Node
     from perfmodel.graph.repeats import Shortened
     from perfmodel.hardware.library import LibrarySupport
+    from perfmodel.layers.attention import SoftmaxTypes
     from perfmodel.layers.optimizers import Optimizer
     from perfmodel.records import Operation
 
@@ -192,7 +192,7 @@ def _cast_counts(graph: LayerGraph) -> Mapping[str, int]:
 
 
 def _tensor_types(
-    graph: LayerGraph, types: Mapping[str, LayerTypes], *, rules: MixedPrecisionRules, dtype: str
+    graph: LayerGraph, types: Mapping[str, LayerTypes], *, rules: MixedPrecisionRules, dtype: str, fuses: bool
 ) -> TensorTypes:
     """Types of the tensors that stay in memory."""
     counts = _cast_counts(graph)
@@ -202,7 +202,14 @@ def _tensor_types(
         parameter_bytes=ELEMENT_BYTES[dtype] if rules.narrow_parameters else SINGLE_BYTES,
         copied_weight_bytes=ELEMENT_BYTES[dtype]
         * sum(counts.get(name, 0) for name, layer in types.items() if layer.casts_weights),
+        softmax={} if fuses else _softmax_types(graph, rules),
     )
+
+
+def _softmax_types(graph: LayerGraph, rules: MixedPrecisionRules) -> dict[str, SoftmaxTypes]:
+    """Types of softmax of the layers of attention where they are not that of the result."""
+    found = {node.name: softmax_types(node, rules) for node in graph.layers}
+    return {name: types for name, types in found.items() if types is not None}
 
 
 def _with_casts(
@@ -222,6 +229,7 @@ def _with_casts(
     narrow_bytes = ELEMENT_BYTES[dtype]
     nodes = {node.name: node for node in graph.layers}
     wanted, counts = graph.wants_gradient(input_gradient=input_gradient), _cast_counts(graph)
+    wide_softmax = {} if fuses else _softmax_types(graph, rules)
     cast_in: dict[Phase, set[str]] = {Phase.FORWARD: set(), Phase.BACKWARD: set()}
     with_casts: Operations = []
     for layer, phase, operations, _ in probed:
@@ -239,10 +247,13 @@ def _with_casts(
                 None if phase is Phase.FORWARD else tuple(node.into(wanted)),
             )
             with_casts += [LayerProbes(layer, phase, cast, narrow_bytes) for cast in casts]
-        if not fuses and isinstance(operations[0], Attention):
-            operations = tuple([with_wide_softmax(attention, node, rules=rules) for attention in operations])
-        elif not fuses and casts_scores(node, rules):  # the passes over scores beside softmax
-            own_types = own_types._replace(element_bytes=SINGLE_BYTES)
+        if (softmax := wide_softmax.get(layer)) is not None:
+            if isinstance(operations[0], Attention):
+                operations = tuple([softmax.of(each) for each in operations if isinstance(each, Attention)])
+            elif softmax.casts_scores and isinstance(
+                operations[0], MemoryPass
+            ):  # the passes over scores beside softmax
+                own_types = own_types._replace(element_bytes=SINGLE_BYTES)
         with_casts.append(LayerProbes(layer, phase, operations, own_types.element_bytes))
     return with_casts
 
@@ -357,7 +368,7 @@ def lowered_graph(
             "types": None
             if types is None
             else replace(
-                _tensor_types(graph, types, rules=lowering.mixed_precision.rules(), dtype=dtype),
+                _tensor_types(graph, types, rules=lowering.mixed_precision.rules(), dtype=dtype, fuses=lowering.fuses),
                 of_short=None if lengthened is None or of_short is None else of_short.memory_rules["types"],
             ),
         }

@@ -14,7 +14,7 @@ from perfmodel.cost.pipeline_order import Turn, most_kept
 from perfmodel.derived import derived
 from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
-from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, tensor_bytes
+from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum, plain
@@ -209,7 +209,7 @@ def _always_alive(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable)
         stays = node.usage.in_place if node.usage.in_place is not None else node.layer.kind in policy.in_place
         copies = policy.extra_buffers.get(node.layer.kind, 0.0)
         copies += 0 if stays or node.layer.is_view or is_parameter(node) else 2
-        saved = saved_bytes(node, element_bytes=rules.bytes_of(node.name), index_bytes=rules.index_bytes)
+        saved = rules.saved_bytes(node)
         constant += copies * size[0] + saved[0]
         slope += copies * size[1] + saved[1]
     gradients = float(rules.parameter_bytes * graph.trained_parameter_count)

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import zoo
 from perfmodel.framework.profile import load_framework
-from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel, load_scaling
 from perfmodel.parallelism.base import Layout
-from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.agreement import AllReduced, Synchronous
-from perfmodel.prediction.job.agreements import SHARED, collectives_of
-from perfmodel.prediction.job.exchange_times import LinkExchanges, OnLink, PlacedExchanges
+from perfmodel.prediction.job.agreements import SHARED
+from perfmodel.prediction.job.exchange_times import LinkExchanges, OnLink
+from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.presentation.quantities import percent_text
@@ -30,8 +29,6 @@ from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartS
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-    from perfmodel.hardware.library import CollectiveLibrary
-    from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
     from perfmodel.presentation.tables import Table
 
@@ -44,6 +41,9 @@ ONE_RATE: Final = "one FLOP/s per device for all rows, told all of them"
 
 PUBLISHED: Final = "as published by another model"
 """Predictions that the table's source prints. [-]"""
+
+MACHINE_SIZE: Final = 8
+"""Devices of a machine of the rows that say in which machines they ran. [1]"""
 
 NEARLY_FULL: Final = 0.9
 """Share of a device's memory above which a row is named: about the share that allocators and buffers leave. [1]"""
@@ -188,6 +188,9 @@ def _step(
     sizes: Mapping[str, Any],
     global_batch_size: int,
 ) -> tuple[Prepared, TimedStep]:
+    if row.system is not None:
+        on_machines = job_of_row(table, row, graph).prepared
+        return on_machines, on_machines.nominal
     layout = Layout(**sizes)
     profile = load_framework(table.framework)
     prepared = prepare(
@@ -207,25 +210,27 @@ def _step(
         agreement = Synchronous(
             name=row.sync, worker_count=layout.data_size, reductions=(sums,) * layout.stages, overlap=False
         )
-    exchanges: LinkExchanges | PlacedExchanges = LinkExchanges(placement=prepared.placement, links=links)
-    if row.system is not None:
-        exchanges = _by_library(row.system, prepared.placement, collectives_of(profile))
+    exchanges = LinkExchanges(placement=prepared.placement, links=links)
     exchanging = replace(prepared, exchanges=exchanges, agreement=agreement)
     return exchanging, exchanging.nominal
 
 
-def _by_library(system_name: str, placement: Placement, library: CollectiveLibrary) -> PlacedExchanges:
-    """Exchanges of a library on as many machines as the devices fill."""
-    workers, one = placement.layout.workers, load_system(system_name)
-    machines = -(-workers // len(one.devices))
-    system = one if machines == 1 else load_system(system_name, machines=machines)
-    part = SystemPart(system=system, worker_count=workers)
-    return PlacedExchanges(
-        placement=placement,
-        topology=system.topology,
-        names=part.names,
-        library=library,
-        unit_count=part.device.unit_count,
+def job_of_row(table: ParallelTable, row: ParallelRow, graph: LayerGraph) -> Job:
+    """Return what ran in the machines of a row, with workers counted as ``predict`` counts them."""
+    sizes = dict(row.sizes)
+    devices = sizes.pop("workers")
+    return Job(
+        graph,
+        global_batch_size=row.global_batch_size,
+        system=row.system,
+        machines=devices // MACHINE_SIZE if devices > MACHINE_SIZE else None,
+        framework=table.framework,
+        dtype=table.dtype,
+        optimizer=table.optimizer,
+        sync="all_reduce",
+        parallelism=row.parallelism,
+        workers=devices // (sizes["stages"] * sizes["tensor_size"]),
+        **sizes,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,13 +23,10 @@ from perfmodel.validation.scores.table_report import (
     by_one_mfu,
     compared,
 )
+from perfmodel.validation.tables.parallel_report import job_of_row
 
 if TYPE_CHECKING:
-    from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable
     from perfmodel.presentation.tables import Table
-
-MACHINE_SIZE: Final = 8
-"""Devices of a machine of the tables of many devices. [1]"""
 
 
 def published_report(file: Path) -> RowReport:
@@ -75,30 +72,11 @@ def _cases(table: PublishedLayouts) -> Iterator[tuple[str, str, Job, float]]:
         other = load_parallel(name)
         for row in other.rows:
             assert row.measured_s is not None
-            yield name, row.label, _job(other, row), row.measured_s
+            yield name, row.label, job_of_row(other, row, zoo.build(row.builder, **row.builder_options)), row.measured_s
     for published in table.rows:
         graph = zoo.build(published.builder, **published.builder_options)
         job = Job(graph, **published.arguments)
         yield published.study, published.label, job, published.step_s(graph.parameter_count)
-
-
-def _job(table: ParallelTable, row: ParallelRow) -> Job:
-    """Return what ran in a row of a table of many devices, with workers counted as ``predict`` counts them."""
-    sizes = dict(row.sizes)
-    devices = sizes.pop("workers")
-    return Job(
-        zoo.build(row.builder, **row.builder_options),
-        global_batch_size=row.global_batch_size,
-        system=row.system,
-        machines=devices // MACHINE_SIZE if devices > MACHINE_SIZE else None,
-        framework=table.framework,
-        dtype=table.dtype,
-        optimizer=table.optimizer,
-        sync="all_reduce",
-        parallelism=row.parallelism,
-        workers=devices // (sizes["stages"] * sizes["tensor_size"]),
-        **sizes,
-    )
 
 
 def _score(study: str, label: str, job: Job, measured_s: float) -> dict[str, Any]:
