@@ -143,10 +143,13 @@ def check_words(p):
 
 
 def check_memory(p, graph):
-    """Parameters and Adam's two moments of all devices are the network's, once for each copy."""
+    """Parameters and Adam's two moments of all devices are the network's for each copy, or the server has them."""
+    server = None if p.agreement is None else p.agreement.server
+    moments = ADAM_STATE if server is None else 0
+    assert server is None or server.optimizer_bytes == ADAM_STATE * graph.trained_parameter_count
     if p.spread is None:
         assert p.memory.weights_bytes == ELEMENT * graph.parameter_count
-        assert p.memory.optimizer_bytes == ADAM_STATE * graph.parameter_count
+        assert p.memory.optimizer_bytes == moments * graph.parameter_count
         return
     layout, stages = p.spread.layout, p.spread.placement.stages
     held = 0
@@ -173,7 +176,7 @@ def check_memory(p, graph):
         gathered = ELEMENT * whole if layout.shard_stage == 3 else 0
         own = memory.weights_bytes - gathered
         assert layout.tensor_size * own * shares[3] == pytest.approx(ELEMENT * count)
-        assert layout.tensor_size * memory.optimizer_bytes * shares[1] == pytest.approx(ADAM_STATE * count)
+        assert layout.tensor_size * memory.optimizer_bytes * shares[1] == pytest.approx(moments * count)
 
 
 def leaving(placed, names, size_bytes):
