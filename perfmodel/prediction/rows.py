@@ -80,7 +80,7 @@ class Piece:
         return {
             Phase.FORWARD: layout.parts,
             Phase.BACKWARD: layout.parts,
-            Phase.UPDATE: 1 / layout.sharing_size if layout.shard_stage else 1,
+            Phase.UPDATE: layout.update_share,
         }
 
     @property

@@ -102,7 +102,7 @@ class Workers:
             message_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
             straggler=self.asked.straggler,
             prefetch_limit=self.layout.prefetch_limit,
-            reduces_each=self.layout.shard_stage > 1 and not self.layout.no_sync,
+            reduces_each=self.layout.reduces_each,
             **self.label(),
             **more,
         )
