@@ -1,8 +1,15 @@
 """Steps of workers that share state: micro-batches against whole steps, and one copy of the state or several."""
 
+from dataclasses import replace
+from itertools import accumulate
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import perfmodel as pm
+from perfmodel.cost.overlap import chained_exchange, slowed_exchange
+from perfmodel.prediction.job.agreement import Synchronous
 
 ENDS = ("node0/gpu0/compute/0", "node0/gpu0/compute/1")
 JOB = {"framework": "pytorch_2", "dtype": "bf16", "sync": "all_reduce", "system": "dgx_h100"}
@@ -67,7 +74,7 @@ def test_scattered_gradients_are_added_up_by_shares(network, stage, group):
 
 def test_a_sweep_and_a_simulation_add_up_the_same_shares(network):
     """Stages and groups of one sweep share all numbers but these."""
-    axes = {"shard_stage": [0, 1, 2, 3], "shard_group": [None, 4], "accumulation_steps": [1, 4]}
+    axes = {"shard_stage": [0, 1, 2, 3], "shard_group": [None, 4, 8], "accumulation_steps": [1, 4]}
     job = {**JOB, "optimizer": "adam", "batch_size": 4, "workers": 16, "machines": 2}
     swept = pm.sweep(network, **axes, **job)
     for row in swept.rows:
@@ -78,3 +85,92 @@ def test_a_sweep_and_a_simulation_add_up_the_same_shares(network):
         assert row.step_s == pytest.approx(p.step_s, rel=1e-12), layout
         if row.shard_stage:
             assert played_s(p) == pytest.approx(p.step_s, rel=1e-9), layout
+
+
+def exchange_of(prediction):
+    """What the first device exchanges with other workers, and how."""
+    prepared = prediction.basis.prepared
+    assert isinstance(prepared.agreement, Synchronous)
+    (device,) = prepared.nominal.composed.devices
+    return device, prepared.agreement
+
+
+def test_groups_of_all_share_like_one_group_and_groups_of_one_like_copies(network):
+    job = {**JOB, "optimizer": "adam", "batch_size": 2, "workers": 16, "machines": 2}
+    one_group, everybody = (pm.predict(network, shard_stage=3, shard_group=size, **job) for size in (16, None))
+    assert one_group.step_s == everybody.step_s
+    alone, copies = pm.predict(network, shard_stage=3, shard_group=1, **job), pm.predict(network, **job)
+    # data parallelism copies gradients into its buckets and back besides; sharded workers do not
+    assert alone.step_s == pytest.approx(copies.step_s - float(exchange_of(copies)[0].copied_s), rel=1e-12)
+    assert alone.memory.optimizer_bytes == copies.memory.optimizer_bytes
+
+
+def test_shares_are_added_up_among_copies_beside_the_scattering_that_goes_on(network):
+    """Machines scatter over NVLink and add up over adapters; halves of machines need NVLink for both."""
+    for group, in_turn in ((8, False), (4, True)):
+        p = pm.predict(
+            network, batch_size=2, optimizer="adam", shard_stage=3, shard_group=group, workers=16, machines=2, **JOB
+        )
+        device, agreement = exchange_of(p)
+        (reduction,), schedule = agreement.reductions, device.schedule
+        assert reduction.among_copies.in_turn is in_turn
+        messages = agreement.messages(reduction, schedule)
+        total_s, exposed_s = reduction.exchanged(messages, schedule, overlap=True)
+        one_after_the_other = replace(reduction, among_copies=replace(reduction.among_copies, in_turn=True))
+        _, in_turn_s = one_after_the_other.exchanged(messages, schedule, overlap=True)
+        scattered_s, _ = replace(reduction, among_copies=None).exchanged(messages, schedule, overlap=True)
+        last_s = reduction.among_copies.time(messages.sizes_bytes[-1])
+        assert total_s == pytest.approx(scattered_s + reduction.among_copies.time(messages.sizes_bytes).sum())
+        assert last_s < exposed_s
+        assert (exposed_s < 0.8 * in_turn_s) is not in_turn
+        assert played_s(p) == pytest.approx(p.step_s, rel=1e-9)
+
+
+def test_a_formula_of_groups_with_copies_is_what_is_predicted(network):
+    job = {**JOB, "optimizer": "adam", "workers": 16, "machines": 2, "shard_stage": 3, "shard_group": 8}
+    formula = pm.formula("step_s", graph=network, free="batch_size", **job)
+    for batch_size in (1, 32):
+        step_s = pm.predict(network, batch_size=batch_size, **job).step_s
+        assert float(formula(batch_size=batch_size)) == pytest.approx(step_s, rel=1e-9)
+
+
+SECONDS = st.floats(0.0, 10.0)
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS), min_size=1, max_size=6), st.floats(0, 0.3), st.floats(0, 0.3))
+def test_chained_messages_end_when_playing_them_does(pieces, taken, following):
+    """Computing slows down as channels are busy, step by step in time, against the recurrence in work done."""
+    waits_s, message_s, following_s = zip(*pieces, strict=True)
+    ready_s = list(accumulate(waits_s))
+    how = {"message_s": (message_s, following_s), "slowdown": (taken, following)}
+    added_s = chained_exchange(ready_s=ready_s, computed_s=ready_s[-1], **how)
+    assert ready_s[-1] + added_s == pytest.approx(played_chain_s(ready_s, **how), rel=1e-9, abs=1e-9)
+    in_turn_s = chained_exchange(ready_s=ready_s, computed_s=ready_s[-1], in_turn=True, **how)
+    assert in_turn_s >= added_s - 1e-9
+    first = {"ready_s": ready_s, "message_s": list(message_s), "computed_s": ready_s[-1], "slowdown": taken}
+    nothing = chained_exchange(
+        ready_s=ready_s, message_s=(message_s, [0.0] * len(pieces)), computed_s=ready_s[-1], slowdown=(taken, following)
+    )
+    assert nothing == pytest.approx(slowed_exchange(**first), rel=1e-9, abs=1e-9)
+
+
+def played_chain_s(ready_s, *, message_s, slowdown):
+    """End of all messages, from event to event. [s]"""
+    left = [list(message_s[0]), list(message_s[1])]
+    now, done, sent = 0.0, 0.0, [0, 0]
+    while sent[1] < len(ready_s):
+        can = [sent[0] < len(ready_s) and done >= ready_s[sent[0]] - 1e-12, sent[1] < sent[0]]
+        speed = 1 - sum(share for share, busy in zip(slowdown, can, strict=True) if busy)
+        spans = [left[lane][sent[lane]] for lane in (0, 1) if can[lane]]
+        if sent[0] < len(ready_s) and not can[0]:
+            spans.append((ready_s[sent[0]] - done) / speed)
+        step = min(spans)
+        now, done = now + step, done + speed * step
+        for lane in (0, 1):
+            if can[lane]:
+                left[lane][sent[lane]] -= step
+        for lane in (0, 1):
+            while can[lane] and sent[lane] < len(ready_s) and left[lane][sent[lane]] <= 1e-12:
+                sent[lane] += 1
+                can[lane] = False
+    return max(now, ready_s[-1] + now - done)
