@@ -20,6 +20,8 @@ from perfmodel.cost.overlap import (
 from perfmodel.cost.prefetching import gather_stall
 from perfmodel.derived import derived
 from perfmodel.numeric import running_total, total
+from perfmodel.parallelism.units import unit_slices
+from perfmodel.prediction.job.agreement_options import UNITS
 from perfmodel.prediction.job.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
 from perfmodel.simulation.synchronous import Following, PlayedExchange, synchronous_tasks
@@ -403,6 +405,8 @@ class Synchronous(Agreement):
         """Gradients of each message."""
         if self.message_bytes == MERGED:
             return reduction.cheapest(Stretches.of(_as_wanted(reduction, schedule)), overlap=self.overlap)
+        if self.message_bytes == UNITS:
+            return unit_slices(schedule.layers)
         return buckets(schedule.sizes_bytes, least_bytes=float(self.message_bytes))
 
     def messages(self, reduction: Reduction, schedule: GradientSchedule) -> Buckets:
@@ -410,7 +414,7 @@ class Synchronous(Agreement):
         wanted = _as_wanted(reduction, schedule)
         if self.message_bytes == MERGED:
             return Buckets.of(wanted, self.slices(reduction, schedule))
-        return _messages(wanted, float(self.message_bytes))
+        return _messages(wanted, self.message_bytes)
 
     def played(  # noqa: D102
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
@@ -460,9 +464,11 @@ class Synchronous(Agreement):
 
 
 @derived
-def _messages(schedule: GradientSchedule, message_bytes: float) -> Buckets:
-    """Gradients in messages of a size, shared by all agreements that use it."""
-    return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=message_bytes))
+def _messages(schedule: GradientSchedule, message_bytes: float | str) -> Buckets:
+    """Gradients in messages of a size, or of a unit each, shared by all agreements that use them."""
+    if message_bytes == UNITS:
+        return Buckets.of(schedule, unit_slices(schedule.layers))
+    return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=float(message_bytes)))
 
 
 def _as_wanted(reduction: Reduction, schedule: GradientSchedule) -> GradientSchedule:

@@ -26,6 +26,7 @@ from perfmodel.prediction.job.agreement_options import (
     LIBRARY,
     PARAMETER_SERVER,
     WITH_SERVER,
+    message_bytes_of,
     with_habits_of,
 )
 from perfmodel.prediction.job.exchange_times import Groups, worker_groups
@@ -102,7 +103,7 @@ class Workers:
         return Synchronous(
             reductions=tuple(reductions),
             overlap=self.asked.overlap,
-            message_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
+            message_bytes=message_bytes_of(self.profile, self.asked),
             straggler=self.asked.straggler,
             prefetch_limit=self.layout.prefetch_limit,
             reduces_each=self.layout.reduces_each,
