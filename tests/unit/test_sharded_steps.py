@@ -127,6 +127,23 @@ def test_shares_are_added_up_among_copies_beside_the_scattering_that_goes_on(net
         assert played_s(p) == pytest.approx(p.step_s, rel=1e-9)
 
 
+def test_what_is_told_of_groups_with_copies_is_what_they_send_and_keep_from_computing(network):
+    """Bytes as rings send them, for every micro-batch; the share of the device that each of both exchanges takes."""
+    parts, size = 4, 4 * network.trained_parameter_count
+    job = {**JOB, "optimizer": "adam", "workers": 16, "machines": 2, "shard_stage": 2, "shard_group": 8}
+    once, often = (
+        pm.predict(network, batch_size=n, accumulation_steps=n, overlap=False, **job).stages[0] for n in (1, parts)
+    )
+    whole = 2 * network.trained_parameter_count  # of bf16 parameters, gathered after the update
+    gathered = whole * 7 / 8
+    assert once.sent_bytes - gathered == pytest.approx(size * 7 / 8 + size / 8, rel=1e-6)
+    assert often.sent_bytes - gathered == pytest.approx(parts * (once.sent_bytes - gathered), rel=1e-6)
+    p = pm.predict(network, batch_size=64, **job)
+    device, agreement = exchange_of(p)
+    hidden_s = p.exposed_sync_s - float(device.gathered_s)
+    assert float(agreement.lost_s(p.sync_s - float(device.gathered_s), p.basis.timed.composed)) < hidden_s
+
+
 def test_a_formula_of_groups_with_copies_is_what_is_predicted(network):
     job = {**JOB, "optimizer": "adam", "workers": 16, "machines": 2, "shard_stage": 3, "shard_group": 8}
     formula = pm.formula("step_s", graph=network, free="batch_size", **job)

@@ -341,6 +341,17 @@ class Synchronous(Agreement):
         """Share of a device that messages occupy. [1]"""
         return getattr(self.reduction, "slowdown", 0.0)
 
+    def lost_s(self, sync_s: Quantity, composed: Composed) -> Quantity:
+        """Time by which messages that take ``sync_s`` [s] in all slow down the device that works longest. [s]"""
+        device = composed.devices[composed.longest]
+        reduction = self.reductions[device.place]
+        copies = getattr(reduction, "among_copies", None)
+        if copies is None or device.schedule is None:
+            return self.slowdown * sync_s
+        among_s = total(copies.time(self.messages(reduction, device.schedule).sizes_bytes))
+        among_s = (composed.count if self.reduces_each else 1) * among_s
+        return self.slowdown * (sync_s - among_s) + copies.slowdown * among_s
+
     @property
     def _slowest(self) -> Quantity:
         """Ratio of the last counted worker's time to the mean. [1]"""

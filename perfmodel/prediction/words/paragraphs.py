@@ -394,7 +394,7 @@ def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
     parts = basis.timed.parts
     sentences = _slower(basis)
     if isinstance(agreement, Synchronous) and agreement.overlap and agreement.slowdown:
-        lost = agreement.slowdown * float(parts.sync_s)
+        lost = float(agreement.lost_s(parts.sync_s, basis.timed.composed))
         sentences.append(
             f"Messages keep {percent_text(agreement.slowdown)} of a device from computing while they are on the way, "
             f"which is {seconds_text(lost)} of what is exposed."
