@@ -58,6 +58,17 @@ def test_micro_batches_take_no_longer_than_as_many_whole_steps(network, shared, 
         assert alone.step_s < together.step_s < parts * alone.step_s
 
 
+def test_what_the_sums_cost_can_exceed_what_they_spare_where_nothing_else_is_spared(network):
+    """Plain SGD costs no more than a sum of gradients, and a sum of whole ones can be dearer than a hidden exchange."""
+    for machines, optimizer, no_sync in ((1, "sgd", False), (2, "adam", True), (2, "sgd", True)):
+        how = {"optimizer": optimizer, "shard_stage": 3, "no_sync": no_sync}
+        parts = 4
+        together, alone = steps(network, parts, workers=8 * machines, machines=machines, **how)
+        share = 1 if no_sync else 1 / (8 * machines)
+        added_s = (parts - 1) * share * together.basis.timed.composed.stages[0].times.adding.step_s
+        assert alone.step_s < together.step_s < parts * alone.step_s + added_s
+
+
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("group", [None, 8])
 def test_scattered_gradients_are_added_up_by_shares(network, stage, group):
