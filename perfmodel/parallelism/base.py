@@ -174,6 +174,21 @@ class Layout:
         return self.data_size if self.shard_group is None else self.shard_group
 
     @property
+    def update_share(self) -> float:
+        """Part of the update that a device does; those that share the optimizer's state do the rest. [1]"""
+        return 1 / self.sharing_size if self.shard_stage else 1.0
+
+    @property
+    def reduces_each(self) -> bool:
+        """Whether workers add up the gradients of every micro-batch, so that none keeps all of them whole."""
+        return self.shard_stage > 1 and not self.no_sync
+
+    @property
+    def adding_share(self) -> float:
+        """Part of a micro-batch's gradients that a device adds to those of the micro-batches before. [1]"""
+        return 1 / self.sharing_size if self.reduces_each else 1.0
+
+    @property
     def parts(self) -> int:
         """Micro-batches of a worker's mini-batch, over all passes. [1]"""
         return self.micro_batches * self.accumulation_steps

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.derived import derived
@@ -86,3 +89,39 @@ def sharded_units(graph: LayerGraph) -> tuple[Unit, ...]:
        arXiv:2304.11277.
     """
     return _units(graph, len(graph.layers))
+
+
+def unit_slices(layers: Sequence[str]) -> list[slice]:
+    """Return the runs of layers whose gradients are scattered together.
+
+    Parameters
+    ----------
+    layers : sequence of str
+        Layers with trained parameters, in the order in which their gradients are ready. [-]
+
+    Returns
+    -------
+    list of slice
+        Layers of each block, and between them runs of layers outside blocks; each layer by itself where there are no
+        blocks. [-]
+
+    Notes
+    -----
+    Valid for: blocks whose gradients are ready one after the other. Ignores: that layers before and behind all
+    blocks are one unit.
+
+    Examples
+    --------
+    >>> unit_slices(["norm", "block2_up", "block2_down", "block1_up", "block1_down", "embedding"])
+    [slice(0, 1, None), slice(1, 3, None), slice(3, 5, None), slice(5, 6, None)]
+    """
+    blocks = [block_of(name) or ROOT for name in layers]
+    counts = Counter(blocks)
+    if not any(count > 1 for block, count in counts.items() if block != ROOT):
+        return [slice(place, place + 1) for place in range(len(layers))]
+    slices, start = [], 0
+    for _, run in groupby(block if counts[block] > 1 else ROOT for block in blocks):
+        end = start + sum(1 for _ in run)
+        slices.append(slice(start, end))
+        start = end
+    return slices

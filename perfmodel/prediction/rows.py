@@ -80,7 +80,7 @@ class Piece:
         return {
             Phase.FORWARD: layout.parts,
             Phase.BACKWARD: layout.parts,
-            Phase.UPDATE: 1 / layout.sharing_size if layout.shard_stage else 1,
+            Phase.UPDATE: layout.update_share,
         }
 
     @property
@@ -232,6 +232,6 @@ def _sent_bytes(prepared: Prepared, stage: Stage) -> float:
 
 def _count(exchange: Exchange, layout: Layout) -> int:
     """Count the times an exchange happens in one step. [1]"""
-    if exchange.phase is Phase.UPDATE or (exchange.group == "data" and exchange.kind != "all_gather"):
-        return 1
-    return layout.parts
+    sums_gradients = exchange.group == "data" and exchange.kind != "all_gather"
+    once = not layout.reduces_each if sums_gradients else exchange.phase is Phase.UPDATE
+    return 1 if once else layout.parts

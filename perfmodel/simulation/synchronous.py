@@ -121,6 +121,9 @@ class PlayedExchange:
     pull: Placed | None = None
     server_s_per_byte: float = 0.0
     slowdown: float = 0.0
+    calls: str = "calls"
+    """Name of the channel of its messages' share of a device. [-]"""
+    following: Following | None = None
 
     @derived_property
     def resources(self) -> Mapping[str, int]:
@@ -128,10 +131,20 @@ class PlayedExchange:
         return {f"{name} server": 1 for name in self.gather.servers} if self.server_s_per_byte else {}
 
     def channels(self, workers: Sequence[str]) -> Mapping[str, float]:
-        """Channels shared by computing and library calls, two per device: of all work, and of calls. [s/s]"""
-        if not self.slowdown:
-            return {}
-        return dict.fromkeys(map(_units, workers), 1.0) | dict.fromkeys(map(_units_of_calls, workers), self.slowdown)
+        """Channels shared by computing and library calls on each device: of all work, and of calls by kind. [s/s]"""
+        channels = {} if self.following is None else dict(self.following.exchange.channels(workers))
+        if self.slowdown:
+            channels |= dict.fromkeys(map(_units, workers), 1.0)
+            channels |= dict.fromkeys(map(self._units_of_calls, workers), self.slowdown)
+        return channels
+
+    @property
+    def takes_units(self) -> bool:
+        """Whether messages take a part of each device from computing."""
+        return bool(self.slowdown) or (self.following is not None and self.following.exchange.takes_units)
+
+    def _units_of_calls(self, worker: str) -> str:
+        return f"{worker} units of {self.calls}"
 
     def estimated_tasks(self, size_bytes: float, worker_count: int) -> int:
         """Tasks of the exchange of one bucket, with one chunk where parts are cut into chunks. [1]"""
@@ -164,7 +177,7 @@ class PlayedExchange:
         work = self.slowdown * float(self.gather.time(size_bytes))
         parts = tuple(f"{name} on {worker}" for worker in workers)
         for part, worker in zip(parts, workers, strict=True):
-            shared = (_units(worker), _units_of_calls(worker))
+            shared = (_units(worker), self._units_of_calls(worker))
             yield Task(part, flow_bytes=work, channels=shared, after=after, kind="message")
         yield Task(name, after=parts, kind="sync")
 
@@ -188,8 +201,13 @@ def _units(worker: str) -> str:
     return f"{worker} units"
 
 
-def _units_of_calls(worker: str) -> str:
-    return f"{worker} units of calls"
+@dataclass(frozen=True, kw_only=True)
+class Following:
+    """Messages each of which follows one among other workers, on a channel of its own unless it is sent in turn."""
+
+    exchange: PlayedExchange
+    share: float
+    in_turn: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,7 +396,7 @@ class _Turns:
     def _computing(self, lane: str, seconds: float) -> dict[str, Any]:
         """How a device computes: for a fixed time, or on a channel shared with library calls."""
         exchange = self.step.devices[self.lanes.index(lane)].exchange
-        if exchange is None or not exchange.slowdown:
+        if exchange is None or not exchange.takes_units:
             return {"duration_s": seconds}
         return {"flow_bytes": seconds, "channels": (_units(lane),)}
 
@@ -422,6 +440,7 @@ def _exchanged(
         bucket, peers = step.bucket(number, place), step.peers(place)
         last = f"{bucket}ready"
         served = []
+        followed: tuple[str, ...] = ()
         earlier: tuple[str, ...] = ()
         if not step.overlap:
             yield Task(last, after=tuple(worker.last[place] for worker in turns), kind="sync")
@@ -433,8 +452,13 @@ def _exchanged(
                 ready = (f"{name}/ready",)
                 yield Task(ready[0], after=(*(worker.ready[place, index] for worker in turns), *earlier), kind="sync")
             yield from exchange.gathered(size_bytes, name=name, after=ready, workers=peers)
-            yield from exchange.served(size_bytes, name=f"{name}/served", after=(name,))
-            earlier = (name,)
+            earlier = gathered = (name,)
+            if (following := exchange.following) is not None:
+                gathered, after = (f"{name}/copies",), (name, *followed)
+                part_bytes, followed = following.share * size_bytes, gathered
+                yield from following.exchange.gathered(part_bytes, name=gathered[0], after=after, workers=peers)
+                earlier = gathered if following.in_turn else earlier
+            yield from exchange.served(size_bytes, name=f"{name}/served", after=gathered)
             if not step.overlap:
                 yield from exchange.pulling(size_bytes, name=f"{name}/pull", after=(f"{name}/served",))
                 earlier = (f"{name}/pull",)

@@ -463,7 +463,13 @@ class OpenSystem:
         if isinstance(last, ThroughServer):
             return replace(last, push=of("push"), pull=of("pull"), server_s_per_byte=number("server_s_per_byte"))
         assert isinstance(last, AllReduced)
-        return replace(last, placed=of("placed"), slowdown=number("slowdown"))
+        copies = last.among_copies
+        if copies is not None:
+            alike = [None if one is None else one.among_copies for one in every]
+            taken = [(copies if one is None else one).slowdown for one in alike]
+            placed = self.collective([None if one is None else one.placed for one in alike])
+            copies = replace(copies, placed=placed, slowdown=self.in_workers(taken))
+        return replace(last, placed=of("placed"), slowdown=number("slowdown"), among_copies=copies)
 
     def hold(self, definitions: Definitions, parts: Mapping[str, Any], *, factors: Mapping[str, Any], at: Any) -> None:
         """Raise if a composed step differs from its numeric prediction."""

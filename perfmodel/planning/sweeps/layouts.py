@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.device_prices import Prices
-    from perfmodel.prediction.job.compose import DeviceWork, Turned
+    from perfmodel.prediction.job.compose import DeviceWork, Turned, WorkerWork
     from perfmodel.prediction.job.job import Job
 
     Ints = NDArray[np.int64]
@@ -356,7 +356,8 @@ class _Stack:
         self.devices = memory_of_units(units)
         self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
         layouts = [unit.prepared.layout for unit in units]
-        self.shares = np.array([1 / layout.sharing_size if layout.shard_stage else 1.0 for layout in layouts])
+        self.shares = np.array([layout.update_share for layout in layouts])
+        self.adding_shares = np.repeat([layout.adding_share for layout in layouts], self.counts)
         self.exchanged = None
         if not any(unit.waits_for_turns for unit in units):
             self.exchanged = stacked([unit.exchanged_by_itself for unit in units], self.counts)
@@ -376,8 +377,7 @@ class _Stack:
         """Return the ends of turns and the exchanges of rows, each with the layout of their order of turns."""
         shared = [np.unique(at, return_inverse=True) for _, at in rows]  # many rows share a few micro-batch sizes
         workers = [
-            taken(self.worker, self.alone[used]).adding_up(layout.micro_batches)
-            for (layout, _), (used, _) in zip(rows, shared, strict=True)
+            self._adding_up(self.worker, used, layout) for (layout, _), (used, _) in zip(rows, shared, strict=True)
         ]
         turns_of_rows = all_turned(workers, [self.orders(layout) for layout, _ in rows])
         unexchanged = [(used, row, turns) for (used, row), turns in zip(shared, turns_of_rows, strict=True)]
@@ -400,7 +400,7 @@ class _Stack:
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes
         own_parts, between = stepped(
-            taken(self.without_turns, self.alone[rows.used[rows.row]]).adding_up(layout.micro_batches),
+            self._adding_up(self.without_turns, rows.used[rows.row], layout),
             taken(rows.turns, rows.row),
             exchanged=None
             if agreement is None
@@ -415,6 +415,13 @@ class _Stack:
         )
         parts = own_parts if agreement is None else self._applied(own_parts, between, of_unit)
         return Composed(parts=parts, alone=own_parts, longest=0, stages=(), devices=(), orders=self.orders(layout))
+
+    def _adding_up(self, worker: WorkerWork, used: Ints, layout: Layout) -> WorkerWork:
+        """Return the work of some configurations with their sums of gradients."""
+        shares = self.adding_shares[used]
+        return taken(worker, self.alone[used]).adding_up(  # type: ignore[no-any-return]
+            layout.micro_batches, share=1.0 if (shares == 1).all() else shares
+        )
 
     def _exchanged(self, turns: Turned, used: Ints, order: Ints) -> tuple[tuple[Any, ...], ...]:
         """Return the exchanges at the ends of turns, unit by unit for all orders of turns at once."""

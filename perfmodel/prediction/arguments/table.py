@@ -171,9 +171,9 @@ def _shared(job: Job) -> str:
 
 
 def _message_bytes(job: Job) -> Any:
-    from perfmodel.prediction.job.agreement_options import with_habits_of
+    from perfmodel.prediction.job.agreement_options import message_bytes_of
 
-    return with_habits_of(job.profile, job).bucket_bytes or 0.0
+    return message_bytes_of(job.profile, job)
 
 
 def _library_names(job: Job) -> tuple[str, ...]:
@@ -299,7 +299,7 @@ _ROWS: Final = (
         check=_message_size, takers=("waiting",), means=_message_bytes,
         tries=tries.message_sizes,
         help="Bytes of gradients per message: 0 for one message per layer, inf for one message in all, "
-        "merged for the shortest step; None for the framework's own size.",
+        "merged for the shortest step; None for the framework's own size, or for each unit if gradients are shared.",
     ),
     Argument(
         name="server_count", type="int", unit="1", group="exchange", default=1, metavar="N", check=_from(1),

@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, last_end, slowed_exchange
+from perfmodel.cost.overlap import (
+    arrival_stall,
+    buckets,
+    chained_exchange,
+    ends,
+    exposed_exchange,
+    last_end,
+    slowed_exchange,
+)
 from perfmodel.cost.prefetching import gather_stall
 from perfmodel.derived import derived
 from perfmodel.numeric import running_total, total
+from perfmodel.parallelism.units import unit_slices
+from perfmodel.prediction.job.agreement_options import UNITS
 from perfmodel.prediction.job.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
-from perfmodel.simulation.synchronous import PlayedExchange, synchronous_tasks
+from perfmodel.simulation.synchronous import Following, PlayedExchange, synchronous_tasks
 from perfmodel.sync.placed import Placed
 
 if TYPE_CHECKING:
@@ -171,38 +181,81 @@ class Reduction(ABC):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class AmongCopies:
+    """Shares of gradients that are added up among the workers with copies of them, after each message that scatters."""
+
+    placed: Placed | LibraryCollective
+    sharing_size: int
+    slowdown: Quantity = 0.0
+    in_turn: bool = False
+    """Whether the next message waits for it, since both need the same links."""
+
+    def time(self, size_bytes: Any) -> Any:
+        """Time for the shares of messages of this many bytes [B]. [s]"""
+        return self.placed.time(size_bytes / self.sharing_size)
+
+    def sent_bytes(self, size_bytes: float) -> float:
+        """Mean bytes that a device sends for the share of a message of this many bytes [B]. [B]"""
+        return float(self.placed.sent_bytes(size_bytes / self.sharing_size)) / self.placed.rank_count
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AllReduced(Reduction):
     """Every worker gets the sum of all gradients, or its part of it, from the others."""
 
     is_all_reduce = True
     placed: Placed | LibraryCollective | OnLink
     slowdown: Quantity = 0.0
+    among_copies: AmongCopies | None = None
 
     def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:  # noqa: D102
         slowdown = self.slowdown if overlap else 1.0
-        return merged_reduced(stretches, message_s=self.placed.time(stretches.sizes_bytes), slowdown=slowdown)
+        message_s = self.placed.time(stretches.sizes_bytes)
+        if self.among_copies is not None:  # merged as if each were sent in turn with the one that follows it
+            message_s = message_s + self.among_copies.time(stretches.sizes_bytes)
+        return merged_reduced(stretches, message_s=message_s, slowdown=slowdown)
 
     def exchanged(  # noqa: D102
         self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool
     ) -> tuple[Quantity, Quantity]:
-        message_s = self.placed.time(messages.sizes_bytes)
-        total_s = total(message_s)
+        message_s, copies = self.placed.time(messages.sizes_bytes), self.among_copies
+        following_s = None if copies is None else copies.time(messages.sizes_bytes)
+        total_s = total(message_s) if following_s is None else total(message_s + following_s)
         if not overlap:
             return total_s, total_s
-        exposed_s = slowed_exchange(
-            ready_s=messages.ready_s,
-            message_s=message_s,
+        if copies is None or following_s is None:
+            return total_s, slowed_exchange(
+                ready_s=messages.ready_s,
+                message_s=message_s,
+                computed_s=schedule.backward_s,
+                slowdown=self.slowdown,
+            )
+        return total_s, chained_exchange(
+            ready_s=list(messages.ready_s),
+            message_s=(list(message_s), list(following_s)),
             computed_s=schedule.backward_s,
-            slowdown=self.slowdown,
+            slowdown=(self.slowdown, copies.slowdown),
+            in_turn=copies.in_turn,
         )
-        return total_s, exposed_s
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
-        return PlayedExchange(gather=cast("Placed", self.placed), slowdown=self.slowdown if overlap else 0.0)
+        copies, following = self.among_copies, None
+        if copies is not None:
+            following = Following(
+                exchange=PlayedExchange(
+                    gather=cast("Placed", copies.placed), slowdown=copies.slowdown if overlap else 0.0, calls="copies"
+                ),
+                share=1 / copies.sharing_size,
+                in_turn=copies.in_turn,
+            )
+        return PlayedExchange(
+            gather=cast("Placed", self.placed), slowdown=self.slowdown if overlap else 0.0, following=following
+        )
 
     def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
         placed = cast("Placed | LibraryCollective", self.placed)
-        return float(placed.sent_bytes(size_bytes)) / placed.rank_count
+        scattered_bytes = float(placed.sent_bytes(size_bytes)) / placed.rank_count
+        return scattered_bytes + (0.0 if self.among_copies is None else self.among_copies.sent_bytes(size_bytes))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -293,6 +346,17 @@ class Synchronous(Agreement):
         """Share of a device that messages occupy. [1]"""
         return getattr(self.reduction, "slowdown", 0.0)
 
+    def lost_s(self, sync_s: Quantity, composed: Composed) -> Quantity:
+        """Time by which messages that take ``sync_s`` [s] in all slow down the device that works longest. [s]"""
+        device = composed.devices[composed.longest]
+        reduction = self.reductions[device.place]
+        copies = getattr(reduction, "among_copies", None)
+        if copies is None or device.schedule is None:
+            return self.slowdown * sync_s
+        among_s = total(copies.time(self.messages(reduction, device.schedule).sizes_bytes))
+        among_s = (composed.count if self.reduces_each else 1) * among_s
+        return self.slowdown * (sync_s - among_s) + copies.slowdown * among_s
+
     @property
     def _slowest(self) -> Quantity:
         """Ratio of the last counted worker's time to the mean. [1]"""
@@ -357,6 +421,8 @@ class Synchronous(Agreement):
         """Gradients of each message."""
         if self.message_bytes == MERGED:
             return reduction.cheapest(Stretches.of(_as_wanted(reduction, schedule)), overlap=self.overlap)
+        if self.message_bytes == UNITS:
+            return unit_slices(schedule.layers)
         return buckets(schedule.sizes_bytes, least_bytes=float(self.message_bytes))
 
     def messages(self, reduction: Reduction, schedule: GradientSchedule) -> Buckets:
@@ -364,7 +430,7 @@ class Synchronous(Agreement):
         wanted = _as_wanted(reduction, schedule)
         if self.message_bytes == MERGED:
             return Buckets.of(wanted, self.slices(reduction, schedule))
-        return _messages(wanted, float(self.message_bytes))
+        return _messages(wanted, self.message_bytes)
 
     def played(  # noqa: D102
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
@@ -414,9 +480,11 @@ class Synchronous(Agreement):
 
 
 @derived
-def _messages(schedule: GradientSchedule, message_bytes: float) -> Buckets:
-    """Gradients in messages of a size, shared by all agreements that use it."""
-    return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=message_bytes))
+def _messages(schedule: GradientSchedule, message_bytes: float | str) -> Buckets:
+    """Gradients in messages of a size, or of a unit each, shared by all agreements that use them."""
+    if message_bytes == UNITS:
+        return Buckets.of(schedule, unit_slices(schedule.layers))
+    return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=float(message_bytes)))
 
 
 def _as_wanted(reduction: Reduction, schedule: GradientSchedule) -> GradientSchedule:

@@ -73,11 +73,22 @@ def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_
             raise ArgumentError(name, value, f"{default!r} unless sync is {named}")
 
 
+UNITS: Final = "units"
+"""Messages with the gradients of one unit each, in place of a size. [-]"""
+
+
 def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
-    """Fill in the framework's message size if the job states none, and that it exchanges after the backward phase."""
+    """Fill in that the framework exchanges after the backward phase."""
     habits: dict[str, Any] = {}
-    if job.bucket_bytes is None and profile.exchange.bucket_mib is not None:
-        habits["bucket_bytes"] = profile.exchange.bucket_mib * MIB
     if profile.exchange.gradients == "afterwards" and job.overlap:
         habits["overlap"] = False
     return job.resolved(**habits) if habits else job
+
+
+def message_bytes_of(profile: FrameworkProfile, job: Job) -> float | str:
+    """Return the least bytes of a message of gradients [B]; ``UNITS`` if each scatters those of a unit."""
+    if job.bucket_bytes is not None:
+        return job.bucket_bytes
+    if job.shard_stage > 1:  # whatever is gathered and freed as one is scattered as one
+        return UNITS
+    return 0.0 if profile.exchange.bucket_mib is None else profile.exchange.bucket_mib * MIB

@@ -16,6 +16,7 @@ from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.job.agreement import (
     Agreement,
     AllReduced,
+    AmongCopies,
     Asynchronous,
     Reduction,
     Synchronous,
@@ -25,6 +26,7 @@ from perfmodel.prediction.job.agreement_options import (
     LIBRARY,
     PARAMETER_SERVER,
     WITH_SERVER,
+    message_bytes_of,
     with_habits_of,
 )
 from perfmodel.prediction.job.exchange_times import Groups, worker_groups
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 GROUP_SUM: Final = "ring_all_reduce"
 """Sum of gradients inside a group that visits a server as one."""
+LARGE_BYTES: Final = 1e8
+"""Size at which it is seen which links messages use. [B]"""
 SHARED: Final = "reduce_scatter"
 """Sum of gradients when each worker needs only its own part."""
 
@@ -99,10 +103,10 @@ class Workers:
         return Synchronous(
             reductions=tuple(reductions),
             overlap=self.asked.overlap,
-            message_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
+            message_bytes=message_bytes_of(self.profile, self.asked),
             straggler=self.asked.straggler,
             prefetch_limit=self.layout.prefetch_limit,
-            reduces_each=self.layout.shard_stage > 1 and not self.layout.no_sync,
+            reduces_each=self.layout.reduces_each,
             **self.label(),
             **more,
         )
@@ -205,28 +209,6 @@ def collectives_of(profile: FrameworkProfile, *, on_hosts: bool = False) -> Coll
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SharedAndCopied:
-    """Gradients that are scattered among workers that share state, and then added up among those with copies."""
-
-    scattered: LibraryCollective | Placed
-    added: LibraryCollective | Placed
-    sharing_size: int
-
-    def time(self, size_bytes: Any) -> Any:
-        """Time of messages of this many bytes [B]. [s]"""
-        return self.scattered.time(size_bytes) + self.added.time(size_bytes / self.sharing_size)
-
-    def call(self, size_bytes: float) -> Call:
-        """Return the call that scatters, which begins when the other would have ended."""
-        call = self.scattered.call(size_bytes)
-        return replace(call, launch_s=call.launch_s + float(self.added.time(size_bytes / self.sharing_size)))
-
-    def __getattr__(self, name: str) -> Any:
-        """Forward other attributes to the messages that scatter."""
-        return getattr(self.scattered, name)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
 class MeasuredSum:
     """The sum of a library among devices of a machine on which just that was measured."""
 
@@ -293,11 +275,16 @@ def _by_library(workers: Workers) -> Agreement:
             placed, slowdown = placed_on(LIBRARY, workers.groups(at))
         else:
             placed, slowdown = placed_on(SHARED, workers.sharing_groups(at))
-            if workers.layout.sharing_size < workers.count:
-                added, _ = placed_on(LIBRARY, workers.copies_groups(at))
-                sharing = workers.layout.sharing_size
-                placed = SharedAndCopied(scattered=placed, added=added, sharing_size=sharing)  # type: ignore[assignment]
-        reductions.append(AllReduced(placed=placed, slowdown=slowdown))
+        copies = None
+        if workers.layout.shard_stage and not sums_whole and workers.layout.sharing_size < workers.count:
+            added, taken = placed_on(LIBRARY, workers.copies_groups(at))
+            copies = AmongCopies(
+                placed=added,
+                sharing_size=workers.layout.sharing_size,
+                slowdown=taken,
+                in_turn=not placed.channel_bytes(LARGE_BYTES).keys().isdisjoint(added.channel_bytes(LARGE_BYTES)),
+            )
+        reductions.append(AllReduced(placed=placed, slowdown=slowdown, among_copies=copies))
     return workers.synchronous(reductions, sources=(library,))
 
 

@@ -173,17 +173,20 @@ class WorkerWork:
     update: StepTime
     adding: StepTime
 
-    def adding_up(self, micro_batches: Quantity) -> WorkerWork:
-        """Add the gradient sums of all micro-batches but the first to the backward turns, evenly."""
-        share = 1 - 1 / micro_batches
+    def adding_up(self, micro_batches: Quantity, *, share: Quantity) -> WorkerWork:
+        """Add a share [1] of the gradient sums of all micro-batches but the first to the backward turns, evenly."""
+        worker, sums = self, 1 - 1 / micro_batches
+        if not (isinstance(share, float) and share == 1):
+            adding_s = tuple(share * adding_s for adding_s in self.adding_s)
+            worker = replace(self, adding=self.adding.times(share), adding_s=adding_s)
         if len(self.works_s) == 1 or micro_batches == 1:
-            return self
+            return worker
+        turns = zip(worker.backward_s, worker.adding_s, strict=False)
+        works = zip(worker.works_s, worker.added_s, strict=True)
         return replace(
-            self,
-            backward_s=tuple(
-                turn_s + share * adding_s for turn_s, adding_s in zip(self.backward_s, self.adding_s, strict=False)
-            ),
-            works_s=tuple(work_s + share * added_s for work_s, added_s in zip(self.works_s, self.added_s, strict=True)),
+            worker,
+            backward_s=tuple(turn_s + sums * adding_s for turn_s, adding_s in turns),
+            works_s=tuple(work_s + sums * added_s for work_s, added_s in works),
         )
 
     @property
@@ -266,8 +269,8 @@ def compose(
     fed : callable or None
         Adds the wait for input to a StepTime; None if input is always ready. [-]
     **turns : object
-        Turns of the devices, as :func:`agreed` takes them: ``orders``, ``micro_batches``, ``accumulation_steps`` and
-        ``update_share``. [unit of each]
+        Turns of the devices, as :func:`agreed` takes them: ``orders``, ``micro_batches``, ``accumulation_steps``,
+        ``update_share`` and ``adding_share``. [unit of each]
 
     Returns
     -------
@@ -290,13 +293,15 @@ def agreed(
     micro_batches: int = 1,
     accumulation_steps: int = 1,
     update_share: Quantity = 1.0,
+    adding_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
     """Compose a step up to its copies and input.
 
     ``orders`` are the turns of each device of a worker in a pass; ``micro_batches`` of a pass [1] and
     ``accumulation_steps``, passes before the update [1], say how often they are taken. Each device does an
-    ``update_share`` [1] of the update, below 1 where workers share the optimizer's state.
+    ``update_share`` [1] of the update and an ``adding_share`` [1] of adding up micro-batches, below 1 where workers
+    share the optimizer's state and scatter gradients.
     """
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
@@ -308,7 +313,7 @@ def agreed(
         numbers = [stage.numbers if len(orders) > 1 else stage.alone for stage in stages]
         devices_of_chunks = [stage.device for stage in stages]
         worker = worker_of(numbers, device_of_chunk=devices_of_chunks, device_count=len(orders))
-        worker = worker.adding_up(micro_batches)
+        worker = worker.adding_up(micro_batches, share=adding_share)
         longest, ends = worker.longest, turned(worker, orders)
         devices = () if agreement is None else devices_of(stages, ends)
         alone, exchanged = stepped(

@@ -375,6 +375,7 @@ class Prepared:
             "micro_batches": layout.micro_batches,
             "accumulation_steps": layout.accumulation_steps,
             "update_share": 1 / sharing if layout.shard_stage else 1.0,
+            "adding_share": 1 / sharing if layout.reduces_each else 1.0,
             "agreement": agreement,
         }
 

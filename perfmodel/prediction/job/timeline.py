@@ -18,6 +18,7 @@ from perfmodel.simulation.synchronous import PlayedDevice, PlayedStep, synchrono
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from perfmodel.parallelism.base import Layout
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.compose import StageWork
@@ -93,16 +94,16 @@ def _with_kernels(basis: Basis, timeline: Timeline, device: str, *, step_count: 
 def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
     """Return a worker's own part of a step."""
     prepared, composed = basis.prepared, basis.timed.composed
-    passes, micro_batches = prepared.layout.accumulation_steps, prepared.layout.micro_batches
+    layout = prepared.layout
+    passes = layout.accumulation_steps
     works, places = composed.stages, range(len(composed.orders))
     forward, backward = (
         [(float(kernels), max(0.0, float(turn - kernels))) for kernels, turn in turns]
         for turns in (
             [(_kernels(work)[0], work.forward_s) for work in works],
-            [(_kernels(work)[1], work.backward_s + _added_s(work, micro_batches)) for work in works],
+            [(_kernels(work)[1], work.backward_s + _added_s(work, layout)) for work in works],
         )
     )
-    share = 1 / prepared.layout.sharing_size if prepared.layout.shard_stage else 1.0
     serves = is_served(prepared.agreement)
     path, devices = prepared.data_path, []
     parts = _before_input(basis.timed.parts)
@@ -111,9 +112,9 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
         chunks = [work for work in works if work.device == place]
         update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in chunks)
         waits_s = sum(float(work.tied_s) for work in chunks)
-        adding_s = (passes - 1) * sum(work.times.adding.step_s for work in chunks) if passes > 1 else 0.0
-        after_s = beside_s + adding_s + sum(float(work.copied_s) for work in chunks)
-        devices.append(PlayedDevice(update_s=max(0.0, share * float(update) + after_s), waits_s=waits_s))
+        adding_s = layout.adding_share * sum(work.times.adding.step_s for work in chunks) if passes > 1 else 0.0
+        after_s = beside_s + (passes - 1) * adding_s + sum(float(work.copied_s) for work in chunks)
+        devices.append(PlayedDevice(update_s=max(0.0, layout.update_share * float(update) + after_s), waits_s=waits_s))
     return PlayedStep(
         orders=composed.orders,
         passes=passes,
@@ -126,9 +127,10 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
     )
 
 
-def _added_s(work: StageWork, micro_batches: int) -> Any:
+def _added_s(work: StageWork, layout: Layout) -> Any:
     """Time of a backward turn's share of adding up the gradients of micro-batches. [s]"""
-    return (1 - 1 / micro_batches) * work.times.adding.step_s if micro_batches > 1 else 0.0
+    share = layout.adding_share * (1 - 1 / layout.micro_batches)
+    return share * work.times.adding.step_s if share else 0.0
 
 
 def _kernels(work: StageWork) -> tuple[Any, Any]:

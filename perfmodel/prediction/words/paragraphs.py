@@ -14,6 +14,7 @@ import numpy as np
 from perfmodel.cost.input_pipeline import units_to_unbind
 from perfmodel.cost.transfer import max_min_rates
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
+from perfmodel.prediction.job.agreement_options import UNITS
 from perfmodel.prediction.job.gradients import MERGED
 from perfmodel.presentation.quantities import bytes_text, flop_text, percent_text, seconds_text
 from perfmodel.records import Phase
@@ -393,6 +394,8 @@ def _messages(agreement: Synchronous, basis: Basis) -> str:
         schedule = basis.timed.gradients
         count = len(agreement.slices(agreement.reduction, schedule))
         return f"{len(schedule.layers)} of them merged into {count} messages so that the step is shortest,"
+    if agreement.message_bytes == UNITS:
+        return "unit by unit"
     return (
         f"in messages of {bytes_text(float(agreement.message_bytes))}" if agreement.message_bytes else "layer by layer"
     )
@@ -402,7 +405,7 @@ def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
     parts = basis.timed.parts
     sentences = _slower(basis)
     if isinstance(agreement, Synchronous) and agreement.overlap and agreement.slowdown:
-        lost = agreement.slowdown * float(parts.sync_s)
+        lost = float(agreement.lost_s(parts.sync_s, basis.timed.composed))
         sentences.append(
             f"Messages keep {percent_text(agreement.slowdown)} of a device from computing while they are on the way, "
             f"which is {seconds_text(lost)} of what is exposed."

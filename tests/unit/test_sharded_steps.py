@@ -1,0 +1,205 @@
+"""Steps of workers that share state: micro-batches against whole steps, and one copy of the state or several."""
+
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import perfmodel as pm
+from perfmodel.cost.overlap import chained_exchange, slowed_exchange
+from perfmodel.prediction.job.agreement import Synchronous
+
+ENDS = ("node0/gpu0/compute/0", "node0/gpu0/compute/1")
+JOB = {"framework": "pytorch_2", "dtype": "bf16", "sync": "all_reduce", "system": "dgx_h100"}
+
+
+@pytest.fixture(scope="module")
+def network():
+    return pm.zoo.gpt(layers=4, width=1024, heads=8, sequence_length=512, vocabulary=8000)
+
+
+def steps(network, parts, **how):
+    """A step of so many micro-batches of two sequences, and one of a single such micro-batch."""
+    job = {"optimizer": "adam", **JOB, **how}
+    return tuple(pm.predict(network, batch_size=2 * n, accumulation_steps=n, **job) for n in (parts, 1))
+
+
+def played_s(prediction):
+    """Time from the end of the first step to that of the second, as it is played."""
+    first, second = (span.end_s for span in prediction.play(2).spans if span.task in ENDS)
+    return second - first
+
+
+@pytest.mark.parametrize("machines", [1, 2])
+@pytest.mark.parametrize(
+    "shared",
+    [
+        {},
+        {"shard_stage": 1},
+        {"shard_stage": 1, "shard_group": 4},
+        {"shard_stage": 2},
+        {"shard_stage": 2, "no_sync": True},
+        {"shard_stage": 2, "shard_group": 2},
+        {"shard_stage": 3},
+        {"shard_stage": 3, "shard_group": 1},
+        {"shard_stage": 3, "shard_group": 4},
+        {"shard_stage": 3, "shard_group": 4, "overlap": False},
+        {"shard_stage": 3, "gradient_dtype": "bf16"},
+        {"shard_stage": 3, "prefetch_limit": 2, "sync": "ring_all_reduce"},
+    ],
+    ids=str,
+)
+def test_micro_batches_take_no_longer_than_as_many_whole_steps(network, shared, machines):
+    """They spare all updates but one, and of gradients they add up no more than they keep."""
+    for parts in (2, 5):
+        together, alone = steps(network, parts, workers=8 * machines, machines=machines, **shared)
+        assert alone.step_s < together.step_s < parts * alone.step_s
+
+
+def test_what_the_sums_cost_can_exceed_what_they_spare_where_nothing_else_is_spared(network):
+    """Plain SGD costs no more than a sum of gradients, and a sum of whole ones can be dearer than a hidden exchange."""
+    for machines, optimizer, no_sync in ((1, "sgd", False), (2, "adam", True), (2, "sgd", True)):
+        how = {"optimizer": optimizer, "shard_stage": 3, "no_sync": no_sync}
+        parts = 4
+        together, alone = steps(network, parts, workers=8 * machines, machines=machines, **how)
+        share = 1 if no_sync else 1 / (8 * machines)
+        added_s = (parts - 1) * share * together.basis.timed.composed.stages[0].times.adding.step_s
+        assert alone.step_s < together.step_s < parts * alone.step_s + added_s
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("group", [None, 8])
+def test_scattered_gradients_are_added_up_by_shares(network, stage, group):
+    """Whole gradients (``no_sync``) are added up as without sharing, scattered ones by a device's share of them."""
+    job = {"workers": 16, "machines": 2}
+    parts = 4
+    whole, whole_once = steps(network, parts, **job)
+    added_s = whole.memory_bound_s - parts * whole_once.memory_bound_s
+    for no_sync, share in ((True, 1), (False, 1 / (group or 16))):
+        shared = {"shard_stage": stage, "shard_group": group, "no_sync": no_sync}
+        together, once = steps(network, parts, **job, **shared)
+        assert together.memory_bound_s - parts * once.memory_bound_s == pytest.approx(share * added_s, rel=1e-9)
+
+
+def test_a_sweep_and_a_simulation_add_up_the_same_shares(network):
+    """Stages and groups of one sweep share all numbers but these."""
+    axes = {"shard_stage": [0, 1, 2, 3], "shard_group": [None, 4, 8], "accumulation_steps": [1, 4]}
+    job = {**JOB, "optimizer": "adam", "batch_size": 4, "workers": 16, "machines": 2}
+    swept = pm.sweep(network, **axes, **job)
+    for row in swept.rows:
+        if row.reason:
+            continue
+        layout = {name: getattr(row, name) for name in axes}
+        p = pm.predict(network, **layout, **job)
+        assert row.step_s == pytest.approx(p.step_s, rel=1e-12), layout
+        if row.shard_stage:
+            assert played_s(p) == pytest.approx(p.step_s, rel=1e-9), layout
+
+
+def exchange_of(prediction):
+    """What the first device exchanges with other workers, and how."""
+    prepared = prediction.basis.prepared
+    assert isinstance(prepared.agreement, Synchronous)
+    (device,) = prepared.nominal.composed.devices
+    return device, prepared.agreement
+
+
+def test_groups_of_all_share_like_one_group_and_groups_of_one_like_copies(network):
+    job = {**JOB, "optimizer": "adam", "batch_size": 2, "workers": 16, "machines": 2}
+    one_group, everybody = (pm.predict(network, shard_stage=3, shard_group=size, **job) for size in (16, None))
+    assert one_group.step_s == everybody.step_s
+    job["bucket_bytes"] = 25 * 2**20  # sharded workers send block by block otherwise
+    alone, copies = pm.predict(network, shard_stage=3, shard_group=1, **job), pm.predict(network, **job)
+    # data parallelism copies gradients into its buckets and back besides; sharded workers do not
+    assert alone.step_s == pytest.approx(copies.step_s - float(exchange_of(copies)[0].copied_s), rel=1e-12)
+    assert alone.memory.optimizer_bytes == copies.memory.optimizer_bytes
+
+
+def test_shares_are_added_up_among_copies_beside_the_scattering_that_goes_on(network):
+    """Machines scatter over NVLink and add up over adapters; halves of machines need NVLink for both."""
+    for group, in_turn in ((8, False), (4, True)):
+        p = pm.predict(
+            network, batch_size=2, optimizer="adam", shard_stage=3, shard_group=group, workers=16, machines=2, **JOB
+        )
+        device, agreement = exchange_of(p)
+        (reduction,), schedule = agreement.reductions, device.schedule
+        assert reduction.among_copies.in_turn is in_turn
+        messages = agreement.messages(reduction, schedule)
+        total_s, exposed_s = reduction.exchanged(messages, schedule, overlap=True)
+        one_after_the_other = replace(reduction, among_copies=replace(reduction.among_copies, in_turn=True))
+        _, in_turn_s = one_after_the_other.exchanged(messages, schedule, overlap=True)
+        scattered_s, _ = replace(reduction, among_copies=None).exchanged(messages, schedule, overlap=True)
+        last_s = reduction.among_copies.time(messages.sizes_bytes[-1])
+        assert total_s == pytest.approx(scattered_s + reduction.among_copies.time(messages.sizes_bytes).sum())
+        assert last_s < exposed_s
+        assert (exposed_s < 0.8 * in_turn_s) is not in_turn
+        assert played_s(p) == pytest.approx(p.step_s, rel=1e-9)
+
+
+def test_what_is_told_of_groups_with_copies_is_what_they_send_and_keep_from_computing(network):
+    """Bytes as rings send them, for every micro-batch; the share of the device that each of both exchanges takes."""
+    parts, size = 4, 4 * network.trained_parameter_count
+    job = {**JOB, "optimizer": "adam", "workers": 16, "machines": 2, "shard_stage": 2, "shard_group": 8}
+    once, often = (
+        pm.predict(network, batch_size=n, accumulation_steps=n, overlap=False, **job).stages[0] for n in (1, parts)
+    )
+    whole = 2 * network.trained_parameter_count  # of bf16 parameters, gathered after the update
+    gathered = whole * 7 / 8
+    assert once.sent_bytes - gathered == pytest.approx(size * 7 / 8 + size / 8, rel=1e-6)
+    assert often.sent_bytes - gathered == pytest.approx(parts * (once.sent_bytes - gathered), rel=1e-6)
+    p = pm.predict(network, batch_size=64, **job)
+    device, agreement = exchange_of(p)
+    hidden_s = p.exposed_sync_s - float(device.gathered_s)
+    assert float(agreement.lost_s(p.sync_s - float(device.gathered_s), p.basis.timed.composed)) < hidden_s
+
+
+def test_a_formula_of_groups_with_copies_is_what_is_predicted(network):
+    job = {**JOB, "optimizer": "adam", "workers": 16, "machines": 2, "shard_stage": 3, "shard_group": 8}
+    formula = pm.formula("step_s", graph=network, free="batch_size", **job)
+    for batch_size in (1, 32):
+        step_s = pm.predict(network, batch_size=batch_size, **job).step_s
+        assert float(formula(batch_size=batch_size)) == pytest.approx(step_s, rel=1e-9)
+
+
+SECONDS = st.floats(0.0, 10.0)
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS), min_size=1, max_size=6), st.floats(0, 0.3), st.floats(0, 0.3))
+def test_chained_messages_end_when_playing_them_does(pieces, taken, following):
+    """Computing slows down as channels are busy, step by step in time, against the recurrence in work done."""
+    waits_s, message_s, following_s = zip(*pieces, strict=True)
+    ready_s = list(accumulate(waits_s))
+    how = {"message_s": (message_s, following_s), "slowdown": (taken, following)}
+    added_s = chained_exchange(ready_s=ready_s, computed_s=ready_s[-1], **how)
+    assert ready_s[-1] + added_s == pytest.approx(played_chain_s(ready_s, **how), rel=1e-9, abs=1e-9)
+    in_turn_s = chained_exchange(ready_s=ready_s, computed_s=ready_s[-1], in_turn=True, **how)
+    assert in_turn_s >= added_s - 1e-9
+    first = {"ready_s": ready_s, "message_s": list(message_s), "computed_s": ready_s[-1], "slowdown": taken}
+    nothing = chained_exchange(
+        ready_s=ready_s, message_s=(message_s, [0.0] * len(pieces)), computed_s=ready_s[-1], slowdown=(taken, following)
+    )
+    assert nothing == pytest.approx(slowed_exchange(**first), rel=1e-9, abs=1e-9)
+
+
+def played_chain_s(ready_s, *, message_s, slowdown):
+    """End of all messages, from event to event. [s]"""
+    left = [list(message_s[0]), list(message_s[1])]
+    now, done, sent = 0.0, 0.0, [0, 0]
+    while sent[1] < len(ready_s):
+        can = [sent[0] < len(ready_s) and done >= ready_s[sent[0]] - 1e-12, sent[1] < sent[0]]
+        speed = 1 - sum(share for share, busy in zip(slowdown, can, strict=True) if busy)
+        spans = [left[lane][sent[lane]] for lane in (0, 1) if can[lane]]
+        if sent[0] < len(ready_s) and not can[0]:
+            spans.append((ready_s[sent[0]] - done) / speed)
+        step = min(spans)
+        now, done = now + step, done + speed * step
+        for lane in (0, 1):
+            if can[lane]:
+                left[lane][sent[lane]] -= step
+        for lane in (0, 1):
+            while can[lane] and sent[lane] < len(ready_s) and left[lane][sent[lane]] <= 1e-12:
+                sent[lane] += 1
+                can[lane] = False
+    return max(now, ready_s[-1] + now - done)
