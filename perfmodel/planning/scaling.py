@@ -501,7 +501,7 @@ def straggler_slowdown(
     workers : iterable of int
         Numbers of workers, more than ``backup_workers``. [1]
     cv : float or iterable of float
-        Coefficients of variation of a worker's time: standard deviation over mean. [1]
+        Coefficients of variation of a worker's time, standard deviation over mean, from 0 to 1e6. [1]
     distribution : str
         ``normal``, ``lognormal`` or ``shifted_exponential``. [-]
     backup_workers : int
