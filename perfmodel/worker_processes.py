@@ -29,18 +29,14 @@ def worker_pool(count: int, *, context: Any = None) -> Iterator[ProcessPoolExecu
             pool.submit(int).result()
         yield pool
     except BaseException as error:
-        pool.shutdown(wait=False, cancel_futures=True)
-        workers = set(multiprocessing.active_children()) - others
-        for worker in workers:
+        for worker in set(multiprocessing.active_children()) - others:
             worker.terminate()
-        for worker in workers:
-            worker.join()
         if isinstance(error, BrokenExecutor):
             message = f"one of {count} worker processes died: memory must suffice for all of them, fewer need less"
             raise WorkerError(message) from error
         raise
     finally:
-        pool.shutdown()
+        pool.shutdown(cancel_futures=True)  # and waits for its thread, which else says something at the end of Python
 
 
 def _die_by_ctrl_c() -> None:

@@ -128,26 +128,46 @@ def run(arguments: Sequence[str] | None = None) -> int:
         words = sys.argv[1:] if arguments is None else list(arguments)
         outcome = _app_for(words)(args=words, prog_name="perfmodel", standalone_mode=False)
         sys.stdout.flush()
-    except PerfmodelError as error:
-        return _refused(str(error))
-    except _UsageError as error:
-        path = error.ctx.command_path if error.ctx else "perfmodel"
-        return _refused(f"{error.format_message()} (see: {path} --help)")
     except (typer.Abort, KeyboardInterrupt):
         outcome = INTERRUPTED
     except SystemExit as left:  # which has said why
         return left.code if isinstance(left.code, int) else 1
-    except BrokenPipeError:
-        _flush_elsewhere()
-        return 1
-    except OSError as error:  # e.g. a full disk below what is printed, or a name that no disk takes
-        _flush_elsewhere()
-        return _refused(f"{error.filename or 'the output'}: {error.strerror or error}")
+    except Exception as error:
+        if not _CtrlC.pressed:  # what imports modules and makes classes may turn an interrupt into another error
+            return _code_of(error)
+        outcome = INTERRUPTED
     finally:
         Command.only_listed = False
     if outcome == INTERRUPTED:  # newer typer returns the code itself
         _say("interrupted")
     return outcome if isinstance(outcome, int) else 0
+
+
+def _code_of(error: Exception) -> int:
+    """Say what an error that a user can fix says, and return its exit code; raise any other."""
+    if isinstance(error, PerfmodelError):
+        return _refused(str(error))
+    if isinstance(error, _UsageError):
+        path = error.ctx.command_path if error.ctx else "perfmodel"
+        return _refused(f"{error.format_message()} (see: {path} --help)")
+    if not isinstance(error, OSError):
+        raise error
+    _flush_elsewhere()
+    if isinstance(error, BrokenPipeError):
+        return 1
+    # e.g. a full disk below what is printed, or a name that no disk takes
+    return _refused(f"{error.filename or 'the output'}: {error.strerror or error}")
+
+
+class _CtrlC:
+    """Whether it was pressed."""
+
+    pressed = False
+
+    @classmethod
+    def interrupt(cls, *_: object) -> NoReturn:
+        cls.pressed = True
+        raise KeyboardInterrupt
 
 
 def _flush_elsewhere() -> None:
@@ -203,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if hasattr(signal, "pthread_kill"):
         sys.unraisablehook = _interrupt_again
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _CtrlC.interrupt)
     code = run(arguments)
     if code == INTERRUPTED:  # threads, and what Python collects late, would go on or say something
         with suppress(OSError, ValueError):

@@ -28,7 +28,7 @@ from perfmodel.errors import (
     nearest_match,
     short_repr,
 )
-from perfmodel.files import file_toml, is_file, user_path
+from perfmodel.files import file_toml, is_file, is_folder, user_path
 from perfmodel.units import FACTOR_BY_SUFFIX
 
 if TYPE_CHECKING:
@@ -261,16 +261,20 @@ def spec_folders() -> tuple[Path, ...]:
     entries = [entry for entry in folders_asked_for().split(os.pathsep) if entry]
     if not entries:
         return _shipped_alone()
-    folders = tuple(Path(entry).expanduser() for entry in entries)
+    folders = tuple(user_path(entry, refusal=_of_variable) for entry in entries)
     kinds = ", ".join(f"{folder}/" for folder in NOUN_BY_FOLDER)
     for folder in folders:
-        if not folder.is_dir():
-            raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: must be an existing folder"])
+        if not is_folder(folder) or not os.access(folder, os.R_OK | os.X_OK):
+            raise _of_variable(folder, ["must be an existing folder that you may read"])
         if misnamed := _misnamed_folders(folder):
-            raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: {fault}" for fault in misnamed])
-        if not any((folder / kind).is_dir() for kind in NOUN_BY_FOLDER):
-            raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: must hold one of {kinds}"])
+            raise _of_variable(folder, misnamed)
+        if not any(is_folder(folder / kind) for kind in NOUN_BY_FOLDER):
+            raise _of_variable(folder, [f"must hold one of {kinds}"])
     return (*folders, shipped_folder())
+
+
+def _of_variable(folder: Path, faults: list[str]) -> SpecError:
+    return SpecError(ENVIRONMENT_VARIABLE, [f"value {short_repr(str(folder))}: {fault}" for fault in faults])
 
 
 @lru_cache(maxsize=1)

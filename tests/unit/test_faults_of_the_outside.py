@@ -91,3 +91,28 @@ app.main([])
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=25)
     assert (ended.returncode, ended.stderr) == (130, "perfmodel: interrupted\n")
+
+
+def test_an_interrupt_that_becomes_another_error_is_one_all_the_same():
+    """As in ``__set_name__``, whose errors Python 3.11 wraps, and in what makes the classes of pydantic."""
+    code = """
+import signal, sys
+import perfmodel.cli
+
+app = sys.modules["perfmodel.cli.app"]
+
+class Named:
+    def __set_name__(self, owner, name):
+        signal.raise_signal(signal.SIGINT)
+
+def wraps(words):
+    try:
+        type("Owner", (), {"named": Named()})
+    except BaseException as error:
+        raise ValueError("made of another") from error
+
+app._app_for = lambda words: lambda **_: wraps(words)
+app.main([])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=25)
+    assert (ended.returncode, ended.stderr) == (130, "perfmodel: interrupted\n")

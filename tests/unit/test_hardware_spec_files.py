@@ -286,6 +286,10 @@ def test_own_folder_must_exist_and_hold_kinds(tmp_path, monkeypatch):
     monkeypatch.setenv(spec_files.ENVIRONMENT_VARIABLE, str(tmp_path))
     with pytest.raises(SpecError, match="must hold one of devices/, links/"):
         load_device("gtx_1080")
+    monkeypatch.setenv(spec_files.ENVIRONMENT_VARIABLE, "x" * 5000)
+    with pytest.raises(SpecError, match=r"PERFMODEL_SPECS: 1 fault: .*at most 255 B") as refused:
+        load_device("gtx_1080")
+    assert len(str(refused.value)) < 500
 
 
 def test_a_path_in_a_system_file_starts_at_that_file(tmp_path):

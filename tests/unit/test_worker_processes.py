@@ -37,13 +37,13 @@ def test_ctrl_c_ends_parent_and_workers_without_a_word(whom):
 import time
 from perfmodel.worker_processes import worker_pool
 
-with worker_pool(2) as pool:
-    future = pool.submit(time.sleep, 600)
-    print("working", flush=True)
-    try:
+try:
+    with worker_pool(2) as pool:
+        future = pool.submit(time.sleep, 600)
+        print("working", flush=True)
         future.result()
-    except KeyboardInterrupt:
-        raise SystemExit(130)
+except KeyboardInterrupt:
+    raise SystemExit(130)
 """
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
