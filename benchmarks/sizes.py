@@ -1,10 +1,13 @@
 """How do time and memory grow with the size of what is asked? Each row is a process of its own.
 
 python benchmarks/sizes.py
+python benchmarks/sizes.py jobs 1000000
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import resource
 import subprocess
 import sys
@@ -46,17 +49,40 @@ def cluster(machines: int) -> None:
     assert pm.predict(graph, batch_size=16, system="dgx_a100", machines=machines, workers=8 * machines).step_s > 0
 
 
+def jobs(count: int) -> None:
+    """Predict different jobs one after another, as a notebook of a week does: networks, devices, software, layouts."""
+    import perfmodel as pm
+    from perfmodel.errors import PerfmodelError
+
+    networks = ("alexnet", "googlenet", "resnet50", "inception_v3", "lstm32", "gpt2", "lenet5", "fcn5")
+    graphs = {name: pm.zoo.build(name) for name in networks}
+    devices = ("gtx_1080", "v100_sxm2", "a100_80_sxm", "h100_sxm", "h200_sxm", "titan_rtx")
+    frameworks = ("torch_423cfba", "tensorflow_0_9", "caffe_cudnn5", "pytorch_2", "generic", "cntk_1_72")
+    places = [
+        *({"device": device} for device in devices),
+        *({"system": "dgx_a100", "workers": workers, "sync": "ring_all_reduce"} for workers in (2, 4, 8)),
+        {"system": "dgx_a100", "parallelism": "pipeline", "stages": 2, "micro_batches": 4},
+    ]
+    kinds = itertools.cycle(itertools.product(networks, frameworks, ("fp32", "fp16"), ("sgd", "adam"), places))
+    for number, (network, framework, dtype, optimizer, place) in zip(range(count), kinds, strict=False):
+        graph = pm.zoo.build(network) if number % 100 == 0 else graphs[network]  # sometimes a graph of its own
+        asked = {"framework": framework, "dtype": dtype, "optimizer": optimizer, **place}
+        with contextlib.suppress(PerfmodelError):  # a framework may not know a device or type
+            assert pm.predict(graph, batch_size=4 * (1 + number // 1920), **asked).memory.total_bytes > 0
+
+
 SIZES = {
     "chain": [(1_000,), (10_000,), (100_000,)],
     "llama": [(126, 16_384, 53_248), (500, 40_960, 131_072)],
     "cluster": [(16,), (125,), (1_250,), (4_096,)],
+    "jobs": [(300,), (3_000,)],
 }
 
 
 def main() -> None:
     """Print processor time and peak memory of each row, the start of Python included."""
     if len(sys.argv) > 1:
-        {"chain": chain, "llama": llama, "cluster": cluster}[sys.argv[1]](*map(int, sys.argv[2:]))
+        {"chain": chain, "llama": llama, "cluster": cluster, "jobs": jobs}[sys.argv[1]](*map(int, sys.argv[2:]))
         print(f"{time.process_time():6.2f} s {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:6.0f} MiB")
         return
     for name, rows in SIZES.items():

@@ -4,15 +4,19 @@
 compares the figures; ``--extra frames`` adds what an extra needs. ``--matrix`` also tries each minor version of numpy
 and each Python that is found, and prints a table for docs/versions.md; ``--python PATH`` names more interpreters; a
 SET such as ``torch==2.3.0,numpy<2`` is the newest with these instead. ``--licences`` prints the licences of everything
-that is installed here for perfmodel. It takes a package index, and about a minute for each set.
+that is installed here for perfmodel. ``--builds`` makes the wheel and the source archive twice, and the wheel once
+more from the archive without a package index, with the hatchling and build of this interpreter, and tells whether they
+are the same files. It takes a package index, except for the last two, and about a minute for each set.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -149,11 +153,12 @@ def interpreters(paths: list[str]) -> dict[str, str]:
     found = {}
     for name in wanted:
         path = shutil.which(name)
-        if path is None:
+        say = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+        said = None if path is None else subprocess.run([path, "-c", say], check=False, capture_output=True, text=True)
+        if path is None or said is None or said.returncode:  # a version manager's stand-in may be there alone
             sys.stdout.write(f"{name}: not found, so not tried\n")
             continue
-        say = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
-        found[subprocess.run([path, "-c", say], check=True, capture_output=True, text=True).stdout.strip()] = path
+        found[said.stdout.strip()] = path
     return found
 
 
@@ -220,15 +225,43 @@ def licences() -> list[tuple[str, str, str]]:
     return [seen[name] for name in sorted(seen)]
 
 
+def builds(folder: Path, *, epoch: str = "315532800") -> dict[str, list[str]]:
+    """Build wheel and source archive twice, and the wheel from the archive; return the SHA-256 of each by its name."""
+    made: dict[str, list[str]] = {}
+    source = ROOT
+    for number in ("first", "second", "from the archive"):
+        out = folder / number
+        options = ["--wheel"] if source != ROOT else []
+        environment = os.environ | {"SOURCE_DATE_EPOCH": epoch, "PIP_NO_INDEX": "1"}
+        command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", out, source]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+        for path in sorted(out.iterdir()):
+            made.setdefault(path.name, []).append(hashlib.sha256(path.read_bytes()).hexdigest())
+            if number == "second" and path.name.endswith(".tar.gz"):
+                shutil.unpack_archive(path, folder / "unpacked", filter="data")
+                source = folder / "unpacked" / path.name.removesuffix(".tar.gz")
+    return made
+
+
+def _said_builds() -> int:
+    """Print a line for each file that was built; return 1 if two of one name differ."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = builds(Path(folder))
+    for name, hashes in made.items():
+        outcome = "the same" if len(set(hashes)) == 1 else "DIFFERENT"
+        sys.stdout.write(f"| {name} | {len(hashes)} builds, {outcome} | {hashes[0][:16]} |\n")
+    return int(any(len(set(hashes)) > 1 for hashes in made.values()))
+
+
 def _tried_sets(asked: argparse.Namespace) -> int:
     """Try each set with each Python; print a line of a table for each, and return how many figures differ."""
-    lines, pythons = requirements(tuple(asked.extra)), interpreters(asked.python)
+    lines = requirements(tuple(asked.extra))
+    pythons = interpreters(asked.python) if asked.matrix or asked.python else {}
     own = ".".join(map(str, sys.version_info[:3]))
     pairs = [(name, own, sys.executable) for name in asked.sets or SETS]
     if asked.matrix:
         pairs += [(pin, own, sys.executable) for pin in NUMPY_PINS]
-    if asked.matrix or asked.python:
-        pairs += [("newest", version, path) for version, path in pythons.items() if version != own]
+    pairs += [("newest", version, path) for version, path in pythons.items() if version != own]
     first: dict[str, float] = json.loads(Path(asked.beside).read_text(encoding="utf-8")) if asked.beside else {}
     differing = 0
     sys.stdout.write("| set | Python | versions | largest difference | figures |\n|---|---|---|---|---|\n")
@@ -256,6 +289,7 @@ def main() -> int:
     parser.add_argument("--python", action="append", default=[], help="an interpreter to try the newest versions with")
     parser.add_argument("--matrix", action="store_true", help="also each minor version of numpy, and each Python")
     parser.add_argument("--licences", action="store_true", help="print the licences of what is installed, and end")
+    parser.add_argument("--builds", action="store_true", help="build twice and compare the files, and end")
     parser.add_argument("--beside", help="file of figures, written by --here, to compare with; else the first set's")
     parser.add_argument("--here", action="store_true", help="try the packages of this interpreter and print figures")
     asked = parser.parse_args()
@@ -265,7 +299,7 @@ def main() -> int:
     if asked.licences:
         sys.stdout.writelines(f"| {' | '.join(line)} |\n" for line in licences())
         return 0
-    return min(_tried_sets(asked), 1)
+    return _said_builds() if asked.builds else min(_tried_sets(asked), 1)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from operator import attrgetter
 from typing import Final
 
 from perfmodel.derived import derived, uncollected
@@ -223,9 +224,7 @@ def quickest(
     raise AssertionError(message)
 
 
-def _numbers(channel: Channel) -> tuple[float, ...]:
-    return channel.capacity_bytes_per_s, channel.latency_s, channel.startup_s
-
+_numbers = attrgetter("capacity_bytes_per_s", "latency_s", "startup_s")
 
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
@@ -359,9 +358,7 @@ class Topology:
         key = (*ends, start.node == end.node, leaves[0] == leaves[1], *map(self.leaf_links, leaves), through_host)
         moved = (start.node, end.node, *leaves)
         if key not in self._first_of_equal:
-            legs = self._legs_between(start.name, end.name, through_host)
-            self._first_of_equal[key] = moved, legs
-            return legs
+            self._first_of_equal[key] = moved, self._legs_between(start.name, end.name, through_host)
         before, legs = self._first_of_equal[key]
         return tuple(self._moved(leg, dict(zip(before, moved, strict=True))) for leg in legs)
 
@@ -374,8 +371,7 @@ class Topology:
     @derived
     def leaf_links(self, leaf: str) -> tuple[tuple[float, ...], ...]:
         """Return rate, latency and start-up of the links from a leaf to other switches, and back. [B/s], [s], [s]"""
-        beside = dict.fromkeys(self._beside(leaf)) if leaf else ()
-        others = [other for other in beside if self.places[other].kind == "fabric"]
+        others = {other: None for other, _ in self._ways.get(leaf, ()) if self.places[other].kind == "fabric"}
         both = [(leaf, other) for other in others] + [(other, leaf) for other in others]
         return tuple(_numbers(channel) for one, other in both for channel in self._channels_to(one)[other])
 
