@@ -233,7 +233,7 @@ def builds(folder: Path, *, epoch: str = "315532800") -> dict[str, list[str]]:
         out = folder / number
         options = ["--wheel"] if source != ROOT else []
         environment = os.environ | {"SOURCE_DATE_EPOCH": epoch, "PIP_NO_INDEX": "1"}
-        command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", out, source]
+        command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", str(out), str(source)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
         for path in sorted(out.iterdir()):
             made.setdefault(path.name, []).append(hashlib.sha256(path.read_bytes()).hexdigest())
