@@ -242,8 +242,10 @@ class MemoryTable(spec.SpecTable):
     ``unread_results`` says what becomes of a result that a checkpointed region is marked to keep, though
     back-propagation reads it nowhere. ``gathered_inputs`` says whether a product of a tensor group keeps its input
     whole for its weight gradient or gathers it again; ``divided_loss_tensors`` counts what is made in the size of the
-    group's scores for the gradient of its loss, beyond what an undivided loss makes. With ``allocator = "best_fit"``
-    footprints contain the gaps that freed tensors leave, see :func:`perfmodel.graph.arena.reserved_bytes`.
+    group's scores for the gradient of its loss, beyond what an undivided loss makes. ``full_recomputation`` says what
+    ``recompute="full"`` runs again: what back-propagation reads, or each block as a whole from its input. With
+    ``allocator = "best_fit"`` footprints contain the gaps that freed tensors leave, see
+    :func:`perfmodel.graph.arena.reserved_bytes`.
     """
 
     in_place: tuple[spec.Identifier, ...]
@@ -256,6 +258,7 @@ class MemoryTable(spec.SpecTable):
     unread_results: Literal["kept", "freed"] = "freed"
     gathered_inputs: Literal["kept", "gathered_again"] = "gathered_again"
     divided_loss_tensors: Annotated[int, Field(ge=0, strict=True)] = 0
+    full_recomputation: Literal["what_is_read", "blocks"] = "what_is_read"
     allocator: Literal["exact", "best_fit"] = "exact"
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0
 

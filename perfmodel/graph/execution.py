@@ -22,7 +22,9 @@ from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Oper
 
 SELECTIVE: Final = "selective"
 """Way to recompute only what lies between the projections of attention."""
-RECOMPUTE = ("full", "sqrt", SELECTIVE)
+BLOCKS: Final = "blocks"
+"""Way to recompute each block as a whole from its input."""
+RECOMPUTE = ("full", BLOCKS, "sqrt", SELECTIVE)
 """Ways to place checkpoints; None keeps every activation outside the regions that the graph marks."""
 Recompute: TypeAlias = str | int | None
 """A way to place checkpoints, or the number of blocks of each stage that run again."""
@@ -82,6 +84,9 @@ def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
     """Raise if a network has fewer blocks than are to run again, or no attention of which only the core could."""
     if isinstance(recompute, int) and recompute > (most := len(blocks_of(nodes))):
         allowed = f"at most {most}, the blocks of this network by the numbers in the names of its layers"
+        raise ArgumentError("recompute", recompute, allowed)
+    if recompute == BLOCKS and not blocks_of(nodes):
+        allowed = "None, full or sqrt: the names of the network's layers do not tell its blocks apart by numbers"
         raise ArgumentError("recompute", recompute, allowed)
     if recompute == SELECTIVE and not has_core(nodes):
         allowed = "None, full or sqrt: the network has no attention layer apart from its projections"
@@ -181,12 +186,13 @@ class _Mark(NamedTuple):
 
 
 def _marks_of(nodes: Sequence[Node], recompute: Recompute) -> dict[str, _Mark]:
-    """Return the region of each layer: of the graph's own marks, of attention's cores, or of the first blocks."""
+    """Return the region of each layer: of the graph's own marks, of attention's cores, or of some or all blocks."""
     if recompute is None:
         usages = {node.name: node.usage for node in nodes}
         return {name: _Mark(use.recomputed_in, use.reruns_all, use.keeps_result) for name, use in usages.items()}
-    if isinstance(recompute, int):
-        again = set(blocks_of(nodes)[:recompute])
+    if isinstance(recompute, int) or recompute == BLOCKS:
+        blocks = blocks_of(nodes)
+        again = set(blocks[:recompute] if isinstance(recompute, int) else blocks)
         regions = {node.name: block_of(node.name) for node in nodes}
         return {
             name: _Mark(region, reruns_all=True) if region in again else _Mark() for name, region in regions.items()
@@ -242,9 +248,10 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Re
     recompute : str, int or None
         ``full``: a checkpoint before every block, i.e. wherever branches begin, such as a residual block of a
         ResNet or the attention and the feed-forward part of a transformer (without branches: like ``sqrt``);
+        ``blocks``: each block, by the numbers in the names of layers, keeps its input only and runs again, all of it;
         ``sqrt``: about sqrt(n) segments of nearly equal size, n the cuts [1]_; ``selective``: only the core of each
-        attention runs again [2]_; a number: so many blocks, the first by the numbers in the names of layers, keep
-        their input only and run again, all of each; None: as the graph marks them. [-]
+        attention runs again [2]_; a number: so many blocks, the first, as with ``blocks``; None: as the graph
+        marks them. [-]
 
     Returns
     -------
@@ -254,15 +261,16 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Re
 
     Notes
     -----
-    Only layers whose results back-propagation reads run again. ``torch.utils.checkpoint`` reruns whole segments, the
-    last one included if it is wrapped, and so takes longer.
+    With ``full`` and ``sqrt`` only layers whose results back-propagation reads run again, as in
+    ``torch.utils.checkpoint(use_reentrant=False)``, which stops early; with ``use_reentrant=True`` it reruns all of
+    what it wraps, as Megatron-LM does with each block.
 
     References
     ----------
     .. [1] Chen, Xu, Zhang, Guestrin, Training deep nets with sublinear memory cost, arXiv:1604.06174.
     .. [2] Korthikanti et al., Reducing activation recomputation in large transformer models, arXiv:2205.05198.
     """
-    if recompute is None or isinstance(recompute, int) or recompute == SELECTIVE:
+    if recompute is None or isinstance(recompute, int) or recompute in (BLOCKS, SELECTIVE):
         return tuple(_marked(nodes, wanted=wanted, marks=_marks_of(nodes, recompute)))
     cuts = _cuts(nodes, wanted=wanted)
     chosen = (_block_starts(cuts) if recompute == "full" else []) or _balanced(nodes, cuts, wanted=wanted)

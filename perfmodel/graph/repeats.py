@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived_property, kept
-from perfmodel.graph.execution import Recompute, block_of, has_blocks
+from perfmodel.graph.execution import BLOCKS, Recompute, block_of, has_blocks
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules
 from perfmodel.layers import SharedShape
 from perfmodel.records import Phase
@@ -73,6 +73,14 @@ class Shortened:
     def place_of(self) -> dict[str, int]:
         """Place of each layer of the short graph. [1]"""
         return {node.name: place for place, node in enumerate(self.graph.layers)}
+
+    @derived_property
+    def starts_with_a_block(self) -> bool:
+        """Whether the first of the equal blocks begins where a block by the names of layers begins."""
+        names, start = [node.name for node in self.graph.layers], self.blocks.start
+        first, second = names[start], names[start + self.blocks.period]
+        before = block_of(names[start - 1]) if start else None
+        return block_of(first) is not None and block_of(first) not in (before, block_of(second))
 
     def part_at(self, place: int) -> int:
         """Return the part of the short graph in which a place [1] lies."""
@@ -251,9 +259,11 @@ def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: Recompu
     short: Shortened | None = graph.kept("shortened").get(())
     if short is None or recompute is None:
         return short
+    graph = short.graph
+    if recompute == BLOCKS:
+        return short if short.starts_with_a_block else None
     if recompute != "full":
         return None
-    graph = short.graph
 
     def are_apart() -> bool:
         return has_blocks(graph.layers, wanted=graph.wants_gradient(input_gradient=input_gradient))

@@ -89,3 +89,32 @@ def test_scores_of_attention_are_cast_scaled_masked_and_normalised_in_fp32():
     # is read wide too
     scores, mask = 8 * 512 * 512, 512 * 512
     assert wide - narrow == pytest.approx(scores * (6 + 3 * 8 + 6 - 3 * 4) + 2 * mask, rel=1e-9)
+
+
+PIPELINE = GROUP | {"stages": 2, "micro_batches": 4, "batch_size": 16, "workers": 2}
+PIPELINE |= {"system": "dgx_a100_80", "sync": "all_reduce"}
+
+
+@pytest.mark.parametrize("framework", ["megatron_core", "megatron_composed"])
+@pytest.mark.parametrize("layout", [{"batch_size": 4, "device": "a100_80_sxm"}, PIPELINE], ids=["one", "pipeline"])
+def test_full_recomputation_is_that_of_a_network_whose_blocks_are_checkpointed(framework, layout):
+    job = {"framework": framework, "dtype": "bf16", "optimizer": "adamw", **layout}
+    sizes = {"layers": 8, "width": 512, "heads": 8, "sequence_length": 512, "vocabulary": 4096}
+    asked = pm.predict(pm.zoo.gpt(**sizes), recompute="full", **job)
+    marked = pm.predict(pm.zoo.gpt(**sizes, checkpointed=True), **job)
+    assert asked.step_s == pytest.approx(marked.step_s, rel=1e-12)
+    assert asked.memory.total_bytes == pytest.approx(marked.memory.total_bytes, rel=1e-12)
+    assert asked.hfu == pytest.approx(marked.hfu, rel=1e-12)
+    assert pm.predict(pm.zoo.gpt(**sizes), recompute="blocks", **job).step_s == asked.step_s
+    if "stages" not in layout:
+        counted = pm.predict(pm.zoo.gpt(**sizes), recompute=8, **job)  # all of its blocks
+        assert counted.step_s == pytest.approx(asked.step_s, rel=1e-12)
+
+
+def test_torch_that_stops_early_runs_less_again_than_megatron():
+    job = {"batch_size": 4, "device": "a100_80_sxm", "dtype": "bf16", "framework": "pytorch_2"}
+    early, whole = (pm.predict(LLAMA, recompute=how, **job) for how in ("full", "blocks"))
+    assert whole.step_s > 1.03 * early.step_s  # without the last products of attention and of the feed-forward part
+    assert whole.memory.activations_bytes < early.memory.activations_bytes  # one input of a block kept, not two
+    with pytest.raises(ArgumentError, match="blocks apart by numbers"):
+        pm.predict(pm.zoo.alexnet(), batch_size=2, device="a100_80_sxm", recompute="blocks")

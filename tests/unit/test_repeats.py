@@ -18,6 +18,7 @@ NETWORKS = {
 JOBS = {
     "step": {"framework": "pytorch_2"},
     "half, full": {"framework": "pytorch_2", "dtype": "bf16", "optimizer": "adam", "recompute": "full"},
+    "half, whole blocks": {"framework": "megatron_core", "dtype": "bf16", "optimizer": "adam", "recompute": "full"},
     "half, eager": {"framework": "pytorch_1_0", "dtype": "fp16", "optimizer": "momentum"},
     "square root": {"framework": "pytorch_2", "recompute": "sqrt"},
     "forward": {"framework": "pytorch_2", "phase": "forward", "dtype": "bf16"},

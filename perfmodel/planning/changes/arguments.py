@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.pipeline_order import SCHEDULES
 from perfmodel.derived import derived_property
-from perfmodel.graph.execution import RECOMPUTE, SELECTIVE, has_core
+from perfmodel.graph.execution import BLOCKS, RECOMPUTE, SELECTIVE, blocks_of, has_core
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.cluster import rewired
@@ -183,7 +183,9 @@ def batch_size(now: Situation) -> Iterator[Change]:
 def recompute(now: Situation) -> Iterator[Change]:
     """Yield recomputation of activations, which saves memory; if the job recomputes, none."""
     now.needs(Phase.BACKWARD in now.phases, "no backward phase needs activations")
-    for how in (None, *(how for how in RECOMPUTE if how != SELECTIVE or has_core(now.job.subject.graph.layers))):
+    nodes, is_whole = now.job.subject.graph.layers, now.job.profile.memory.full_recomputation == BLOCKS
+    can_be = {SELECTIVE: has_core(nodes), BLOCKS: bool(blocks_of(nodes)) and not is_whole}
+    for how in (None, *(how for how in RECOMPUTE if can_be.get(how, True))):
         yield Change(what=f"recompute {how or 'nothing'}", changes={"recompute": how})
 
 

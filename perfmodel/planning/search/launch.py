@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, check_known
-from perfmodel.graph.execution import blocks_of
+from perfmodel.graph.execution import BLOCKS, blocks_of
 from perfmodel.prediction.utilisation import tokens_per_sample
 
 if TYPE_CHECKING:
@@ -81,10 +81,17 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
         yield from RECOMPUTED_BY_MEGATRON[job.recompute]
 
 
+_WHOLE_BLOCKS: Final[tuple[Flag, ...]] = (
+    ("--recompute-granularity", "full"),
+    ("--recompute-method", "uniform"),
+    ("--recompute-num-layers", 1),
+)
+
 RECOMPUTED_BY_MEGATRON: Final[Mapping[str | None, tuple[Flag, ...]]] = {
     None: (),
     "selective": (("--recompute-granularity", "selective"),),
-    "full": (("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", 1)),
+    "full": _WHOLE_BLOCKS,
+    BLOCKS: _WHOLE_BLOCKS,
 }
 """What runs again -> its flags; a number of blocks has its own."""
 

@@ -260,7 +260,8 @@ _ROWS: Final = (
     Argument(
         name="recompute", type="str | int | None", unit="-", group="step", metavar="HOW",
         check=lambda _, value: check_recompute(value),
-        help="What to recompute in the backward phase: full keeps only the inputs of blocks, sqrt only those of about "
+        help="What to recompute in the backward phase: full keeps only the inputs of blocks, blocks likewise and runs "
+        "each again as a whole, as full does in Megatron-LM's profiles, sqrt keeps only the inputs of about "
         "sqrt(n) segments, selective all but the scores of attention; a number recomputes so many blocks of each "
         "stage, keeping their inputs; None keeps all activations, except in regions that the graph marks.",
     ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
-from perfmodel.graph.execution import check_recomputable
+from perfmodel.graph.execution import BLOCKS, blocks_of, check_recomputable
 from perfmodel.graph.repeats import first_alike, shorten
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph, TensorHabits
 from perfmodel.prediction.job.lowered import exchanged_dtype, lowered_graph
@@ -149,6 +149,12 @@ class Lowering:
         how = {"dtype": self.dtype, "library": self.library, "image_layout": self.image_layout}
         return _software(self.subject, self.target, self.profile, **how)  # type: ignore[arg-type]
 
+    @derived_property
+    def runs_again(self) -> Recompute:
+        """What runs again in the backward phase, as the framework does what is asked for."""
+        is_whole = self.recompute == "full" and self.profile.memory.full_recomputation == BLOCKS
+        return BLOCKS if is_whole and blocks_of(self.subject.graph.layers) else self.recompute
+
     @property
     def exchanged_dtype(self) -> str:
         """Type of gradients that workers exchange. [-]"""
@@ -234,7 +240,7 @@ class Lowering:
             placement=placement,
             stages=tuple([self._stage(stage, feeding) for stage in placement.stages]),
             exchanges=self._exchanges(placement, job),
-            recompute=self.recompute,
+            recompute=self.runs_again,
             data_path=data_path,
             agreement=agreement,
         )
@@ -292,7 +298,7 @@ class Lowering:
             processor=self.target.processor,
             lowered_for=self.target.lowered_for,
             support=self.software[1],
-            recompute=self.recompute,
+            recompute=self.runs_again,
         )
 
     def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
@@ -300,7 +306,7 @@ class Lowering:
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
             return self._placed(samples, cuts)
-        key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute, self._habits)
+        key = (self.parallelism, layout, self.dtype, self.subject.phase, self.runs_again, self._habits)
         placement: Placement = kept(
             graph.kept("placements"), key, lambda: self._placed(samples, cuts), most=MOST_PLACEMENTS
         )
@@ -376,7 +382,7 @@ class Lowering:
         if self.profile.memory.gathered_inputs == "kept":
             placement = replace(placement, stages=tuple(map(keeping_gathered, placement.stages)))
         stages = tuple(
-            with_repeated_exchanges(stage, recompute=self.recompute, alike=self._first_alike(stage.graph))
+            with_repeated_exchanges(stage, recompute=self.runs_again, alike=self._first_alike(stage.graph))
             for stage in placement.stages
         )
         return replace(placement, stages=stages)
