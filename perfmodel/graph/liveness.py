@@ -8,6 +8,7 @@ largest of as many affine functions as there are moments.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -30,7 +31,8 @@ from perfmodel.graph.storage import (
     shared_storage,
     tensor_bytes,
 )
-from perfmodel.layers import CrossEntropy, Shape, ShardView, SharedShape
+from perfmodel.layers import Binary, CrossEntropy, Shape, ShardView, SharedShape
+from perfmodel.layers.activation import Pointwise
 from perfmodel.layers.attention import SoftmaxTypes
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.records import SINGLE_BYTES, Phase, Role
@@ -71,6 +73,8 @@ class MemoryRules:
     """Whether results that the graph marks to be kept stay although back-propagation reads them nowhere. [-]"""
     keeps_gathered: bool = False
     """Whether what a group of devices gathered has memory of its own and stays while it is read. [-]"""
+    fuses_gates: bool = False
+    """Whether one kernel makes a gate and multiplies by it, and makes the gate again for the gradients. [-]"""
     divided_loss_tensors: int = 0
     """Tensors made for the gradient of a loss over scores that devices share, beyond those of a whole loss. [1]"""
 
@@ -196,6 +200,15 @@ def _scratch_bytes(node: Node, into: tuple[bool, ...], element_bytes: int, softm
     )
 
 
+def _gates(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
+    """Return for each product the results of functions of one tensor that it alone reads, as a gated unit does."""
+    readers = Counter(name for node in nodes for name in node.input_names)
+    made = {node.name for node in nodes if isinstance(node.layer, Pointwise) and readers[node.name] == 1}
+    products = [node for node in nodes if isinstance(node.layer, Binary) and node.layer.function == "multiply"]
+    found = {node.name: tuple(name for name in node.input_names if name in made) for node in products}
+    return {name: gates for name, gates in found.items() if gates}
+
+
 class _Step:
     """Simulates a step layer by layer, and records when each storage is in use."""
 
@@ -211,7 +224,8 @@ class _Step:
         self.shapes = dict(input_shapes) | {node.name: node.output_shape for node in nodes}
         self.nodes, self.wanted, self.rules = nodes, wanted, rules
         self.parts = parts
-        kept = kept_tensors(nodes, wanted=wanted, copied=rules.copied_inputs)
+        self.gates = _gates(nodes) if rules.fuses_gates else {}
+        kept = kept_tensors(nodes, wanted=wanted, copied=self._not_kept)
         keeps = rules.keeps_unread and rules.recompute is None  # the marks hold where no argument says otherwise
         self.held = {node.name for node in nodes if keeps and node.usage.keeps_result}
         self.source = shared_storage(
@@ -231,6 +245,10 @@ class _Step:
         self.copies: dict[tuple[str, str], _Storage] = {}
         self.gradients: dict[str, _Storage] = {}
         self.weight_gradients: dict[tuple[str, str], _Storage] = {}
+
+    def _not_kept(self, node: Node) -> tuple[str, ...]:
+        """Return the inputs that back-propagation reads, but not from their own memory."""
+        return (*self.rules.copied_inputs(node), *self.gates.get(node.name, ()))
 
     def size(self, name: str) -> Bytes:
         if name not in self.sizes:
@@ -275,7 +293,8 @@ class _Step:
             return
         self.lifetimes.begin(node.name, Phase.BACKWARD)
         of_output = self.gradients.pop(node.name, None) or self.lifetimes.new(self.gradient_size(node.name))
-        kept = [self.copies.get((node.name, name), self.place[name]) for name in kept_inputs(node, wanted=self.wanted)]
+        read = [name for name in kept_inputs(node, wanted=self.wanted) if name not in self.gates.get(node.name, ())]
+        kept = [self.copies.get((node.name, name), self.place[name]) for name in read]
         if node.layer.keeps_output:
             kept.append(self.place[node.name])
         for storage in (of_output, self.saved[node.name], *kept):

@@ -1,5 +1,7 @@
 """Software beside Megatron-LM: whole scores on each device, sums one by one and at the end, stages of equal modules."""
 
+from dataclasses import replace
+
 import pytest
 
 import perfmodel as pm
@@ -118,3 +120,18 @@ def test_torch_that_stops_early_runs_less_again_than_megatron():
     assert whole.memory.activations_bytes < early.memory.activations_bytes  # one input of a block kept, not two
     with pytest.raises(ArgumentError, match="blocks apart by numbers"):
         pm.predict(pm.zoo.alexnet(), batch_size=2, device="a100_80_sxm", recompute="blocks")
+
+
+def test_of_a_gated_unit_megatron_keeps_gate_and_units_only():
+    layers, tokens, units = SIZES["layers"], 512, SIZES["intermediate"]
+    plain = pm.zoo.gpt(layers=4, width=256, heads=4, sequence_length=512, vocabulary=1000)
+
+    def kept(graph, framework):
+        prepared = pm.Job(graph, batch_size=2, device="a100_80_sxm", dtype="bf16", framework=framework).prepared
+        rules = prepared.stages[0].lowered.memory(graph).rules
+        return graph.liveness(rules=rules).kept[1], graph.liveness(rules=replace(rules, fuses_gates=False)).kept[1]
+
+    fused, apart = kept(LLAMA, "megatron_core")
+    assert apart - fused == 2 * layers * tokens * units  # SiLU's result in bf16
+    assert kept(LLAMA, "megatron_composed")[0] == kept(LLAMA, "megatron_composed")[1]
+    assert kept(plain, "megatron_core")[0] == kept(plain, "megatron_core")[1]  # GELU's result is not multiplied

@@ -271,6 +271,7 @@ def graph_memory(
         composed=tuple((kind, count) for kind, count in policy.composed.items() if count),
         keeps_unread=policy.unread_results == "kept",
         keeps_gathered=policy.gathered_inputs == "kept",
+        fuses_gates=policy.gates == "made_again",
         divided_loss_tensors=policy.divided_loss_tensors,
     )
     if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
