@@ -82,6 +82,8 @@ class Gather:
 
     seconds: tuple[Quantity, ...]
     computed_s: tuple[Quantity, ...]
+    copied_s: Quantity = 0.0
+    """Copies of what has been gathered, which nothing hides; ``computed_s`` contains them. [s]"""
 
     @property
     def total_s(self) -> Quantity:
@@ -103,6 +105,9 @@ class StageWork:
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
+    """Copies of all gradients for an exchange of them, which nothing hides. [s]"""
+    passed_s: Quantity = 0.0
+    """Passes over gradients that run where messages do, for an exchange of all of them. [s]"""
 
     @derived_property
     def forward_s(self) -> Quantity:
@@ -146,6 +151,7 @@ class DeviceWork:
     gathers: tuple[Gather, ...] = ()
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
+    passed_s: Quantity = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -456,6 +462,7 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
                 gathers=tuple(gather for _, stage in chunks for gather in stage.gathers),
                 gathered_s=sum(stage.gathered_s for _, stage in chunks),
                 copied_s=sum(stage.copied_s for _, stage in chunks),
+                passed_s=sum(stage.passed_s for _, stage in chunks),
             )
         )
     return tuple(devices)
