@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from perfmodel.cost.pipeline_order import Orders
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.gradients import GradientSchedule
+    from perfmodel.prediction.job.sharing import Gather
 
 
 class PhaseTimes(Protocol):
@@ -74,21 +75,6 @@ class StageNumbers(NamedTuple):
     adding: StepTime
     adding_s: Quantity
     tied_s: Quantity
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Gather:
-    """Units whose parameters data-parallel workers gather in a phase, in order: to gather, and to compute. [s]"""
-
-    seconds: tuple[Quantity, ...]
-    computed_s: tuple[Quantity, ...]
-    copied_s: Quantity = 0.0
-    """Copies of what has been gathered, which nothing hides; ``computed_s`` contains them. [s]"""
-
-    @property
-    def total_s(self) -> Quantity:
-        """Time to gather all of them. [s]"""
-        return sum(self.seconds)
 
 
 @record

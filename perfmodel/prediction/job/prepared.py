@@ -17,12 +17,13 @@ from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
-from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, rings_s, started_s
-from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
+from perfmodel.prediction.job.beside import alike_exchanges, rings_s, started_s
+from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
+from perfmodel.prediction.job.sharing import gathered, moved_s
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
-from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Phase
+from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import is_symbolic, naming_of
 
 if TYPE_CHECKING:
@@ -430,9 +431,9 @@ class Prepared:
             return {"exchanges_gradients": False, "copied_s": 0.0, "passed_s": 0.0}
         copied_s, passed_s = self.copied_s(times, self.agreement), 0.0
         if self.layout.scatters:
-            copied_s = copied_s + self.moved_s(times, "gradients")
-            shares_s = self.shared_share * self.moved_s(times, "message_shares")
-            passed_s = self.moved_s(times, "messages") + shares_s
+            copied_s = copied_s + moved_s(self, times, "gradients")
+            shares_s = self.shared_share * moved_s(self, times, "message_shares")
+            passed_s = moved_s(self, times, "messages") + shares_s
         return {"exchanges_gradients": True, "copied_s": copied_s, "passed_s": passed_s}
 
     @property
@@ -440,20 +441,6 @@ class Prepared:
         """Share of what workers share that one of them holds; in a formula it may be symbolic. [1]"""
         layout, agreement = self.layout, self.agreement
         return 1 / (layout.sharing_size if agreement is None or layout.shard_group else agreement.worker_count)
-
-    def moved_s(self, times: Any, kind: str) -> Any:
-        """Time of the framework's passes of a kind over all shared parameters of a stage, or their gradients. [s]"""
-        return times.moved_s(self._moved_bytes[kind])
-
-    @derived_property
-    def _moved_bytes(self) -> dict[str, int]:
-        """Bytes that the framework's passes over shared parameters and gradients move for each, by kind. [B]"""
-        lowering = getattr(self.profile, self.target.processor).lowering
-        mixed, gathered = lowering.mixed_precision, ELEMENT_BYTES[self.dtype]
-        held = gathered if mixed is None or self.dtype not in mixed.dtypes else SINGLE_BYTES
-        sizes = {"held": held, "gathered": gathered, "exchanged": self.exchanged_bytes}
-        passes = lowering.sharded_passes
-        return {kind: passes.bytes_per_parameter(kind, sizes) for kind in type(passes).model_fields}
 
     def has_buckets(self, agreement: Agreement | None) -> bool:
         """Whether workers exchange copies of gradients that lie in buckets of their own."""
@@ -490,39 +477,15 @@ class Prepared:
     def _gathering(self, stage: Stage, times: _StageTimes, seconds_of: _ExchangeTimes) -> dict[str, Any]:
         """Parameters of a stage that workers gather because they share them. [s]"""
         gathers = tuple(
-            self._gathered(stage, times, phase)
+            gathered(self, stage, times, phase)
             for phase in (Phase.FORWARD, Phase.BACKWARD)
             if (phase, "data") in seconds_of
         )
         last_s = sum(exchange_s for _, exchange_s in seconds_of.get((Phase.UPDATE, "data"), ()))
         if self.layout.scatters and last_s:
-            shares_s = self.shared_share * self.moved_s(times, "parameter_shares")
-            last_s = last_s + shares_s + self.moved_s(times, "parameters")
+            shares_s = self.shared_share * moved_s(self, times, "parameter_shares")
+            last_s = last_s + shares_s + moved_s(self, times, "parameters")
         return {"gathers": gathers, "gathered_s": last_s}
-
-    def _gathered(self, stage: Stage, times: _StageTimes, phase: Phase) -> Gather:
-        """Units of a stage in the order in which they compute: time to gather each, and what it computes. [s]"""
-        known_s: dict[int, Any] = {0: 0.0}
-        computed: dict[tuple[int, ...], Any] = {(): 0.0}
-        gather_s: list[Any] = []
-        computed_s: list[Any] = []
-        exchanges, units = self.exchanges, gathered_units(stage, phase)
-        all_bytes = sum(exchange.fixed_bytes for exchange, _ in units if exchange is not None)
-        before_s = self.shared_share * self.moved_s(times, "parameter_shares")
-        copied_s = self.moved_s(times, "parameters")
-        for exchange, groups in units:
-            if groups not in computed:
-                computed[groups] = times.operations_s(groups)
-            if exchange is None and computed_s:  # it is there already
-                computed_s[-1] = computed_s[-1] + computed[groups]
-                continue
-            size_bytes = 0 if exchange is None else exchange.fixed_bytes
-            if exchange is not None and exchanges is not None and size_bytes not in known_s:
-                known_s[size_bytes] = exchanges(exchange, exchange.size_bytes(0), stage.placed)
-            share = size_bytes / all_bytes if size_bytes else 0.0
-            gather_s.append(known_s[size_bytes] + share * before_s)
-            computed_s.append(computed[groups] + share * copied_s)
-        return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s), copied_s=copied_s)
 
     def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
         """Numbers of stages of a job that differs only in what workers share. [s]"""
