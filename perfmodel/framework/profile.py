@@ -148,6 +148,43 @@ class MixedPrecisionTable(spec.SpecTable):
         )
 
 
+class ShardPass(spec.SpecTable):
+    """A pass over a unit's parameters or gradients, or over a device's share of them, from one type to another.
+
+    Types are that of the parameters which a device holds, that in which they are gathered and gradients computed, and
+    that in which gradients are summed. A ``cast`` to the type that a tensor already has is none.
+    """
+
+    reads: Literal["held", "gathered", "exchanged"]
+    writes: Literal["held", "gathered", "exchanged"]
+    cast: bool = False
+
+    def bytes_per_parameter(self, sizes: Mapping[str, int]) -> int:
+        """Bytes read and written for each parameter, by the size of an element of each type [B]. [B]"""
+        read, written = sizes[self.reads], sizes[self.writes]
+        return 0 if self.cast and read == written else read + written
+
+
+class ShardedPassesTable(spec.SpecTable):
+    """Passes of software that gathers shared parameters and scatters gradients, unit by unit.
+
+    ``parameters`` and ``gradients`` run where layers compute, over all of a unit: after its parameters have arrived,
+    and before its gradients leave. The others run where messages do: before a gather over a device's share
+    (``parameter_shares``), before a reduce-scatter over all (``messages``), after it over a share
+    (``message_shares``).
+    """
+
+    parameters: tuple[ShardPass, ...] = ()
+    parameter_shares: tuple[ShardPass, ...] = ()
+    gradients: tuple[ShardPass, ...] = ()
+    messages: tuple[ShardPass, ...] = ()
+    message_shares: tuple[ShardPass, ...] = ()
+
+    def bytes_per_parameter(self, kind: str, sizes: Mapping[str, int]) -> int:
+        """Bytes that the passes of a kind read and write for each parameter they pass over. [B]"""
+        return sum(each.bytes_per_parameter(sizes) for each in getattr(self, kind))
+
+
 class LoweringTable(spec.SpecTable):
     """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`.
 
@@ -160,6 +197,7 @@ class LoweringTable(spec.SpecTable):
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool | Literal["apart"]
     message_copies: Annotated[int, Field(ge=0, le=2, strict=True)] = 0
+    sharded_passes: ShardedPassesTable = Field(default_factory=ShardedPassesTable)
     input_gradient_accumulation: bool = False
     convolution_transposes: bool
     padding_copies: bool = False

@@ -181,7 +181,12 @@ class Layout:
     @property
     def reduces_each(self) -> bool:
         """Whether workers add up the gradients of every micro-batch, so that none keeps all of them whole."""
-        return self.shard_stage > 1 and not self.no_sync
+        return self.scatters and not self.no_sync
+
+    @property
+    def scatters(self) -> bool:
+        """Whether workers keep shares of gradients, and gather parameters in the type of the products. [-]"""
+        return self.shard_stage > 1 and self.data_size > 1
 
     @property
     def adding_share(self) -> float:

@@ -126,9 +126,9 @@ class Layouts:
         if job.target.lowered_for not in FAST_TARGETS or not job.target.takes_parts:
             return None
         on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
-        return _UnplacedJob(
-            job, interleave, on, tuple((name, code) for name, code in codes.items() if name != "shard_stage")
-        )
+        shared = tuple((name, code) for name, code in codes.items() if name != "shard_stage")
+        # parameters that are gathered by workers which scatter gradients need no casts
+        return _UnplacedJob(job, interleave, on, (*shared, ("scatters", job.layout.scatters)))
 
     def _kind(self, request: _UnplacedJob) -> LayoutKind:
         job = request.job

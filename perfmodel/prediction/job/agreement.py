@@ -207,10 +207,19 @@ class AllReduced(Reduction):
     placed: Placed | LibraryCollective | OnLink
     slowdown: Quantity = 0.0
     among_copies: AmongCopies | None = None
+    passes_s_per_byte: Quantity = 0.0
+    """Passes over gradients before and after a message, where it runs. [s/B]"""
+
+    def time(self, size_bytes: Any) -> Any:
+        """Time of messages of this many bytes [B], with the passes before and after them. [s]"""
+        message_s = self.placed.time(size_bytes)
+        if isinstance(self.passes_s_per_byte, float) and not self.passes_s_per_byte:
+            return message_s
+        return message_s + self.passes_s_per_byte * size_bytes
 
     def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:  # noqa: D102
         slowdown = self.slowdown if overlap else 1.0
-        message_s = self.placed.time(stretches.sizes_bytes)
+        message_s = self.time(stretches.sizes_bytes)
         if self.among_copies is not None:  # merged as if each were sent in turn with the one that follows it
             message_s = message_s + self.among_copies.time(stretches.sizes_bytes)
         return merged_reduced(stretches, message_s=message_s, slowdown=slowdown)
@@ -218,7 +227,7 @@ class AllReduced(Reduction):
     def exchanged(  # noqa: D102
         self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool
     ) -> tuple[Quantity, Quantity]:
-        message_s, copies = self.placed.time(messages.sizes_bytes), self.among_copies
+        message_s, copies = self.time(messages.sizes_bytes), self.among_copies
         following_s = None if copies is None else copies.time(messages.sizes_bytes)
         total_s = total(message_s) if following_s is None else total(message_s + following_s)
         if not overlap:
@@ -249,7 +258,10 @@ class AllReduced(Reduction):
                 in_turn=copies.in_turn,
             )
         return PlayedExchange(
-            gather=cast("Placed", self.placed), slowdown=self.slowdown if overlap else 0.0, following=following
+            gather=cast("Placed", self.placed),
+            slowdown=self.slowdown if overlap else 0.0,
+            following=following,
+            passes_s_per_byte=float(self.passes_s_per_byte),
         )
 
     def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
@@ -366,13 +378,13 @@ class Synchronous(Agreement):
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
         total_s, exposed_s = (0.0, 0.0) if self.reduces_each else self._reduced(device)
-        beside_s = device.gathered_s + device.copied_s + self.calls_s
+        beside_s = device.gathered_s + self.calls_s + (0.0 if self.reduces_each else device.copied_s)
         return beside_s + total_s, beside_s + exposed_s
 
     def _reduced(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time to add up a device's gradients once, total and exposed. [s]"""
         # a message leaves once the slowest worker has it ready; that worker's longer phases hide more of the exchange
-        slowest, reduction = self._slowest, self.reductions[device.place]
+        slowest, reduction = self._slowest, self.reduction_of(device)
         if device.schedule is None or not device.schedule.layers:
             return 0.0, 0.0
         schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
@@ -383,7 +395,15 @@ class Synchronous(Agreement):
         if not self.reduces_each:
             return total_s, exposed_s
         reduced_s, waited_s = self._reduced(device)
-        return total_s + reduced_s, exposed_s + waited_s
+        return total_s + reduced_s + device.copied_s, exposed_s + waited_s + device.copied_s
+
+    def reduction_of(self, device: DeviceWork) -> Reduction:
+        """Sum of a device's gradients, with the passes over them that run where its messages do."""
+        reduction = self.reductions[device.place]
+        if device.schedule is None or (isinstance(device.passed_s, float | int) and not device.passed_s):
+            return reduction
+        passes_s_per_byte = device.passed_s / float(device.schedule.sizes_bytes.sum())
+        return replace(cast("AllReduced", reduction), passes_s_per_byte=passes_s_per_byte)
 
     def _gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
@@ -391,13 +411,13 @@ class Synchronous(Agreement):
         total_s: Quantity = 0.0
         exposed_s: Quantity = 0.0
         for gather in device.gathers:
-            total_s = total_s + gather.total_s
+            total_s = total_s + gather.total_s + gather.copied_s
             waited_s = gather_stall(
                 gather_s=[(1 - slowdown) * seconds for seconds in gather.seconds],
                 computed_s=[self._slowest * seconds for seconds in gather.computed_s],
                 ahead=self.prefetch_limit if self.overlap else 0,
             )
-            exposed_s = exposed_s + waited_s + slowdown * gather.total_s
+            exposed_s = exposed_s + waited_s + slowdown * gather.total_s + gather.copied_s
         return total_s, exposed_s
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:  # noqa: D102
@@ -450,14 +470,16 @@ class Synchronous(Agreement):
         return synchronous_tasks(fed, step, relative=relative), step.resources, step.channels
 
     def _gathered_s(self, device: DeviceWork, composed: Composed) -> float:
-        again_s = (composed.count - 1) * self._reduced(device)[1] if self.reduces_each else 0.0
+        again_s: Quantity = 0.0
+        if self.reduces_each:  # the copies of the last micro-batch are among the work at the end of a step
+            again_s = (composed.count - 1) * (self._reduced(device)[1] + device.copied_s)
         return float(device.gathered_s + composed.count * self._gathered(device)[1] + again_s)
 
     def _exchange(self, device: DeviceWork, composed: Composed) -> dict[str, Any]:
         """Messages of a device, each with the chunk that completes it and the chunk that needs it first."""
         if device.schedule is None or not device.schedule.layers:
             return {}
-        reduction = self.reductions[device.place]
+        reduction = self.reduction_of(device)
         chunks = [
             (chunk, stage.times.gradients)
             for chunk, stage in enumerate(composed.stages)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.cost.pipeline_order import Orders
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.gradients import GradientSchedule
+    from perfmodel.prediction.job.sharing import Gather
 
 
 class PhaseTimes(Protocol):
@@ -77,19 +78,6 @@ class StageNumbers(NamedTuple):
     tied_s: Quantity
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Gather:
-    """Units whose parameters data-parallel workers gather in a phase, in order: to gather, and to compute. [s]"""
-
-    seconds: tuple[Quantity, ...]
-    computed_s: tuple[Quantity, ...]
-
-    @property
-    def total_s(self) -> Quantity:
-        """Time to gather all of them. [s]"""
-        return sum(self.seconds)
-
-
 @record
 class StageWork:
     """Work of a stage for one micro-batch: floats, arrays of shape (configurations,), or expressions."""
@@ -104,6 +92,9 @@ class StageWork:
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
+    """Copies of all gradients for an exchange of them, which nothing hides. [s]"""
+    passed_s: Quantity = 0.0
+    """Passes over gradients that run where messages do, for an exchange of all of them. [s]"""
 
     @derived_property
     def forward_s(self) -> Quantity:
@@ -147,6 +138,7 @@ class DeviceWork:
     gathers: tuple[Gather, ...] = ()
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
+    passed_s: Quantity = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -457,6 +449,7 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
                 gathers=tuple(gather for _, stage in chunks for gather in stage.gathers),
                 gathered_s=sum(stage.gathered_s for _, stage in chunks),
                 copied_s=sum(stage.copied_s for _, stage in chunks),
+                passed_s=sum(stage.passed_s for _, stage in chunks),
             )
         )
     return tuple(devices)

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived, kept
@@ -30,6 +30,7 @@ from perfmodel.graph.liveness import TensorTypes
 from perfmodel.graph.repeats import shortened_for
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import one_pass
+from perfmodel.parallelism.units import sharded_units
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
 from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Attention, MemoryPass, Phase, Role
 
@@ -96,27 +97,43 @@ class LoweredGraph:
     def over_gradients(self, purpose: str, graph: LayerGraph) -> KernelTable | None:
         """Kernels that pass over all gradients for a purpose, see ``gradient_passes``; None if there are none."""
         if purpose not in self._of_gradients:
-            one, rules = self.gradient_passes.get(purpose), self.gradient_rules
             named = [(node.name, math.prod(shape)) for node in graph.layers for shape in node.trained_shapes.values()]
-            first, sizes = {size: name for name, size in reversed(named)}, [size for _, size in named]
-            table = None
-            if one is not None and sizes:
-                counts = tuple(Counter(sizes).items())
-                known, how = _over_gradients_by(rules["rules"]), (purpose, rules["element_bytes"], rules["processor"])
-
-                def of_sizes() -> KernelTable:
-                    passes = [_at_any_size(first[size], one(size)) for size, _ in counts]
-                    return probed_table(passes, **rules)
-
-                def of_counts() -> KernelTable:
-                    key = (*how, tuple([size for size, _ in counts]))
-                    each: KernelTable = kept(known, key, of_sizes, most=MOST_OVER_GRADIENTS)
-                    repeated = zip(each.occurrences, counts, strict=True)
-                    return each.with_occurrences([one for one, (_, count) in repeated for _ in range(count)])
-
-                table = kept(known, (*how, counts), of_counts, most=MOST_OVER_GRADIENTS)
-            self._of_gradients[purpose] = table
+            self._of_gradients[purpose] = self._over(purpose, self.gradient_passes.get(purpose), named)
         return self._of_gradients[purpose]
+
+    def over_units(self, bytes_per_parameter: float, graph: LayerGraph) -> KernelTable | None:
+        """Kernels that move so many bytes [B] for each parameter of the units that workers gather together."""
+        purpose = f"units {bytes_per_parameter:g}"
+        if purpose not in self._of_gradients:
+            element_bytes = self.gradient_rules["element_bytes"]
+            named = [(unit.layers[0], unit.parameter_count) for unit in sharded_units(graph)]
+            one = partial(_moved, each=bytes_per_parameter / (2 * element_bytes))
+            self._of_gradients[purpose] = self._over(purpose, one, named)
+        return self._of_gradients[purpose]
+
+    def _over(
+        self, purpose: str, one: Callable[[int], MemoryPass] | None, named: list[tuple[str, int]]
+    ) -> KernelTable | None:
+        """Kernels of one pass over each of some tensors, by layer and size."""
+        rules = self.gradient_rules
+        if one is None or not named:
+            return None
+        first, sizes = {size: name for name, size in reversed(named)}, [size for _, size in named]
+        counts = tuple(Counter(sizes).items())
+        known, how = _over_gradients_by(rules["rules"]), (purpose, rules["element_bytes"], rules["processor"])
+
+        def of_sizes() -> KernelTable:
+            passes = [_at_any_size(first[size], one(size)) for size, _ in counts]
+            return probed_table(passes, **rules)
+
+        def of_counts() -> KernelTable:
+            key = (*how, tuple([size for size, _ in counts]))
+            each: KernelTable = kept(known, key, of_sizes, most=MOST_OVER_GRADIENTS)
+            repeated = zip(each.occurrences, counts, strict=True)
+            return each.with_occurrences([one for one, (_, count) in repeated for _ in range(count)])
+
+        table: KernelTable = kept(known, (*how, counts), of_counts, most=MOST_OVER_GRADIENTS)
+        return table
 
 
 MOST_OVER_GRADIENTS = 1024
@@ -138,6 +155,10 @@ def _gradient_sum(size: int) -> MemoryPass:
 @lru_cache(maxsize=1024)
 def _gradient_copy(size: int) -> MemoryPass:
     return one_pass("gradient_copy", read=size, written=size, role=Role.WEIGHT_GRADIENT)
+
+
+def _moved(size: int, *, each: float) -> MemoryPass:
+    return one_pass("gradient_copy", read=each * size, written=each * size, tensor=size, role=Role.WEIGHT_GRADIENT)
 
 
 def _at_any_size(layer: str, operation: MemoryPass) -> LayerProbes:
@@ -221,10 +242,11 @@ def _with_casts(
     dtype: str,
     input_gradient: bool,
     fuses: bool,
+    gathers: bool,
 ) -> Operations:
     """Give each operation the size of its elements, and put casts before layers and after their gradients.
 
-    A compiler casts activations in the passes beside them.
+    A compiler casts activations in the passes beside them. Parameters that workers gather are narrow when they arrive.
     """
     narrow_bytes = ELEMENT_BYTES[dtype]
     nodes = {node.name: node for node in graph.layers}
@@ -242,7 +264,7 @@ def _with_casts(
             casts = _casts(
                 node,
                 own_types._replace(cast_inputs=()) if fuses else own_types,
-                counts.get(layer, 0),
+                0 if gathers else counts.get(layer, 0),
                 narrow_bytes,
                 None if phase is Phase.FORWARD else tuple(node.into(wanted)),
             )
@@ -339,19 +361,20 @@ def lowered_graph(
     support: LibrarySupport,
     recompute: Recompute = None,
     lowered_for: str | None = None,
+    gathers: bool = False,
 ) -> LoweredGraph:
-    """Lower a graph by a framework's rules, once."""
+    """Lower a graph by a framework's rules, once; parameters that workers gather arrive in the narrow type."""
     lowering = getattr(profile, processor).lowering
     # Rules are frozen, so the same id means the same content; the entry keeps them alive so that no id is reused.
     key = (
         phase, optimizer, input_gradient, dtype, processor, support,
-        recompute, lowered_for, id(lowering), id(profile.memory),
+        recompute, lowered_for, gathers, id(lowering), id(profile.memory),
     )  # fmt: skip
 
     def make() -> tuple[Any, LoweredGraph]:
         how: dict[str, Any] = {"phase": phase, "optimizer": optimizer, "dtype": dtype, "profile": profile}
         how |= {"input_gradient": input_gradient, "processor": processor, "recompute": recompute}
-        how |= {"support": support, "lowered_for": lowered_for}
+        how |= {"support": support, "lowered_for": lowered_for, "gathers": gathers}
         short = None if lowering.fuses else shortened_for(graph, input_gradient=input_gradient, recompute=recompute)
         of_short = None if short is None else lowered_graph(short.graph, **how)
         lengthened = None if short is None or of_short is None else _lengthened(graph, short, of_short)
@@ -398,6 +421,7 @@ def _lowered_layers(
     support: LibrarySupport,
     recompute: Recompute,
     lowered_for: str | None,
+    gathers: bool,
 ) -> _TableAndTypes:
     """Lower a graph layer by layer; return its types too under automatic mixed precision."""
     lowering = getattr(profile, processor).lowering
@@ -414,7 +438,7 @@ def _lowered_layers(
     if mixed is not None and dtype in mixed.dtypes:
         how_mixed: dict[str, Any] = {"rules": mixed.rules(), "dtype": dtype}
         types = _types(graph, **how_mixed)
-        how_mixed |= {"fuses": lowering.fuses, "input_gradient": input_gradient}
+        how_mixed |= {"fuses": lowering.fuses, "input_gradient": input_gradient, "gathers": gathers}
         operations = _with_casts(graph, operations, types, **how_mixed)
     operations = _repeated(operations, optimizer.evaluation_count)
     how = {"rules": lowering.rules(support), "processor": lowered_for or processor}

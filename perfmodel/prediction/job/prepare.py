@@ -126,7 +126,7 @@ class Known:
     balances: dict[Hashable, dict[Hashable, Any]] = field(default_factory=dict)
     alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
     cuts: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
-    lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
+    lowered: dict[tuple[int, bool], tuple[LayerGraph, Stage]] = field(default_factory=dict)
     feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
     timed: dict[Any, Any] = field(default_factory=dict)
     exchanges: dict[Hashable, PlacedExchanges] = field(default_factory=dict)
@@ -303,6 +303,7 @@ class Lowering:
             lowered_for=self.target.lowered_for,
             support=self.software[1],
             recompute=self.runs_again,
+            gathers=self.layout.scatters,
         )
 
     def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
@@ -429,9 +430,10 @@ class Lowering:
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
-        lowered = self.known.lowered.get(id(placed.graph))
+        key = (id(placed.graph), self.layout.scatters)
+        lowered = self.known.lowered.get(key)
         if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
-            lowered = self.known.lowered[id(placed.graph)] = (placed.graph, self._lowered(placed))
+            lowered = self.known.lowered[key] = (placed.graph, self._lowered(placed))
         stage = lowered[1]
         target = feeding.get(placed.device) if stage.feed else None
         return stage if placed is stage.placed and target is None else replace(stage, placed=placed, target=target)

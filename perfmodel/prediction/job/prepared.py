@@ -17,10 +17,11 @@ from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
-from perfmodel.prediction.job.beside import alike_exchanges, gathered_units, rings_s, started_s
-from perfmodel.prediction.job.compose import Composed, Gather, Longest, PhaseTimes, StageWork, compose
+from perfmodel.prediction.job.beside import alike_exchanges, rings_s, started_s
+from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
 from perfmodel.prediction.job.parameter_server import with_server
+from perfmodel.prediction.job.sharing import gathered, moved_s
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -367,15 +368,12 @@ class Prepared:
     @derived_property
     def _how(self) -> dict[str, Any]:
         layout, agreement = self.layout, self.agreement
-        sharing = (
-            layout.sharing_size if agreement is None or layout.shard_group else agreement.worker_count
-        )  # in a formula it may be symbolic
         return {
             "orders": self.orders,
             "micro_batches": layout.micro_batches,
             "accumulation_steps": layout.accumulation_steps,
-            "update_share": 1 / sharing if layout.shard_stage else 1.0,
-            "adding_share": 1 / sharing if layout.reduces_each else 1.0,
+            "update_share": self.shared_share if layout.shard_stage else 1.0,
+            "adding_share": self.shared_share if layout.reduces_each else 1.0,
             "agreement": agreement,
         }
 
@@ -437,8 +435,19 @@ class Prepared:
 
     def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
         if self.agreement is None or not self.trains or not stage.exchanges_gradients:
-            return {"exchanges_gradients": False, "copied_s": 0.0}
-        return {"exchanges_gradients": True, "copied_s": self.copied_s(times, self.agreement)}
+            return {"exchanges_gradients": False, "copied_s": 0.0, "passed_s": 0.0}
+        copied_s, passed_s = self.copied_s(times, self.agreement), 0.0
+        if self.layout.scatters:
+            copied_s = copied_s + moved_s(self, times, "gradients")
+            shares_s = self.shared_share * moved_s(self, times, "message_shares")
+            passed_s = moved_s(self, times, "messages") + shares_s
+        return {"exchanges_gradients": True, "copied_s": copied_s, "passed_s": passed_s}
+
+    @property
+    def shared_share(self) -> Any:
+        """Share of what workers share that one of them holds; in a formula it may be symbolic. [1]"""
+        layout, agreement = self.layout, self.agreement
+        return 1 / (layout.sharing_size if agreement is None or layout.shard_group else agreement.worker_count)
 
     def has_buckets(self, agreement: Agreement | None) -> bool:
         """Whether workers exchange copies of gradients that lie in buckets of their own."""
@@ -476,38 +485,21 @@ class Prepared:
     def _gathering(self, stage: Stage, times: _StageTimes, seconds_of: _ExchangeTimes) -> dict[str, Any]:
         """Parameters of a stage that workers gather because they share them. [s]"""
         gathers = tuple(
-            self._gathered(stage, times, phase)
+            gathered(self, stage, times, phase)
             for phase in (Phase.FORWARD, Phase.BACKWARD)
             if (phase, "data") in seconds_of
         )
         last_s = sum(exchange_s for _, exchange_s in seconds_of.get((Phase.UPDATE, "data"), ()))
+        if self.layout.scatters and last_s:
+            shares_s = self.shared_share * moved_s(self, times, "parameter_shares")
+            last_s = last_s + shares_s + moved_s(self, times, "parameters")
         return {"gathers": gathers, "gathered_s": last_s}
-
-    def _gathered(self, stage: Stage, times: _StageTimes, phase: Phase) -> Gather:
-        """Units of a stage in the order in which they compute: time to gather each, and what it computes. [s]"""
-        known_s: dict[int, Any] = {0: 0.0}
-        computed: dict[tuple[int, ...], Any] = {(): 0.0}
-        gather_s: list[Any] = []
-        computed_s: list[Any] = []
-        exchanges = self.exchanges
-        for exchange, groups in gathered_units(stage, phase):
-            if groups not in computed:
-                computed[groups] = times.operations_s(groups)
-            if exchange is None and computed_s:  # it is there already
-                computed_s[-1] = computed_s[-1] + computed[groups]
-                continue
-            size_bytes = 0 if exchange is None else exchange.fixed_bytes
-            if exchange is not None and exchanges is not None and size_bytes not in known_s:
-                known_s[size_bytes] = exchanges(exchange, exchange.size_bytes(0), stage.placed)
-            gather_s.append(known_s[size_bytes])
-            computed_s.append(computed[groups])
-        return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s))
 
     def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
         """Numbers of stages of a job that differs only in what workers share. [s]"""
         changed_works = []
         for stage, work in zip(self.stages, works, strict=True):
-            key = (id(stage.placed), id(work))
+            key = (id(stage.placed), id(work), self.layout.shard_stage)
             if key not in known:
                 seconds_of = self._exchange_times(stage, among="data")
                 gathering = self._gathering(stage, cast("_StageTimes", work.times), seconds_of)

@@ -23,6 +23,7 @@ from perfmodel.symbolic import named, naming_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.measurements.table import FeedItem
     from perfmodel.parallelism.base import StageGraph
     from perfmodel.prediction.device.target import Target
@@ -110,8 +111,19 @@ class TimedStage:
         copies = self._over_gradients("messages", batch_size=1)  # gradients are as large for any mini-batch
         return copies.compute_s + copies.memory_bound_s + copies.launch_s
 
+    def moved_s(self, bytes_per_parameter: float) -> Any:
+        """Time to read and write so many bytes [B] for each parameter, unit by unit of those gathered together. [s]"""
+        if not bytes_per_parameter:
+            return 0.0
+        if self.alike is not None:
+            return self.alike.moved_s(bytes_per_parameter)
+        moved = self._over(self.stage.lowered.over_units(bytes_per_parameter, self.stage.placed.graph), batch_size=1)
+        return moved.compute_s + moved.memory_bound_s + moved.launch_s
+
     def _over_gradients(self, purpose: str, *, batch_size: Any) -> StepTime:
-        table = self.stage.lowered.over_gradients(purpose, self.stage.placed.graph)
+        return self._over(self.stage.lowered.over_gradients(purpose, self.stage.placed.graph), batch_size=batch_size)
+
+    def _over(self, table: KernelTable | None, *, batch_size: Any) -> StepTime:
         if table is None:
             return NO_TIME
         numbers = self.numbers.beside_a_step
@@ -167,6 +179,10 @@ class SlowedTimes:
     def copying_s(self) -> Any:
         """One copy of all gradients into the messages that exchange them, or back. [s]"""
         return self.factor * self.times.copying_s
+
+    def moved_s(self, bytes_per_parameter: float) -> Any:
+        """Time to move so many bytes [B] for each parameter. [s]"""
+        return self.factor * self.times.moved_s(bytes_per_parameter)
 
     @property
     def gradients(self) -> GradientSchedule:

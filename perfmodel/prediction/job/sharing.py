@@ -1,0 +1,64 @@
+"""What workers that share parameters do with them: gathers, unit by unit, and the passes of software over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.prediction.job.beside import gathered_units
+from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.stage import Stage
+    from perfmodel.records import Phase
+    from perfmodel.symbolic import Quantity
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Gather:
+    """Units whose parameters data-parallel workers gather in a phase, in order: to gather, and to compute. [s]"""
+
+    seconds: tuple[Quantity, ...]
+    computed_s: tuple[Quantity, ...]
+    copied_s: Quantity = 0.0
+    """Copies of what has been gathered, which nothing hides; ``computed_s`` contains them. [s]"""
+
+    @property
+    def total_s(self) -> Quantity:
+        """Time to gather all of them. [s]"""
+        return sum(self.seconds)
+
+
+def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gather:
+    """Units of a stage in the order in which they compute: time to gather each, and what it computes. [s]"""
+    known_s: dict[int, Any] = {0: 0.0}
+    computed: dict[tuple[int, ...], Any] = {(): 0.0}
+    gather_s: list[Any] = []
+    computed_s: list[Any] = []
+    exchanges, units = prepared.exchanges, gathered_units(stage, phase)
+    all_bytes = sum(exchange.fixed_bytes for exchange, _ in units if exchange is not None)
+    before_s = prepared.shared_share * moved_s(prepared, times, "parameter_shares")
+    copied_s = moved_s(prepared, times, "parameters")
+    for exchange, groups in units:
+        if groups not in computed:
+            computed[groups] = times.operations_s(groups)
+        if exchange is None and computed_s:  # it is there already
+            computed_s[-1] = computed_s[-1] + computed[groups]
+            continue
+        size_bytes = 0 if exchange is None else exchange.fixed_bytes
+        if exchange is not None and exchanges is not None and size_bytes not in known_s:
+            known_s[size_bytes] = exchanges(exchange, exchange.size_bytes(0), stage.placed)
+        share = size_bytes / all_bytes if size_bytes else 0.0
+        gather_s.append(known_s[size_bytes] + share * before_s)
+        computed_s.append(computed[groups] + share * copied_s)
+    return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s), copied_s=copied_s)
+
+
+def moved_s(prepared: Prepared, times: Any, kind: str) -> Any:
+    """Time of the framework's passes of a kind over all shared parameters of a stage, or their gradients. [s]"""
+    lowering = getattr(prepared.profile, prepared.target.processor).lowering
+    mixed, gathered_bytes = lowering.mixed_precision, ELEMENT_BYTES[prepared.dtype]
+    held_bytes = gathered_bytes if mixed is None or prepared.dtype not in mixed.dtypes else SINGLE_BYTES
+    sizes = {"held": held_bytes, "gathered": gathered_bytes, "exchanged": prepared.exchanged_bytes}
+    return times.moved_s(lowering.sharded_passes.bytes_per_parameter(kind, sizes))
