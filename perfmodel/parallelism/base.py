@@ -186,7 +186,7 @@ class Layout:
     @property
     def scatters(self) -> bool:
         """Whether workers keep shares of gradients, and gather parameters in the type of the products. [-]"""
-        return self.shard_stage > 1 and self.data_size > 1
+        return self.shard_stage > 1
 
     @property
     def adding_share(self) -> float:

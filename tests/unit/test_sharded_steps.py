@@ -210,6 +210,14 @@ def test_a_formula_of_groups_with_copies_is_what_is_predicted(network):
         assert float(formula(batch_size=batch_size)) == pytest.approx(step_s, rel=1e-9)
 
 
+def test_a_formula_of_workers_moves_what_is_predicted(network):
+    job = {**JOB, "optimizer": "adam", "batch_size": 2, "accumulation_steps": 2, "shard_stage": 3}
+    formula = pm.formula("step_s", graph=network, free="workers", **job, workers=8)
+    for workers in (1, 2, 8):
+        step_s = pm.predict(network, **job, workers=workers).step_s
+        assert float(formula(workers=workers)) == pytest.approx(step_s, rel=1e-9)
+
+
 SECONDS = st.floats(0.0, 10.0)
 
 

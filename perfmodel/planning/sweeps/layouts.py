@@ -128,7 +128,7 @@ class Layouts:
         on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
         shared = tuple((name, code) for name, code in codes.items() if name != "shard_stage")
         # parameters that are gathered by workers which scatter gradients need no casts
-        return _UnplacedJob(job, interleave, on, (*shared, ("scatters", job.layout.scatters)))
+        return _UnplacedJob(job, interleave, on, (*shared, ("scatters", job.shard_stage > 1)))
 
     def _kind(self, request: _UnplacedJob) -> LayoutKind:
         job = request.job

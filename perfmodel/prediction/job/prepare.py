@@ -74,7 +74,10 @@ def _prepared_alike(job: Job, subject: Subject, target: Target) -> Prepared:
     )
     how: dict[str, Any] = {"pinned": job.pinned, "data_path": job.data_path}
     # the cache keeps profile and subject alive, so that their ids are not reused
-    key = (id(profile), id(subject), dtype, job.recompute, support, target.processor, target.lowered_for)
+    key = (
+        id(profile), id(subject), dtype, job.recompute, support, target.processor, target.lowered_for,
+        job.shard_stage > 1,
+    )  # fmt: skip
     prepared: Prepared = kept(
         graph.kept("prepared"),
         key,

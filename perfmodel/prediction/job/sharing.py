@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.job.beside import gathered_units
 from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES
+from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job.prepared import Prepared
@@ -61,4 +63,6 @@ def moved_s(prepared: Prepared, times: Any, kind: str) -> Any:
     mixed, gathered_bytes = lowering.mixed_precision, ELEMENT_BYTES[prepared.dtype]
     held_bytes = gathered_bytes if mixed is None or prepared.dtype not in mixed.dtypes else SINGLE_BYTES
     sizes = {"held": held_bytes, "gathered": gathered_bytes, "exchanged": prepared.exchanged_bytes}
-    return times.moved_s(lowering.sharded_passes.bytes_per_parameter(kind, sizes))
+    seconds = times.moved_s(lowering.sharded_passes.bytes_per_parameter(kind, sizes))
+    count = None if prepared.agreement is None else prepared.agreement.worker_count
+    return where(exceeds(count, 1), seconds, 0.0) if is_symbolic(count) else seconds
