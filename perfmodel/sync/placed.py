@@ -220,6 +220,11 @@ class Placed:
             return self.device_count / len(self.order) * self.collective.sent_share(len(self.order), **options)
         return sum(round_.repeat * message.share for round_ in self.rounds for message in round_.messages)
 
+    @property
+    def channels(self) -> frozenset[str]:
+        """Names of the channels that it uses."""
+        return frozenset(self.channel_bytes(1.0))
+
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
         """Bytes over each channel. [B]"""
         shares: dict[str, float] = {}

@@ -214,6 +214,11 @@ class LibraryCollective:
         """Bytes that a message of this size [B] sends over each channel, without a protocol's flags. [B]"""
         return self._way(size_bytes)[0].channel_bytes(size_bytes)
 
+    @property
+    def channels(self) -> frozenset[str]:
+        """Names of the channels that any of its algorithms uses; which of them runs may hang on a symbol."""
+        return frozenset().union(*(placed.channels for placed in self.algorithms))
+
     def _way(self, size_bytes: float) -> tuple[Placed, Protocol]:
         return min(self._ways(), key=lambda way: float(self._time(way[0], way[1], size_bytes)))
 

@@ -258,3 +258,11 @@ def played_chain_s(ready_s, *, message_s, slowdown):
                 sent[lane] += 1
                 can[lane] = False
     return max(now, ready_s[-1] + now - done)
+
+
+def test_formula_of_groups_with_copies_in_two_machines_equals_the_prediction():
+    network = pm.zoo.gpt(layers=2, width=256, heads=4, sequence_length=128, vocabulary=1000)
+    job = {"system": "dgx_h100", "machines": 2, "workers": 16, "shard_stage": 3, "shard_group": 8, "batch_size": 4}
+    job |= {"dtype": "bf16", "optimizer": "adam", "framework": "pytorch_2", "sync": "all_reduce"}
+    formula = pm.formula("step_s", graph=network, free="link_bandwidth_bytes_per_s", **job)
+    assert float(formula(**formula.stated)) == pytest.approx(pm.predict(network, **job).step_s, rel=1e-9)

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 GROUP_SUM: Final = "ring_all_reduce"
 """Sum of gradients inside a group that visits a server as one."""
-LARGE_BYTES: Final = 1e8
-"""Size at which it is seen which links messages use. [B]"""
 SHARED: Final = "reduce_scatter"
 """Sum of gradients when each worker needs only its own part."""
 
@@ -282,7 +280,7 @@ def _by_library(workers: Workers) -> Agreement:
                 placed=added,
                 sharing_size=workers.layout.sharing_size,
                 slowdown=taken,
-                in_turn=not placed.channel_bytes(LARGE_BYTES).keys().isdisjoint(added.channel_bytes(LARGE_BYTES)),
+                in_turn=not placed.channels.isdisjoint(added.channels),
             )
         reductions.append(AllReduced(placed=placed, slowdown=slowdown, among_copies=copies))
     return workers.synchronous(reductions, sources=(library,))
