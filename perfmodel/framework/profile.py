@@ -169,9 +169,9 @@ class ShardedPassesTable(spec.SpecTable):
     """Passes of software that gathers shared parameters and scatters gradients, unit by unit.
 
     ``parameters`` and ``gradients`` run where layers compute, over all of a unit: after its parameters have arrived,
-    and before its gradients leave. The others run where messages do: before a gather over a device's share
+    and before its gradients leave. The others are on other streams: before a gather over a device's share
     (``parameter_shares``), before a reduce-scatter over all (``messages``), after it over a share
-    (``message_shares``).
+    (``message_shares``). Wherever they are, they have blocks for the whole device, so that computing stands still.
     """
 
     parameters: tuple[ShardPass, ...] = ()
