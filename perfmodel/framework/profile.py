@@ -126,7 +126,10 @@ class RecurrentTable(spec.SpecTable):
 
 
 class MixedPrecisionTable(spec.SpecTable):
-    """Mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`."""
+    """Mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`.
+
+    A layer in ``keeps_type`` counts as such although ``single`` lists it, so files that inherit say what differs.
+    """
 
     dtypes: tuple[Literal["fp16", "bf16"], ...]
     single: tuple[spec.Identifier, ...]
@@ -140,7 +143,7 @@ class MixedPrecisionTable(spec.SpecTable):
         """Return the rules in the form that the lowering takes."""
         return MixedPrecisionRules(
             dtypes=self.dtypes,
-            single=frozenset(self.single),
+            single=frozenset(self.single) - frozenset(self.keeps_type),
             widening=frozenset(self.widening),
             keeps_type=frozenset(self.keeps_type),
             narrow_parameters=self.parameters == "narrow",

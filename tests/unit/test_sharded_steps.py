@@ -184,6 +184,31 @@ def test_gathered_parameters_arrive_in_the_type_of_products(network):
     assert kernel_count(0) == kernel_count(1) > kernel_count(2) == kernel_count(3)
 
 
+@pytest.mark.parametrize(
+    ("framework", "sizes_at"),
+    [
+        ("pytorch_2", {1: (4, 4), 2: (4, 2), 3: (4, 2)}),
+        ("llm_foundry", {1: (4, 4), 2: (2, 2), 3: (2, 2)}),
+        ("torchtitan", {2: (2, 2), 3: (2, 2)}),
+    ],
+)
+def test_what_narrow_embeddings_begin_stays_narrow(network, framework, sizes_at):
+    """Autocast's layer norm returns fp32 wherever it is, that of LLM Foundry what it reads; sums widen if one part is.
+
+    Embeddings in fp32 make every sum fp32; with parameters that arrive in bf16 (FSDP's ``param_dtype``) both parts are
+    bf16.
+    """
+    job = {**JOB, "framework": framework, "optimizer": "adam", "batch_size": 1, "workers": 8}
+    nodes = {node.name: node for node in network.layers}
+    for stage, sizes in sizes_at.items():
+        types = pm.predict(network, shard_stage=stage, **job).basis.prepared.lowered.types
+        results = {nodes[name].layer.kind: set() for name in types}
+        for name, each in types.items():
+            results[nodes[name].layer.kind].add(each.result_bytes)
+        assert results["layer_norm"] == {sizes[0]}
+        assert results["add"] == results["embedding"] == {sizes[1]}
+
+
 def test_shares_are_added_up_among_copies_beside_the_scattering_that_goes_on(network):
     """Machines scatter over NVLink and add up over adapters; halves of machines need NVLink for both."""
     for group, in_turn in ((8, False), (4, True)):
