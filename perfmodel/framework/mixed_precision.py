@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.layers.attention import SoftmaxTypes
@@ -55,6 +55,10 @@ class MixedPrecisionRules:
     keeps_type: frozenset[str]
     narrow_parameters: bool = False
     narrow_gradients: bool = False
+
+    def with_narrow_parameters(self) -> MixedPrecisionRules:
+        """Rules of layers whose parameters arrive in the narrow type, as workers that share them gather them."""
+        return replace(self, narrow_parameters=True)
 
 
 class LayerTypes(NamedTuple):

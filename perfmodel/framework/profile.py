@@ -126,7 +126,10 @@ class RecurrentTable(spec.SpecTable):
 
 
 class MixedPrecisionTable(spec.SpecTable):
-    """Mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`."""
+    """Mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`.
+
+    A layer in ``keeps_type`` counts as such although ``single`` lists it, so files that inherit say what differs.
+    """
 
     dtypes: tuple[Literal["fp16", "bf16"], ...]
     single: tuple[spec.Identifier, ...]
@@ -140,7 +143,7 @@ class MixedPrecisionTable(spec.SpecTable):
         """Return the rules in the form that the lowering takes."""
         return MixedPrecisionRules(
             dtypes=self.dtypes,
-            single=frozenset(self.single),
+            single=frozenset(self.single) - frozenset(self.keeps_type),
             widening=frozenset(self.widening),
             keeps_type=frozenset(self.keeps_type),
             narrow_parameters=self.parameters == "narrow",
@@ -169,9 +172,9 @@ class ShardedPassesTable(spec.SpecTable):
     """Passes of software that gathers shared parameters and scatters gradients, unit by unit.
 
     ``parameters`` and ``gradients`` run where layers compute, over all of a unit: after its parameters have arrived,
-    and before its gradients leave. The others run where messages do: before a gather over a device's share
+    and before its gradients leave. The others are on other streams: before a gather over a device's share
     (``parameter_shares``), before a reduce-scatter over all (``messages``), after it over a share
-    (``message_shares``).
+    (``message_shares``). Wherever they are, they have blocks for the whole device, so that computing stands still.
     """
 
     parameters: tuple[ShardPass, ...] = ()

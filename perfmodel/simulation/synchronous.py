@@ -124,8 +124,6 @@ class PlayedExchange:
     calls: str = "calls"
     """Name of the channel of its messages' share of a device. [-]"""
     following: Following | None = None
-    passes_s_per_byte: float = 0.0
-    """Passes over gradients before and after a message, where it runs. [s/B]"""
 
     @derived_property
     def resources(self) -> Mapping[str, int]:
@@ -166,9 +164,6 @@ class PlayedExchange:
         if self.slowdown:
             yield from self._beside_computing(size_bytes, name=name, after=after, workers=workers)
             return
-        if self.passes_s_per_byte:
-            yield Task(f"{name}/passes", duration_s=self.passes_s_per_byte * size_bytes, after=after, kind="add")
-            after = (f"{name}/passes",)
         call = self.gather.call(size_bytes)
         if call.launch_s:
             yield Task(f"{name}/launch", duration_s=call.launch_s, after=after, kind="launch")
@@ -179,7 +174,7 @@ class PlayedExchange:
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
         """Yield a call that takes up to half of each device from computing."""
-        work = self.slowdown * (float(self.gather.time(size_bytes)) + self.passes_s_per_byte * size_bytes)
+        work = self.slowdown * float(self.gather.time(size_bytes))
         parts = tuple(f"{name} on {worker}" for worker in workers)
         for part, worker in zip(parts, workers, strict=True):
             shared = (_units(worker), self._units_of_calls(worker))

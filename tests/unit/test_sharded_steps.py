@@ -123,10 +123,13 @@ BYTES = {  # of bf16 parameters and gradients held and summed in fp32: of all of
 }
 
 
+PASSES = {"computing": 1, "gather": 2, "scatter": 1}  # times in a micro-batch
+
+
 @pytest.mark.parametrize("framework", BYTES)
 @pytest.mark.parametrize("parts", [1, 3])
 def test_sharded_software_moves_the_bytes_that_its_source_says(network, framework, parts):
-    """Nothing hides but what is counted on streams of messages, and each micro-batch moves all of it again."""
+    """Each micro-batch moves all of it again."""
     device_count, job = 8, {**JOB, "framework": framework, "optimizer": "adam", "workers": 8, "shard_stage": 3}
     job |= {"batch_size": parts, "accumulation_steps": parts, "gradient_dtype": "fp32", "overlap": False}
     p = pm.predict(network, **job)
@@ -144,13 +147,30 @@ def test_sharded_software_moves_the_bytes_that_its_source_says(network, framewor
     moved = BYTES[framework]
     per_parameter = sum(
         times * (whole + share / device_count)
-        for times, (whole, share) in ((1, moved["computing"]), (2, moved["gather"]), (1, moved["scatter"]))
+        for times, (whole, share) in ((times, moved[kind]) for kind, times in PASSES.items())
     )
     bandwidth = 0.88 * 3.35e12
     moved_s = network.trained_parameter_count * per_parameter / bandwidth
     # units' launches come on top, of six passes over five units at most
     assert 0 < p.sync_s / parts - messages_s - moved_s < 1e-3
     assert p.sync_s / parts - messages_s == pytest.approx(moved_s, rel=0.15)
+    assert played_s(p) == pytest.approx(p.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("framework", BYTES)
+def test_passes_of_sharded_software_hide_behind_no_computing(network, framework):
+    """However much there is to compute: their blocks take multiprocessors from it, unlike most of what messages do."""
+    job = {**JOB, "framework": framework, "optimizer": "adam", "workers": 8, "shard_stage": 3, "gradient_dtype": "fp32"}
+    p = pm.predict(network, batch_size=64, **job)
+    device, agreement = exchange_of(p)
+    free = replace(device, copied_s=0.0, gathers=tuple(replace(gather, copied_s=0.0) for gather in device.gathers))
+    (total_s, exposed_s), (free_s, free_exposed_s) = (agreement.gathered(each) for each in (device, free))
+    moved = BYTES[framework]
+    whole, share = (sum(times * moved[kind][place] for kind, times in PASSES.items()) for place in (0, 1))
+    moved_s = network.trained_parameter_count * (whole + share / 8) / (0.88 * 3.35e12)
+    assert free_exposed_s < 0.5 * free_s, "messages hide"
+    assert exposed_s - free_exposed_s == pytest.approx(total_s - free_s, rel=1e-9)
+    assert 0 < total_s - free_s - moved_s < 1e-3, "units' launches come on top"
     assert played_s(p) == pytest.approx(p.step_s, rel=1e-9)
 
 
@@ -162,6 +182,31 @@ def test_gathered_parameters_arrive_in_the_type_of_products(network):
         return len(pm.predict(network, shard_stage=stage, **job).basis.prepared.lowered.table.occurrences)
 
     assert kernel_count(0) == kernel_count(1) > kernel_count(2) == kernel_count(3)
+
+
+@pytest.mark.parametrize(
+    ("framework", "sizes_at"),
+    [
+        ("pytorch_2", {1: (4, 4), 2: (4, 2), 3: (4, 2)}),
+        ("llm_foundry", {1: (4, 4), 2: (2, 2), 3: (2, 2)}),
+        ("torchtitan", {2: (2, 2), 3: (2, 2)}),
+    ],
+)
+def test_what_narrow_embeddings_begin_stays_narrow(network, framework, sizes_at):
+    """Autocast's layer norm returns fp32 wherever it is, that of LLM Foundry what it reads; sums widen if one part is.
+
+    Embeddings in fp32 make every sum fp32; with parameters that arrive in bf16 (FSDP's ``param_dtype``) both parts are
+    bf16.
+    """
+    job = {**JOB, "framework": framework, "optimizer": "adam", "batch_size": 1, "workers": 8}
+    nodes = {node.name: node for node in network.layers}
+    for stage, sizes in sizes_at.items():
+        types = pm.predict(network, shard_stage=stage, **job).basis.prepared.lowered.types
+        results = {nodes[name].layer.kind: set() for name in types}
+        for name, each in types.items():
+            results[nodes[name].layer.kind].add(each.result_bytes)
+        assert results["layer_norm"] == {sizes[0]}
+        assert results["add"] == results["embedding"] == {sizes[1]}
 
 
 def test_shares_are_added_up_among_copies_beside_the_scattering_that_goes_on(network):

@@ -207,19 +207,10 @@ class AllReduced(Reduction):
     placed: Placed | LibraryCollective | OnLink
     slowdown: Quantity = 0.0
     among_copies: AmongCopies | None = None
-    passes_s_per_byte: Quantity = 0.0
-    """Passes over gradients before and after a message, where it runs. [s/B]"""
-
-    def time(self, size_bytes: Any) -> Any:
-        """Time of messages of this many bytes [B], with the passes before and after them. [s]"""
-        message_s = self.placed.time(size_bytes)
-        if isinstance(self.passes_s_per_byte, float) and not self.passes_s_per_byte:
-            return message_s
-        return message_s + self.passes_s_per_byte * size_bytes
 
     def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:  # noqa: D102
         slowdown = self.slowdown if overlap else 1.0
-        message_s = self.time(stretches.sizes_bytes)
+        message_s = self.placed.time(stretches.sizes_bytes)
         if self.among_copies is not None:  # merged as if each were sent in turn with the one that follows it
             message_s = message_s + self.among_copies.time(stretches.sizes_bytes)
         return merged_reduced(stretches, message_s=message_s, slowdown=slowdown)
@@ -227,7 +218,7 @@ class AllReduced(Reduction):
     def exchanged(  # noqa: D102
         self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool
     ) -> tuple[Quantity, Quantity]:
-        message_s, copies = self.time(messages.sizes_bytes), self.among_copies
+        message_s, copies = self.placed.time(messages.sizes_bytes), self.among_copies
         following_s = None if copies is None else copies.time(messages.sizes_bytes)
         total_s = total(message_s) if following_s is None else total(message_s + following_s)
         if not overlap:
@@ -261,7 +252,6 @@ class AllReduced(Reduction):
             gather=cast("Placed", self.placed),
             slowdown=self.slowdown if overlap else 0.0,
             following=following,
-            passes_s_per_byte=float(self.passes_s_per_byte),
         )
 
     def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
@@ -384,7 +374,7 @@ class Synchronous(Agreement):
     def _reduced(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time to add up a device's gradients once, total and exposed. [s]"""
         # a message leaves once the slowest worker has it ready; that worker's longer phases hide more of the exchange
-        slowest, reduction = self._slowest, self.reduction_of(device)
+        slowest, reduction = self._slowest, self.reductions[device.place]
         if device.schedule is None or not device.schedule.layers:
             return 0.0, 0.0
         schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
@@ -396,14 +386,6 @@ class Synchronous(Agreement):
             return total_s, exposed_s
         reduced_s, waited_s = self._reduced(device)
         return total_s + reduced_s + device.copied_s, exposed_s + waited_s + device.copied_s
-
-    def reduction_of(self, device: DeviceWork) -> Reduction:
-        """Sum of a device's gradients, with the passes over them that run where its messages do."""
-        reduction = self.reductions[device.place]
-        if device.schedule is None or (isinstance(device.passed_s, float | int) and not device.passed_s):
-            return reduction
-        passes_s_per_byte = device.passed_s / float(device.schedule.sizes_bytes.sum())
-        return replace(cast("AllReduced", reduction), passes_s_per_byte=passes_s_per_byte)
 
     def _gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
@@ -479,7 +461,7 @@ class Synchronous(Agreement):
         """Messages of a device, each with the chunk that completes it and the chunk that needs it first."""
         if device.schedule is None or not device.schedule.layers:
             return {}
-        reduction = self.reduction_of(device)
+        reduction = self.reductions[device.place]
         chunks = [
             (chunk, stage.times.gradients)
             for chunk, stage in enumerate(composed.stages)

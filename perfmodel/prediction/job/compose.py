@@ -92,9 +92,7 @@ class StageWork:
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
-    """Copies of all gradients for an exchange of them, which nothing hides. [s]"""
-    passed_s: Quantity = 0.0
-    """Passes over gradients that run where messages do, for an exchange of all of them. [s]"""
+    """Passes of software over all gradients and shares of them, for an exchange of them all; nothing hides them. [s]"""
 
     @derived_property
     def forward_s(self) -> Quantity:
@@ -138,7 +136,6 @@ class DeviceWork:
     gathers: tuple[Gather, ...] = ()
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
-    passed_s: Quantity = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -449,7 +446,6 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
                 gathers=tuple(gather for _, stage in chunks for gather in stage.gathers),
                 gathered_s=sum(stage.gathered_s for _, stage in chunks),
                 copied_s=sum(stage.copied_s for _, stage in chunks),
-                passed_s=sum(stage.passed_s for _, stage in chunks),
             )
         )
     return tuple(devices)

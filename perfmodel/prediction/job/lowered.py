@@ -242,11 +242,10 @@ def _with_casts(
     dtype: str,
     input_gradient: bool,
     fuses: bool,
-    gathers: bool,
 ) -> Operations:
     """Give each operation the size of its elements, and put casts before layers and after their gradients.
 
-    A compiler casts activations in the passes beside them. Parameters that workers gather are narrow when they arrive.
+    A compiler casts activations in the passes beside them.
     """
     narrow_bytes = ELEMENT_BYTES[dtype]
     nodes = {node.name: node for node in graph.layers}
@@ -264,7 +263,7 @@ def _with_casts(
             casts = _casts(
                 node,
                 own_types._replace(cast_inputs=()) if fuses else own_types,
-                0 if gathers else counts.get(layer, 0),
+                counts.get(layer, 0),
                 narrow_bytes,
                 None if phase is Phase.FORWARD else tuple(node.into(wanted)),
             )
@@ -436,10 +435,10 @@ def _lowered_layers(
         operations = _with_fusion(graph, operations)
     mixed, types = lowering.mixed_precision, None
     if mixed is not None and dtype in mixed.dtypes:
-        how_mixed: dict[str, Any] = {"rules": mixed.rules(), "dtype": dtype}
-        types = _types(graph, **how_mixed)
-        how_mixed |= {"fuses": lowering.fuses, "input_gradient": input_gradient, "gathers": gathers}
-        operations = _with_casts(graph, operations, types, **how_mixed)
+        rules = mixed.rules()
+        types = _types(graph, rules=rules.with_narrow_parameters() if gathers else rules, dtype=dtype)
+        how_mixed: dict[str, Any] = {"fuses": lowering.fuses, "input_gradient": input_gradient}
+        operations = _with_casts(graph, operations, types, rules=rules, dtype=dtype, **how_mixed)
     operations = _repeated(operations, optimizer.evaluation_count)
     how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
     return probed_table(operations, element_bytes=ELEMENT_BYTES[dtype], **how), types

@@ -435,13 +435,12 @@ class Prepared:
 
     def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
         if self.agreement is None or not self.trains or not stage.exchanges_gradients:
-            return {"exchanges_gradients": False, "copied_s": 0.0, "passed_s": 0.0}
-        copied_s, passed_s = self.copied_s(times, self.agreement), 0.0
+            return {"exchanges_gradients": False, "copied_s": 0.0}
+        copied_s = self.copied_s(times, self.agreement)
         if self.layout.scatters:
-            copied_s = copied_s + moved_s(self, times, "gradients")
-            shares_s = self.shared_share * moved_s(self, times, "message_shares")
-            passed_s = moved_s(self, times, "messages") + shares_s
-        return {"exchanges_gradients": True, "copied_s": copied_s, "passed_s": passed_s}
+            copied_s = copied_s + moved_s(self, times, "gradients") + moved_s(self, times, "messages")
+            copied_s = copied_s + self.shared_share * moved_s(self, times, "message_shares")
+        return {"exchanges_gradients": True, "copied_s": copied_s}
 
     @property
     def shared_share(self) -> Any:

@@ -24,7 +24,7 @@ class Gather:
     seconds: tuple[Quantity, ...]
     computed_s: tuple[Quantity, ...]
     copied_s: Quantity = 0.0
-    """Copies of what has been gathered, which nothing hides; ``computed_s`` contains them. [s]"""
+    """Passes of software over what is gathered, before and after that; nothing hides them. [s]"""
 
     @property
     def total_s(self) -> Quantity:
@@ -41,7 +41,7 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
     exchanges, units = prepared.exchanges, gathered_units(stage, phase)
     all_bytes = sum(exchange.fixed_bytes for exchange, _ in units if exchange is not None)
     before_s = prepared.shared_share * moved_s(prepared, times, "parameter_shares")
-    copied_s = moved_s(prepared, times, "parameters")
+    after_s = moved_s(prepared, times, "parameters")
     for exchange, groups in units:
         if groups not in computed:
             computed[groups] = times.operations_s(groups)
@@ -52,9 +52,9 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
         if exchange is not None and exchanges is not None and size_bytes not in known_s:
             known_s[size_bytes] = exchanges(exchange, exchange.size_bytes(0), stage.placed)
         share = size_bytes / all_bytes if size_bytes else 0.0
-        gather_s.append(known_s[size_bytes] + share * before_s)
-        computed_s.append(computed[groups] + share * copied_s)
-    return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s), copied_s=copied_s)
+        gather_s.append(known_s[size_bytes])
+        computed_s.append(computed[groups] + share * after_s)
+    return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s), copied_s=before_s + after_s)
 
 
 def moved_s(prepared: Prepared, times: Any, kind: str) -> Any:

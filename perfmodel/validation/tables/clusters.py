@@ -357,8 +357,8 @@ VOCABULARY: Final = 50368
 SYSTEMS: Final = {"a100_40_sxm": "dgx_a100", "a100_80_sxm": "dgx_a100_80"}
 """Board -> machine of eight. [-]"""
 
-FRAMEWORK: Final = "pytorch_2_1"
-"""Framework of the steps: PyTorch 2.0 with FlashAttention 1. [-]"""
+FRAMEWORK: Final = "llm_foundry"
+"""Framework of the steps: LLM Foundry on PyTorch 2.0 with FlashAttention 1. [-]"""
 
 
 def sharded_steps(file: Path) -> RowReport:
