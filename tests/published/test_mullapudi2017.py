@@ -12,6 +12,8 @@ from perfmodel.cli.app import app, run
 from perfmodel.measurements import load_scaling
 from perfmodel.validation.tables.mullapudi import illustrate
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 @pytest.fixture(scope="module")
 def found():
@@ -78,7 +80,7 @@ def test_the_parts_of_a_step_that_it_tells_add_up(found):
     assert latency == pytest.approx(2 * 0.15, abs=0.01)
     assert visit == pytest.approx(2 * 220.2e3 / 0.9e9 * 1e3 + 18 * 0.010 / 2, abs=0.02)
     assert 0 <= waiting < visit / 10
-    page = " ".join(Path("docs/asynchrony.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "asynchrony.md").read_text(encoding="utf-8").split())
     assert f"{step_ms:.2f} ms is {computing:.2f} ms of computing, {calls:.2f} ms of calls, {latency:.2f} ms" in page
 
 
