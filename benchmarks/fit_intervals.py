@@ -211,7 +211,7 @@ def with_exchange(scale: IntervalScale, folder: Path) -> IntervalScale:
     alone = [float(ring.time(row.size_bytes)) for ring, row in zip(rings, long, strict=True)]
     of_algorithm = np.log([row.seconds for row in long] / np.array(alone))
     source = Source(
-        fields=("exchange",),
+        fields=("exchange.library", "exchange.algorithm"),
         title="residuals of the measured collectives " + ", ".join(EXCHANGE_TABLES),
         note=(
             "benchmarks/fit_intervals.py --exchange: 80 % quantile of abs ln(measured / predicted) over 1.2816; "
@@ -222,10 +222,12 @@ def with_exchange(scale: IntervalScale, folder: Path) -> IntervalScale:
         table=", ".join(EXCHANGE_TABLES),
         rows=len(rows),
     )
+    assert scale.exchange is not None  # calls are an estimate, which is kept
+    found = {"library": spread_of(of_library), "algorithm": spread_of(of_algorithm)}
     return scale.model_copy(
         update={
-            "exchange": ExchangeSpreads(library=spread_of(of_library), algorithm=spread_of(of_algorithm)),
-            "source": (*(each for each in scale.source if "exchange" not in each.fields), source),
+            "exchange": ExchangeSpreads(**found, calls=scale.exchange.calls),
+            "source": (*(each for each in scale.source if "exchange.library" not in each.fields), source),
         }
     )
 
@@ -323,7 +325,7 @@ def finished(scale: IntervalScale, residuals: Residuals) -> IntervalScale:
     ]
     if scale.exchange is not None:
         known = load_interval_scale(f"{processor}_80").source
-        sources += [each for each in known if "exchange" in each.fields]
+        sources += [each for each in known if any(field.startswith("exchange.") for field in each.fields)]
     for way in (way for way, is_met in met.items() if not is_met):
         note = "no held-out row met it: about as much as a new framework" if unseen[way] else "cannot occur"
         note = NEW_ARCHITECTURE_NOTE if way == "architecture" else note

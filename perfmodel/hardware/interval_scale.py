@@ -46,10 +46,15 @@ class ConstantSpreads(spec.SpecTable):
 
 
 class ExchangeSpreads(spec.SpecTable):
-    """Standard deviation of ln(measured / predicted time) of exchanges between devices, measured alone."""
+    """Standard deviation of ln(measured / predicted time) of exchanges between devices, measured alone.
+
+    ``library`` and ``algorithm`` are those of messages on links, ``calls`` that of a framework's timed calls to a
+    parameter server, on the processor on which they were timed.
+    """
 
     library: spec.PositiveNumber
     algorithm: spec.PositiveNumber
+    calls: spec.PositiveNumber
 
 
 class FoundOn(spec.SpecTable):

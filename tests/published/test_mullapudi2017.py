@@ -1,6 +1,8 @@
 """Six epochs on 4, 8 and 12 machines: level from predict, growth from the queue, price of compensation."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +11,8 @@ import perfmodel as pm
 from perfmodel.cli.app import app, run
 from perfmodel.measurements import load_scaling
 from perfmodel.validation.tables.mullapudi import illustrate
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +68,20 @@ def test_compensation_costs_what_its_operations_do(found):
     for count in ("overhead_4", "overhead_8", "overhead_12"):
         assert 1 / 1.25 < getattr(model, count) / getattr(measured, count) < 1.25
     assert model.overhead_4 < model.overhead_8 < model.overhead_12
+
+
+def test_the_parts_of_a_step_that_it_tells_add_up(found):
+    """Calls by the framework's file; both ways' latency is the network's; what waits is less than one visit."""
+    told = next(text for text in found.assumptions if text.startswith("A worker's step"))
+    step_ms, *parts_ms = (float(number) for number in re.findall(r"\d+\.\d+", told))
+    computing, calls, latency, visit, waiting = parts_ms
+    assert sum(parts_ms) == pytest.approx(step_ms, abs=0.02)
+    assert calls == pytest.approx((2.3 + 6 * 0.18) * 1.1 / 0.62, abs=0.01)
+    assert latency == pytest.approx(2 * 0.15, abs=0.01)
+    assert visit == pytest.approx(2 * 220.2e3 / 0.9e9 * 1e3 + 18 * 0.010 / 2, abs=0.02)
+    assert 0 <= waiting < visit / 10
+    page = " ".join((ROOT / "docs" / "asynchrony.md").read_text(encoding="utf-8").split())
+    assert f"{step_ms:.2f} ms is {computing:.2f} ms of computing, {calls:.2f} ms of calls, {latency:.2f} ms" in page
 
 
 def test_the_answer_hangs_on_what_queues(found):

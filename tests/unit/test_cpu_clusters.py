@@ -234,3 +234,61 @@ def test_workers_are_a_symbol_on_machines_by_number_as_on_a_shipped_cluster(alex
     shipped = pm.formula("step_s", system="gce_n1_standard_4_x4", **job)
     for workers in (2, 3, 4):
         assert by_number(workers=workers) == shipped(workers=workers)
+
+
+NODES = {"batch_size": 128, "framework": "tensorflow_1_1", "system": "gce_n1_standard_4"}
+MEASURED_CPU = "xeon_2_cores_torch_2_13"
+
+
+@pytest.mark.parametrize("sync", ["downpour", "parameter_server", "ring_all_reduce"])
+def test_a_cluster_whose_step_is_mostly_exchange_is_no_surer_than_one_machine(classifier, sync):
+    """Nothing was measured of exchanges between CPUs, so the interval cannot narrow as they take over the step."""
+    one = pm.predict(classifier, **NODES, workers=1)
+    p = pm.predict(classifier, **NODES, machines=4, workers=3, sync=sync)
+    assert p.exposed_sync_s > 0.4 * p.step_s
+    assert p.interval.ratio > one.interval.ratio
+    assert p.interval.shares["exchange"] > 0.3
+    assert p.interval.exposure.exchange_variance == pytest.approx(p.interval.exchange.variance)
+
+
+def test_calls_to_a_server_and_messages_err_apart_and_are_named(classifier):
+    """Calls of 6.0 of 8.6 ms: 0.3 for both timings together, 0.3 and 0.15 for the two processors' speeds."""
+    p = pm.predict(classifier, **NODES, machines=4, workers=3, sync="downpour")
+    calls_s = (2.3e-3 + 6 * 0.18e-3) * 1.1 / 0.62
+    rows = {row.constant.rpartition("/")[2]: row for row in p.provenance}
+    share = calls_s / p.step_s
+    assert rows["call_slowdown"].sensitivity == pytest.approx(share, rel=0.02)
+    assert rows["exchange.server_host_call_slowdown"].sensitivity == pytest.approx(-share, rel=0.02)
+    of_tensor = rows["exchange.server_tensor_us"].sensitivity / rows["exchange.server_step_us"].sensitivity
+    assert of_tensor == pytest.approx(6 * 0.18 / 2.3)
+    messages = rows["exchange.algorithm"]
+    assert messages.provenance == "estimate"
+    assert messages.sensitivity == pytest.approx((p.exposed_sync_s - calls_s) / p.step_s, rel=0.2)
+    variance = share**2 * (0.3**2 + 0.3**2 + 0.15**2) + (messages.sensitivity * messages.value) ** 2
+    assert p.interval.exchange.variance == pytest.approx(variance, rel=0.05)
+    assert sum(row.share for row in rows.values()) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("sync", ["parameter_server", "downpour"])
+def test_slower_calls_lengthen_a_step_by_what_they_take(classifier, sync):
+    p = pm.predict(classifier, **NODES, machines=4, workers=3, sync=sync)
+    prepared, timed = p.basis.prepared, p.basis.timed
+    calls_s = prepared.agreement.calls.worker_s
+    assert prepared.step_with_exchanges(timed, slower=1.0) == pytest.approx(p.step_s, rel=1e-12)
+    longer_s = prepared.step_with_exchanges(timed, slower=1.0, calls_slower=2.0)
+    assert longer_s == pytest.approx(p.step_s + calls_s, rel=1e-3)
+    both_s = prepared.step_with_exchanges(timed, slower=2.0, calls_slower=2.0)
+    assert both_s == pytest.approx(2 * p.step_s - (p.step_s - p.exposed_sync_s), rel=0.02)
+
+
+def test_the_interval_of_a_measured_processor_widens_with_what_was_not_measured(classifier):
+    alone = pm.predict(classifier, batch_size=16, device=MEASURED_CPU, system="gce_n1_standard_4", workers=1)
+    ratios, shares = [alone.interval.ratio], [0.0]
+    for workers in (2, 4, 8):
+        where = {"system": "gce_n1_standard_4", "machines": workers + 1, "workers": workers}
+        p = pm.predict(classifier, batch_size=16, device=MEASURED_CPU, sync="parameter_server", **where)
+        ratios.append(p.interval.ratio)
+        shares.append(p.exposed_sync_s / p.step_s)
+    assert shares == sorted(shares)
+    assert ratios == sorted(ratios)
+    assert "exchange.algorithm" in {row.constant.rpartition("/")[2] for row in p.provenance}

@@ -13,7 +13,12 @@ from perfmodel.cost.interval_width import interval_ends
 from perfmodel.hardware.fit_file import Z_80
 from perfmodel.hardware.interval_scale import load_interval_scale
 from perfmodel.hardware.measured_machine import AllReduce
-from perfmodel.prediction.certainty.prediction_interval import Interval, Uncertainty, exchange_variance
+from perfmodel.prediction.certainty.prediction_interval import (
+    NONE_UNCERTAIN,
+    Interval,
+    Uncertainty,
+    exchange_uncertainty,
+)
 from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.device.measured_target import CALL, ClassRows, MeasuredNumbers, MeasuredTarget
 from perfmodel.prediction.device.reuse_distance import step_order
@@ -68,7 +73,7 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
     prepared, timed = basis.prepared, basis.timed
     step_s = float(timed.parts.step_s)
     times = class_times(machine, prepared, timed)
-    uncertainty = _uncertainty(machine, times, basis)
+    uncertainty, exchange = _uncertainty(machine, times, basis), _exchange(prepared, timed)
     residual = [DEVIATION_OF_MEAN * class_time.measured.residual_percent / 100 for class_time in times]
     scatter = [class_time.seconds * spread / step_s for class_time, spread in zip(times, residual, strict=True)]
     session = machine.session
@@ -79,7 +84,7 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
         "stand_ins": sum(
             float(share.sum()) ** 2 for share, of_class in zip(scatter, times, strict=True) if of_class.stands_in
         ),
-        "exchange": _exchange_variance(prepared, timed),
+        "exchange": exchange.variance,
         "session": (session.reference_spread_percent / 100) ** 2 + (session.drift_percent / 100) ** 2,
     }
     whole = sum(variance.values())
@@ -90,15 +95,15 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
         level=LEVEL,
         shares={cause: float(part / whole) for cause, part in variance.items() if part},
         uncertainty=uncertainty,
+        exchange=exchange,
     )
 
 
-def _exchange_variance(prepared: Prepared, timed: TimedStep) -> float:
-    """Variance of ln(step time) due to exchanges over a system's links. [1]"""
-    if not timed.parts.sync_s or measured_sum_of(prepared.agreement) is not None:
-        return 0.0
-    scale = load_interval_scale(f"{prepared.target.processor}_80")
-    return exchange_variance(prepared, timed, spreads=scale.exchange)
+def _exchange(prepared: Prepared, timed: TimedStep) -> Uncertainty:
+    """Contribution of exchanges over a system's links; none where their sum was measured."""
+    if measured_sum_of(prepared.agreement) is not None:
+        return NONE_UNCERTAIN
+    return exchange_uncertainty(prepared, timed, scale=load_interval_scale(f"{prepared.target.processor}_80"))
 
 
 NUDGE: Final = 1e-3

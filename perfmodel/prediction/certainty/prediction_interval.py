@@ -20,7 +20,7 @@ from perfmodel.cost.interval_width import (
 )
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.fit_file import Unknown, load_fit_plan
-from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, Seen, load_interval_scale
+from perfmodel.hardware.interval_scale import IntervalScale, Seen, load_interval_scale
 from perfmodel.prediction.device.factors import StatedConstant, stated_constant
 from perfmodel.presentation.tables import Table
 
@@ -88,6 +88,18 @@ class Uncertainty:
     def variance(self) -> float:
         """Variance of ln(step time) from the constants: J S J^T. [1]"""
         return max(float(self.contribution.sum()), 0.0)
+
+    def with_(self, other: Uncertainty) -> Uncertainty:
+        """Return both together."""
+        columns = ("sensitivity", "spread", "contribution")
+        return Uncertainty(
+            constants=(*self.constants, *other.constants),
+            **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in columns},
+        )
+
+
+NONE_UNCERTAIN: Final = Uncertainty(constants=(), sensitivity=np.zeros(0), spread=np.zeros(0), contribution=np.zeros(0))
+"""Of a step that depends on no uncertain constant."""
 
 
 def uncertainty_of(
@@ -236,7 +248,7 @@ class ConstantRow:
     sensitivity : float
         Relative change of the step time per relative change of the constant. [1]
     share : float
-        Its share of the variance due to uncertain constants. [1]
+        Its share of the variance due to uncertain constants and exchanges. [1]
     """
 
     constant: str
@@ -263,7 +275,7 @@ class ConstantRow:
 
 def constant_table(p: Prediction) -> Table[ConstantRow]:
     """List the constants that move a prediction, largest uncertainty first."""
-    uncertainty = p.interval.uncertainty
+    uncertainty = p.interval.uncertainty.with_(p.interval.exchange)
     variance = uncertainty.variance or 1.0
     rows = []
     for place in np.argsort(-uncertainty.contribution, kind="stable"):
@@ -370,7 +382,7 @@ def exposure_of(
     seen: Seen,
     measured_architectures: Collection[str],
     residual_ratio: float | None = None,
-    exchange: ExchangeSpreads | None = None,
+    exchange: Uncertainty | None = None,
 ) -> Exposure:
     """Collect everything that makes a timed step more or less certain."""
     target = prepared.target
@@ -378,7 +390,7 @@ def exposure_of(
         constants_variance=uncertainty.variance,
         other_share=float(1 - timed.parts.compute_s / timed.parts.step_s),
         residual_ratio=1.0 if residual_ratio is None else residual_ratio,
-        exchange_variance=exchange_variance(prepared, timed, spreads=exchange),
+        exchange_variance=0.0 if exchange is None else exchange.variance,
         unfitted=float(residual_ratio is None),
         device=float(target.processor_spec.identity not in seen.devices),
         framework=float(prepared.profile.stem not in seen.frameworks),
@@ -421,6 +433,8 @@ class Interval:
         Share of the variance by cause: ``physics``, ``constants``, ``exchange`` and the ways to extrapolate. [1]
     uncertainty : Uncertainty
         Constant by constant. [1]
+    exchange : Uncertainty
+        The same of exchanges between workers: the links' model, and constants of calls to a parameter server. [1]
     exposure : Exposure or None
         Causes of the shares; None on a measured machine, where kernels cause them. [1]
     scale : IntervalScale or None
@@ -432,6 +446,7 @@ class Interval:
     level: float
     shares: dict[str, float]
     uncertainty: Uncertainty
+    exchange: Uncertainty = NONE_UNCERTAIN
     exposure: Exposure | None = None
     scale: IntervalScale | None = None
 
@@ -455,6 +470,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     scale = load_interval_scale(f"{prepared.target.processor}_80") if scale is None else scale
     known = known_constants(prepared, calibration) if known is None else known
     uncertainty = uncertainty_of(prepared, basis.factors, known=known, spreads=scale.spread)
+    exchange = exchange_uncertainty(prepared, timed, scale=scale)
     measured = scale.measured
     fitted_on = None if calibration is None else calibration.fitted_on
     exposure = exposure_of(
@@ -464,7 +480,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
         seen=measured if fitted_on is None else fitted_on.seen or NOTHING_SEEN,
         measured_architectures=measured.architectures,
         residual_ratio=None if fitted_on is None else residual_ratio_of(fitted_on, scale),
-        exchange=scale.exchange,
+        exchange=exchange,
     )
     parameters = parameters_of(scale)
     half_width = log_half_width(
@@ -481,12 +497,15 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
         shares={cause: float(part / sum(variance.values())) for cause, part in variance.items() if part},
         exposure=exposure,
         uncertainty=uncertainty,
+        exchange=exchange,
         scale=scale,
     )
 
 
-def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: ExchangeSpreads | None) -> float:
-    """Variance of ln(step time) due to exchange times. [1]
+def exchange_uncertainty(prepared: Prepared, timed: TimedStep, *, scale: IntervalScale) -> Uncertainty:
+    r"""Contribution of exchanges between workers to the uncertainty of ln(step time).
+
+    .. math:: e = (J_l s_l)^2 + J_c^2 \left(s_t^2 + \sum_i s_i^2\right)
 
     Parameters
     ----------
@@ -494,21 +513,60 @@ def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: Exchange
         The step. [-]
     timed : TimedStep
         Its times. [s]
-    spreads : ExchangeSpreads or None
-        Standard deviation of ln(exchange time); None if no collective was measured. [1]
+    scale : IntervalScale
+        Standard deviations of ln(time) of messages, s_l, and of timed calls to servers, s_t; of processors' speeds,
+        s_i, by provenance. [1]
 
     Returns
     -------
-    float
-        Square of half the change of ln(step time) between exchanges one deviation shorter and one longer. [1]
+    Uncertainty
+        A row for all messages on links, and one for each constant of calls to a parameter server. [1]
 
     Notes
     -----
-    Valid for: all exchanges of a step off by the same factor. An exchange that stays hidden adds nothing; one that
-    becomes exposed adds its exposed part. Ignores: copies that longer exchanges would hide.
+    Valid for: all messages of a step off by the same factor, and all its calls by another. J is half the change of
+    ln(step time) between one deviation shorter and one longer, over the deviation. An exchange that stays hidden adds
+    nothing; one that becomes exposed adds its exposed part. Ignores: copies that longer exchanges would hide, and that
+    a processor's speed of calls times its other calls too.
     """
+    spreads = scale.exchange
     if spreads is None or not timed.parts.sync_s:
-        return 0.0
-    spread = spreads.library if prepared.exchanges_by_library else spreads.algorithm
-    logs = [np.log(prepared.step_with_exchanges(timed, slower=float(np.exp(sign * spread)))) for sign in (-1, 1)]
-    return float((logs[1] - logs[0]) / 2) ** 2
+        return NONE_UNCERTAIN
+    kind = "library" if prepared.exchanges_by_library else "algorithm"
+    field, spread = f"exchange.{kind}", float(getattr(spreads, kind))
+    messages = StatedConstant(
+        name=f"intervals/{scale.stem}/{field}", value=spread, unit="1", described=None, source=scale.source_of(field)
+    )
+    slope = _exchange_slope(prepared, timed, spread, which="slower")
+    found = Uncertainty(
+        constants=(messages,),
+        sensitivity=np.array([slope]),
+        spread=np.array([spread]),
+        contribution=np.array([(slope * spread) ** 2]),
+    )
+    calls = None if prepared.agreement is None else prepared.agreement.calls
+    if calls is None or not calls.timed:
+        return found
+    timed_once, speeds = calls.timed, calls.speeds
+    constants = (*timed_once, *speeds)
+    powers = np.array([*timed_once.values(), *speeds.values()])
+    deviations = np.array([*(spreads.calls for _ in timed_once), *(_spread(speed, scale.spread) for speed in speeds)])
+    together = np.diag(deviations**2)
+    together[: len(timed_once), : len(timed_once)] = spreads.calls**2  # timed in one session, so off together
+    whole = float(np.sqrt(powers @ together @ powers))
+    sensitivity = powers * _exchange_slope(prepared, timed, whole, which="calls_slower")
+    return found.with_(
+        Uncertainty(
+            constants=constants,
+            sensitivity=sensitivity,
+            spread=deviations,
+            contribution=sensitivity * (together @ sensitivity),
+        )
+    )
+
+
+def _exchange_slope(prepared: Prepared, timed: TimedStep, spread: float, *, which: str) -> float:
+    """Change of ln(step time) by that of the logarithm of exchange times, over one deviation to either side. [1]"""
+    ends = {sign: {"slower": 1.0, which: float(np.exp(sign * spread))} for sign in (-1, 1)}
+    shorter, longer = (prepared.step_with_exchanges(timed, **ends[sign]) for sign in (-1, 1))
+    return float(np.log(longer / shorter) / (2 * spread))

@@ -12,13 +12,14 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.interval_scale import load_interval_scale
 from perfmodel.prediction.certainty.prediction_interval import (
     covariance_of,
+    exchange_uncertainty,
     known_constants_of,
     parameters_of,
     uncertainty_of,
 )
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.interval_scale import ExchangeSpreads
+    from perfmodel.hardware.interval_scale import IntervalScale
     from perfmodel.prediction.device.factors import StatedConstant
     from perfmodel.prediction.prediction import Prediction
 
@@ -102,11 +103,14 @@ def ranking_of(first: Prediction, second: Prediction) -> Ranking:
     known = known_constants_of(tuple(constants), first.basis.prepared.target.processor, calibration)
     covariance = covariance_of(list(constants.values()), known=known, spreads=scale.spread)
     parameters = parameters_of(scale)
-    exchanges = [_exchange_slope(p, scale.exchange) for p in (first, second)]
+    exchanges = [_exchange_changes(p, scale) for p in (first, second)]
     variance = {
         "constants": parameters.constants_weight * float(change @ covariance @ change),
         "physics": parameters.structural**2 * float(((parts[0] - parts[1]) ** 2).sum()),
-        "exchange": (exchanges[0] - exchanges[1]) ** 2,
+        "exchange": sum(
+            (exchanges[0].get(name, 0.0) - exchanges[1].get(name, 0.0)) ** 2
+            for name in exchanges[0].keys() | exchanges[1].keys()
+        ),
         "layout": 2 * LAYOUT_SPREAD**2 * _is_laid_out_differently(first, second),
     }
     total = sum(variance.values())
@@ -139,11 +143,13 @@ def probability_of(log_ratio: float, spread: float) -> float:
     return 0.5 * (1 + math.erf(log_ratio / spread / math.sqrt(2)))
 
 
-def _exchange_slope(p: Prediction, spreads: ExchangeSpreads | None) -> float:
-    """Change of ln(step time) when exchanges take one standard deviation longer. [1]"""
-    prepared, timed = p.basis.prepared, p.basis.timed
-    if spreads is None or not timed.parts.sync_s:
-        return 0.0
-    spread = spreads.library if prepared.exchanges_by_library else spreads.algorithm
-    shorter, longer = (prepared.step_with_exchanges(timed, slower=math.exp(sign * spread)) for sign in (-1, 1))
-    return float(np.log(longer / shorter)) / 2
+def _exchange_changes(p: Prediction, scale: IntervalScale) -> dict[str, float]:
+    """Change of ln(step time) when messages, or what a constant of calls to servers times, take a deviation longer. [1]
+
+    Messages of libraries and of named algorithms take the same links, and so are off together.
+    """
+    exchange = exchange_uncertainty(p.basis.prepared, p.basis.timed, scale=scale)
+    if not exchange.constants:
+        return {}
+    names = ("messages", *(constant.name for constant in exchange.constants[1:]))
+    return dict(zip(names, (exchange.sensitivity * exchange.spread).tolist(), strict=True))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.exchange_times import OnLink
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
-    from perfmodel.prediction.job.parameter_server import ServerMemory
+    from perfmodel.prediction.job.parameter_server import ServerCalls, ServerMemory
     from perfmodel.prediction.job.straggler import Straggler
     from perfmodel.simulation import Task
     from perfmodel.simulation.synchronous import PlayedStep
@@ -53,6 +53,7 @@ class Agreement(ABC):
     worker_count: int
     sources: tuple[SpecFile, ...] = ()
     server: ServerMemory | None = None
+    calls: ServerCalls | None = None
     asked: Job | None = None
 
     @property
@@ -79,6 +80,10 @@ class Agreement(ABC):
     def serves(self) -> bool:
         """Whether a parameter server applies updates instead of the workers."""
         return self.server is not None
+
+    def with_calls(self, slower: float) -> Agreement:
+        """Return the same with a worker's calls to servers on other machines taking this many times as long [1]."""
+        return self
 
     def visits(self, alone: StepTime) -> AsynchronousTimes | None:
         """Return the times of server visits, with knee and utilisation; None if workers wait for one another."""
@@ -123,6 +128,12 @@ class Asynchronous(Agreement):
     def batches_per_update(self) -> int:
         """Mini-batches of one worker, or one group, behind each update. [1]"""
         return int(self.times(1.0).batches_per_update)
+
+    def with_calls(self, slower: float) -> Agreement:  # noqa: D102
+        if self.calls is None:
+            return self
+        latency_s = self.numbers.push_latency_s + (slower - 1) * self.calls.worker_s
+        return replace(self, numbers=replace(self.numbers, push_latency_s=latency_s))
 
     def times(self, computing_s: Quantity) -> AsynchronousTimes:
         """Return the times of the scheme for workers that compute this long. [s]"""
@@ -358,6 +369,11 @@ class Synchronous(Agreement):
         among_s = total(copies.time(self.messages(reduction, device.schedule).sizes_bytes))
         among_s = (composed.count if self.reduces_each else 1) * among_s
         return self.slowdown * (sync_s - among_s) + copies.slowdown * among_s
+
+    def with_calls(self, slower: float) -> Agreement:  # noqa: D102
+        if self.calls is None:
+            return self
+        return replace(self, calls_s=self.calls_s + (slower - 1) * self.calls.worker_s)
 
     @property
     def _slowest(self) -> Quantity:

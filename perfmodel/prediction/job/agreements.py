@@ -320,7 +320,7 @@ def _through_server(workers: Workers) -> Agreement:
         )
     calls = calls_of(workers.profile, workers.server)
     calls_s = calls.worker_s + workers.count * calls.update_s  # the servers receive a gradient of every worker
-    return workers.synchronous(reductions, server=workers.server.memory(), calls_s=calls_s)
+    return workers.synchronous(reductions, server=workers.server.memory(), calls=calls, calls_s=calls_s)
 
 
 def _met(workers: Workers, place_: int) -> float:
@@ -387,7 +387,8 @@ def _asynchronous(workers: Workers) -> Agreement:
         group_sync_s=group_sync_s,
         times=None if asked.straggler is None else asked.straggler.times,
     )
-    return Asynchronous(scheme=scheme, numbers=numbers, server=workers.server.memory(scheme), **workers.label())
+    memory = workers.server.memory(scheme)
+    return Asynchronous(scheme=scheme, numbers=numbers, server=memory, calls=calls, **workers.label())
 
 
 AGREEMENT_OF: Final[Mapping[str, Callable[[Workers], Agreement]]] = {

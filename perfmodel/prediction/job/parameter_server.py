@@ -14,6 +14,7 @@ from perfmodel.cost.staleness import extra_flop_count
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.framework.profile import in_base_units
+from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.device.system_part import bus_bytes_per_s
 from perfmodel.prediction.job.agreement import is_served
 from perfmodel.prediction.memory.footprint import optimizer_bytes
@@ -21,6 +22,8 @@ from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.cpu import Cpu
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.hardware.topology import Topology
     from perfmodel.layers import Shape
     from perfmodel.layers.optimizers import Optimizer
@@ -311,14 +314,57 @@ def with_server(footprints: tuple[MemoryFootprint, ...], prepared: Prepared) -> 
 class ServerCalls:
     """Times that a framework takes beside the messages of one worker's visit to servers on other machines.
 
-    ``worker_s`` is the worker's own: its session over several machines, and sending and receiving tensors.
-    ``operation_s`` is an operation at the servers, ``operation_count`` of them for each of ``tensor_count`` tensors.
+    ``session_s`` is that of the worker's session over several machines, ``tensors_s`` that of sending and receiving its
+    tensors. ``operation_s`` is an operation at the servers, ``operation_count`` of them for each of ``tensor_count``
+    tensors. ``profile`` states both times on another processor than ``host``.
     """
 
-    worker_s: float = 0.0
+    session_s: float = 0.0
+    tensors_s: float = 0.0
     operation_s: float = 0.0
     operation_count: float = 0.0
     tensor_count: float = 0.0
+    profile: FrameworkProfile | None = None
+    host: Cpu | None = None
+
+    @property
+    def worker_s(self) -> float:
+        """Calls of the worker. [s]"""
+        return self.session_s + self.tensors_s
+
+    @property
+    def timed(self) -> dict[StatedConstant, float]:
+        """Constants of the calls' times, with the change of ln(``worker_s``) by the logarithm of each. [1]"""
+        if self.profile is None:
+            return {}
+        shares = {"server_step_us": self.session_s, "server_tensor_us": self.tensors_s}
+        return {
+            self._stated(self.profile, "frameworks", f"exchange.{name}", value=getattr(self.profile.exchange, name)): (
+                seconds / self.worker_s
+            )
+            for name, seconds in shares.items()
+        }
+
+    @property
+    def speeds(self) -> dict[StatedConstant, float]:
+        """Constants of the two processors' speeds of calls, with the same. [1]"""
+        if self.profile is None or self.host is None:
+            return {}
+        timed_on, name = self.profile.exchange.server_host_call_slowdown, "exchange.server_host_call_slowdown"
+        return {
+            self._stated(self.host, "devices", "call_slowdown", value=self.host.call_slowdown): 1.0,
+            self._stated(self.profile, "frameworks", name, value=timed_on): -1.0,
+        }
+
+    @staticmethod
+    def _stated(spec: SpecFile, folder: str, field: str, *, value: float) -> StatedConstant:
+        return StatedConstant(
+            name=f"{folder}/{spec.stem}/{field}",
+            value=value,
+            unit="us" if field.endswith("_us") else "1",
+            described=None,
+            source=spec.source_of(field),
+        )
 
     @property
     def update_s(self) -> float:
@@ -342,7 +388,10 @@ def calls_of(profile: FrameworkProfile, server: Server) -> ServerCalls:
     # variables are updated independently, each operation by one thread of a core
     at_once = host.core_count * server.shard_count
     return ServerCalls(
-        worker_s=slowdown * (step_s + tensors * tensor_s),
+        session_s=slowdown * step_s,
+        tensors_s=slowdown * tensors * tensor_s,
+        profile=profile,
+        host=host.processor,
         operation_s=in_base_units(profile.cpu.constants)["dispatch_us"] / at_once,
         operation_count=habits.server_operations_per_tensor,
         tensor_count=tensors,

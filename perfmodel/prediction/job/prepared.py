@@ -377,10 +377,13 @@ class Prepared:
             "agreement": agreement,
         }
 
-    def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
-        """Step time if exchanges between devices take this many times as long. [s]"""
+    def step_with_exchanges(self, timed: TimedStep, *, slower: float, calls_slower: float = 1.0) -> float:
+        """Step time if exchanges between devices, and calls to servers, take this many times as long. [s]"""
         shorter = [SlowedTimes(stage_times, 1 / slower) for stage_times in timed.stages]
-        device_s = compose(self.works(shorter), **self._how).parts.device_s
+        how = self._how
+        if self.agreement is not None:
+            how = {**how, "agreement": self.agreement.with_calls(calls_slower / slower)}
+        device_s = compose(self.works(shorter), **how).parts.device_s
         waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
         return float(waits_s + slower * device_s)
 

@@ -411,7 +411,7 @@ def _on_interval(p: Prediction) -> str:
 
 
 def _on_uncertain_constants(p: Prediction) -> str:
-    lines = ["The constants that make it most uncertain, with their share of what all constants do:"]
+    lines = ["The constants that make it most uncertain, with their share of what constants and exchanges do:"]
     lines += [_indented(f"{percent_text(row.share)} {row.describe()}") for row in p.provenance.head(CONSTANTS_SHOWN)]
     return "\n".join(lines)
 

@@ -260,14 +260,20 @@ def _growth_row(
 
 
 def _assumptions(asked: _Experiment) -> tuple[str, ...]:
-    _, numbers = _numbers(asked.of("delay_compensated", MACHINES[0] - 1))
+    agreement, numbers = _numbers(asked.of(COMPARED[0], MACHINES[0] - 1))
+    assert agreement.calls is not None
+    calls_s = agreement.calls.worker_s
+    latency_s = numbers.push_latency_s + numbers.pull_latency_s - calls_s
     server_s = numbers.update_s + numbers.push_s + numbers.pull_s
+    step_s = float(agreement.scheme.times(numbers).step_s)
+    queue_s = step_s - numbers.compute_s - calls_s - latency_s - server_s
     return (
         f"Assumed: mini-batches of {asked.batch_size}. The second table says what others would mean.",
-        f"A worker's own step: {1e3 * numbers.compute_s:.2f} ms of computing, as on one machine, and "
-        f"{1e3 * numbers.push_latency_s:.2f} ms of its session over machines and the calls for each tensor: the "
-        "framework's file, timed on another machine with a later version.",
-        f"Server: {1e3 * server_s:.3f} ms for each visit, the network's two ways and operations for each variable; "
-        f"compensation adds {1e3 * numbers.compensation_s:.3f} ms.",
+        f"A worker's step with {COMPARED[0]} on {MACHINES[0]} machines: {1e3 * step_s:.2f} ms. Of it "
+        f"{1e3 * numbers.compute_s:.2f} are computing, as on one machine, {1e3 * calls_s:.2f} its session over "
+        "machines and the calls for each tensor (the framework's file, timed on another machine with a later version), "
+        f"{1e3 * latency_s:.2f} the network's latency there and back, {1e3 * server_s:.2f} its visit to the server "
+        f"(bytes both ways and operations for each variable) and {1e3 * queue_s:.2f} waiting for other visitors.",
+        f"Compensation adds {1e3 * numbers.compensation_s:.3f} ms to a visit.",
         "Model: services vary as exponential ones; parts in a row let visitors queue before the busiest only.",
     )
