@@ -385,7 +385,7 @@ class Server:
         return tuple(memories[: self.shard_count])
 
     @property
-    def memory_bytes_per_s(self) -> float:
+    def memory_bytes_per_s(self) -> Any:
         """Rate at which the slowest shard's cores read and write its memory. [B/s]"""
         return min(map(self.system_part.host_bytes_per_s, self.memories))
 
@@ -397,7 +397,7 @@ class Server:
         return _update_passes(counts, shapes, self.subject.optimizer, self.element_bytes)
 
     @property
-    def s_per_byte(self) -> float:
+    def s_per_byte(self) -> Any:
         """Time that the shards take for one byte of every worker's gradient. [s/B]"""
         passes = (self.worker_count + 1 + self.update_passes) / self.shard_count
         return passes / self.memory_bytes_per_s
