@@ -301,8 +301,13 @@ class Cpu(Device):
 
     @property
     def sustained_memory_bandwidth_bytes_per_s(self) -> float:
-        """Bandwidth that a stream over all cores of the socket reaches. [B/s]."""
+        """Bandwidth that the memory channels of the socket sustain. [B/s]."""
         return self.memory_bandwidth_bytes_per_s * self.memory.efficiency
+
+    @property
+    def streamed_bytes_per_s(self) -> float:
+        """Bytes that all cores of the socket read and write at most, however fast the memory is. [B/s]."""
+        return self.core_count * self.memory.in_base_units("bandwidth_per_core_gb_per_s")
 
     @property
     def l2_bytes(self) -> float:

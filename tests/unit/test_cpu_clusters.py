@@ -48,6 +48,29 @@ def test_a_server_stands_where_it_is_told_to(classifier):
     assert beside.cost_usd("gce_n1_standard_4_2016") / beside.step_s * 3600 == pytest.approx(3 * 0.19)
 
 
+@pytest.mark.parametrize("sync", ["downpour", "delay_compensated", "parameter_server"])
+@pytest.mark.parametrize(
+    ("system", "gb_per_s"),
+    [("gce_n1_standard_1", 8), ("gce_n1_standard_4", 22), ("gce_n1_highmem_16", 88), ("survey_fig6", 35.328)],
+)
+def test_a_server_updates_no_faster_than_its_cores_or_its_bus(alexnet, system, gb_per_s, sync):
+    """Eight or eleven GB/s for each core of a slice; the four cores of the server beside GPUs outrun their bus."""
+    machines = {} if system == "survey_fig6" else {"machines": 5}
+    job = {"batch_size": 4, "framework": "pytorch_2", "optimizer": "sgd", "sync": sync, "workers": 4}
+    p = pm.predict(alexnet, system=system, **machines, **job)
+    one_pass_s = 4 * alexnet.parameter_count / (gb_per_s * 1e9)  # an update reads two and writes one
+    if sync == "parameter_server":
+        (reduction,) = p.agreement.reductions
+        assert reduction.server_s_per_byte * 4 * alexnet.parameter_count == pytest.approx((4 + 1 + 3) * one_pass_s)
+    else:
+        numbers = p.agreement.numbers
+        taken_s = 3 * one_pass_s
+        expected = (taken_s, taken_s if sync == "delay_compensated" else numbers.compensation_s)
+        assert (numbers.update_s, numbers.compensation_s) == pytest.approx(expected, rel=1e-9)
+    (row,) = pm.sweep(alexnet, system=system, **machines, **job | {"batch_size": [4]})
+    assert row["step_s"] == pytest.approx(p.step_s, rel=1e-9)
+
+
 def test_shards_share_the_load_of_a_server(alexnet):
     steps = [
         pm.predict(alexnet, batch_size=8, workers=4, sync="parameter_server", server_count=count, **FOUR).step_s

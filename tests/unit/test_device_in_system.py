@@ -305,8 +305,53 @@ HOP_S = 30e-6 + 120e-6 + 2 * 0.15e-6
 
 class TestMeasuredCpu:
     @pytest.mark.parametrize("places", [NODES, {"system": "gce_n1_standard_4"}])
-    def test_alone_it_is_as_it_was_measured(self, places):
-        assert_same(on_measured(measured_cpu(), **places), on_measured(measured_cpu()))
+    def test_alone_it_is_as_it_was_measured_with_the_memory_of_its_machine(self, places):
+        there, here = on_measured(measured_cpu(), **places), on_measured(measured_cpu())
+        assert (there.memory.capacity_bytes, here.memory.capacity_bytes) == (13.97 * 2**30, 16 * 2**30)
+        for name in ("step_s", "breakdown", "interval_s"):
+            assert getattr(there, name) == pytest.approx(getattr(here, name), rel=1e-12)
+        assert there.memory.total_bytes == here.memory.total_bytes
+
+    @pytest.mark.parametrize("datasheet", [None, "n1_standard_4_skylake"])
+    def test_its_memory_is_that_of_the_machine_in_every_verb(self, datasheet):
+        """Four copies of VGG-16's parameters stand beside a worker: 2.2 of 3.75 GB; the file's own machine has 25.3."""
+        graph, small = pm.zoo.vgg16(), 3.49 * 2**30
+        device = pm.load_calibration("hardware_specs/calibrations/xeon_2_cores_torch_2_13.toml")
+        machine = device.machine.model_copy(update={"datasheet": datasheet})
+        job = {"device": device.model_copy(update={"machine": machine}), "system": "gce_n1_standard_1"}
+        job |= {"machines": 2, "workers": 2, "sync": "delay_compensated"}
+        most = pm.max_batch_size(graph, **job)
+        for size, fits in ((most, True), (most + 1, False)):
+            p = pm.predict(graph, batch_size=size, **job)
+            assert (p.memory.fits, p.memory.capacity_bytes, p.memory.server_bytes) == (fits, small, 4 * 4 * 138_357_544)
+            assert p.to_dict()["server"]["capacity_bytes"] == small
+            assert "of 3.747 GB" in " ".join(p.explain().split())
+            assert p.play(2).makespan_s > 0
+            (row,) = pm.sweep(graph, batch_size=[size], columns=["memory_bytes"], **job)
+            assert (row["fits"], row["memory_bytes"]) == (fits, p.memory.total_bytes)
+        assert any("2 cores that were measured compute on each machine" in text for text in p.remarks)
+
+    @pytest.mark.parametrize("system", ["gce_n1_standard_1", "gce_n1_standard_4", "gce_n1_highmem_16"])
+    def test_its_cores_decode_and_not_those_of_the_machine(self, system):
+        """Two cores, both at work: half of what a mini-batch takes one core to decode is added to the step."""
+        graph, where = pm.zoo.alexnet(), {"system": system, "machines": 2, "workers": 2, "sync": "all_reduce"}
+        job = {"batch_size": 32, "device": "hardware_specs/calibrations/xeon_2_cores_torch_2_13.toml", **where}
+        alone = pm.predict(graph, **job)
+        fed = {"dataset": "imagenet_jpeg", "input_from": "samsung_960_pro"}
+        p = pm.predict(graph, **job, **fed)
+        decoding_s = 32 / pm.load_dataset("imagenet_jpeg").decode_rate_per_core
+        computing_s = alone.step_s - alone.exposed_sync_s
+        assert p.step_s == pytest.approx(max(alone.step_s, computing_s + decoding_s / 2), rel=1e-9)
+        assert any("share the 2 cores" in text for text in p.remarks)
+        assert pm.predict(graph, decode_cores=2, **job, **fed).step_s == p.step_s
+        with pytest.raises(ArgumentError, match="decode_cores must be a whole number from 1 to 2"):
+            pm.predict(graph, decode_cores=3, **job, **fed)
+
+    def test_its_cores_add_at_the_rate_that_they_were_measured_to_stream_at(self):
+        """On a machine whose own core reads and writes 8 GB/s."""
+        where = {"system": "gce_n1_standard_1", "machines": 3, "workers": 2, "sync": "downpour"}
+        p = on_measured(measured_cpu(), optimizer="sgd", **where)
+        assert p.agreement.numbers.update_s == pytest.approx(3 * GRADIENTS / 2e10, rel=1e-9)
 
     @pytest.mark.parametrize(("workers", "sent"), [(2, 1.0), (4, 1.5)])
     def test_its_processes_send_no_faster_and_begin_as_late_as_measured(self, workers, sent):

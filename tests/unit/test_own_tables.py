@@ -52,7 +52,7 @@ def test_growth_is_off_by_the_factors_of_its_rows(reports):
     factors = reports["mullapudi2017"].growth_factors
     assert factors["Downpour"] == pytest.approx(rows["busiest part"].downpour_growth / rows["measured"].downpour_growth)
     assert factors["delay-compensated"] == pytest.approx(
-        rows["measured"].compensated_growth / rows["busiest part"].compensated_growth
+        rows["busiest part"].compensated_growth / rows["measured"].compensated_growth
     )
     assert 1 < factors["Downpour"] < factors["delay-compensated"] < 1.5
     assert reports["mullapudi2017"].parts[0].score.cells == 6  # nothing is fitted to any

@@ -247,6 +247,8 @@ class MeasuredTarget(Target):
         if system_part is not None:
             self.specs_by_place[f"systems/{system_part.system.file.stem}"] = system_part.system.file
         self.capacity_bytes = on.memory_gib * GIB
+        if system_part is not None and system_part.computes_on_hosts:  # a card brings its memory, cores do not
+            self.capacity_bytes = system_part.machine.memory_capacity_bytes
         self.context_bytes = 0.0
         self.bandwidth_bytes_per_s = measured.peaks.stream_bytes_per_s
 
@@ -409,8 +411,10 @@ def _on_links(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
     """Remark on what of a machine's own links is used in a system."""
     system, notes = system_part.system, []
     if system_part.computes_on_hosts:
-        lacks_sheet = f"its file names no data sheet: memory and network are those of {system.name}"
-        return [lacks_sheet] if measured.card is None else []
+        count = measured.machine.core_count
+        cores = f"the {count} cores that were measured compute" if count > 1 else "the core that was measured computes"
+        stands = f"{cores} on each machine; memory and network are those of {system.name}"
+        return [stands if measured.card is not None else f"its file names no data sheet: {stands}"]
     if measured.card is None:
         notes.append(f"its file names no data sheet: it is wired like {system_part.device.name} of {system.name}")
     copied = _copied_to(measured, pinned=True)

@@ -14,7 +14,7 @@ from perfmodel.cost.transfer import max_min_rates
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.topology import Channel, Route
-from perfmodel.numeric import largest
+from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.measured_machine import AllReduce, MeasuredMachine
     from perfmodel.hardware.system import System
-    from perfmodel.hardware.topology import Topology
     from perfmodel.hardware.wiring import Wired
 
 
@@ -66,7 +65,7 @@ class SystemPart:
     @property
     def machine(self) -> System:
         """The machine of the first worker."""
-        return self.system.hosts[self.node_of(self.names[0])]
+        return self.machines[self.node_of(self.names[0])]
 
     @property
     def computes_on_hosts(self) -> bool:
@@ -149,17 +148,51 @@ class SystemPart:
         return self.system.topology.places[name].node
 
     @derived_property
+    def machines(self) -> Mapping[str, System]:
+        """All machines of the system, by name."""
+        return self.system.hosts
+
+    @derived_property
+    def measured_nodes(self) -> frozenset[str]:
+        """Machines in whose sockets the cores of a measured machine stand: all but a server of a cluster's file."""
+        stands = self.measured is not None and self.computes_on_hosts
+        return frozenset(self.node_of(name) for name, _ in self.system.devices if stands)
+
+    def measured_in(self, node: str) -> MeasuredMachine | None:
+        """Return the measured machine whose cores stand in the sockets of a machine; None for its own cores."""
+        return self.measured if node in self.measured_nodes else None
+
+    def core_count_of(self, node: str) -> int:
+        """Physical cores of a machine: those that were measured, if they stand in its sockets. [1]"""
+        measured = self.measured_in(node)
+        return self.machines[node].core_count if measured is None else measured.machine.core_count
+
+    def host_bytes_per_s(self, memory: str) -> Any:
+        """Bytes of a host memory that the cores beside it read and write: at the bus's rate, or their own. [B/s]
+
+        Valid for: long vectors, in which copies, sums and updates stream, on all cores of the socket.
+        """
+        node, topology = self.node_of(memory), self.system.topology
+        measured, host = self.measured_in(node), self.machines[node]
+        of_cores = (
+            host.processor.streamed_bytes_per_s
+            if measured is None
+            else measured.peaks.stream_bytes_per_s / host.socket_count
+        )
+        return minimum(topology.upward(memory).capacity_bytes_per_s, of_cores)
+
+    @derived_property
     def hosts(self) -> tuple[Host, ...]:
         """The machines of the workers' devices."""
-        workers, machines = Counter(self.node_of(name) for name in self.names), self.system.hosts
+        workers, machines = Counter(self.node_of(name) for name in self.names), self.machines
         topology = self.system.topology
         return tuple(
             Host(
                 name=node,
                 worker_count=count,
-                core_count=machine.core_count,
+                core_count=self.core_count_of(node),
                 memory_bytes=machine.memory_capacity_bytes,
-                memory_bytes_per_s=sum(bus_bytes_per_s(topology, name) for name in topology.memories_of(node)),
+                memory_bytes_per_s=sum(map(self.host_bytes_per_s, topology.memories_of(node))),
             )
             for node, count in workers.items()
             for machine in (machines[node],)
@@ -276,11 +309,6 @@ def sum_of_two(measured: MeasuredMachine) -> AllReduce | None:
     """Return the measured sum of two processes in host memory; None if it was not measured."""
     sums = measured.all_reduce
     return next((each for each in sums if each.library == "gloo" and each.process_count == 2), None)
-
-
-def bus_bytes_per_s(topology: Topology, memory: str) -> float:
-    """Rate of a host memory's bus, both directions together. [B/s]"""
-    return topology.upward(memory).capacity_bytes_per_s
 
 
 def _received(adapter: str, network: Link) -> Route:

@@ -15,7 +15,6 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.device.factors import StatedConstant
-from perfmodel.prediction.device.system_part import bus_bytes_per_s
 from perfmodel.prediction.job.agreement import is_served
 from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
@@ -381,12 +380,13 @@ def calls_of(profile: FrameworkProfile, server: Server) -> ServerCalls:
     nodes = {system_part.node_of(name) for name in (*system_part.names, *server.memories)}
     if len(nodes) == 1 or not habits.server_step_us:
         return ServerCalls()
-    host = system_part.system.hosts[system_part.node_of(server.memories[0])]
+    node = system_part.node_of(server.memories[0])
+    host = system_part.machines[node]
     slowdown = host.processor.call_slowdown / habits.server_host_call_slowdown
     tensors = sum(len(shapes) for shapes in server.subject.graph.updated_shapes.values())
     step_s, tensor_s = (habits.in_base_units(name) for name in ("server_step_us", "server_tensor_us"))
     # variables are updated independently, each operation by one thread of a core
-    at_once = host.core_count * server.shard_count
+    at_once = system_part.core_count_of(node) * server.shard_count
     return ServerCalls(
         session_s=slowdown * step_s,
         tensors_s=slowdown * tensors * tensor_s,
@@ -434,9 +434,9 @@ class Server:
         return tuple(memories[: self.shard_count])
 
     @property
-    def memory_bytes_per_s(self) -> float:
-        """Memory rate of the slowest shard. [B/s]"""
-        return min(bus_bytes_per_s(self.system_part.system.topology, name) for name in self.memories)
+    def memory_bytes_per_s(self) -> Any:
+        """Rate at which the slowest shard's cores read and write its memory. [B/s]"""
+        return min(map(self.system_part.host_bytes_per_s, self.memories))
 
     @property
     def update_passes(self) -> float:
@@ -446,7 +446,7 @@ class Server:
         return _update_passes(counts, shapes, self.subject.optimizer, self.element_bytes)
 
     @property
-    def s_per_byte(self) -> float:
+    def s_per_byte(self) -> Any:
         """Time that the shards take for one byte of every worker's gradient. [s/B]"""
         passes = (self.worker_count + 1 + self.update_passes) / self.shard_count
         return passes / self.memory_bytes_per_s
