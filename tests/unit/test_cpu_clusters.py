@@ -234,3 +234,36 @@ def test_workers_are_a_symbol_on_machines_by_number_as_on_a_shipped_cluster(alex
     shipped = pm.formula("step_s", system="gce_n1_standard_4_x4", **job)
     for workers in (2, 3, 4):
         assert by_number(workers=workers) == shipped(workers=workers)
+
+
+@pytest.mark.parametrize("sync", ["parameter_server", "downpour", "delay_compensated"])
+def test_one_machine_serves_itself_as_a_node_of_a_cluster_does(alexnet, sync):
+    job = {"batch_size": 4, "framework": "pytorch_2", "optimizer": "adam", "sync": sync, "system": "gce_n1_standard_4"}
+    alone, of_two = pm.predict(alexnet, **job), pm.predict(alexnet, machines=2, server_on="node0", **job)
+    assert alone.step_s == of_two.step_s
+    assert alone.update_s == 0  # the server updates
+    assert alone.memory == of_two.memory
+    assert alone.interval_s == of_two.interval_s
+    assert alone.cost_usd("gce_n1_standard_4_2016") == of_two.cost_usd("gce_n1_standard_4_2016")
+    assert pm.predict(alexnet, machines=1, **job).step_s == alone.step_s
+    swept = pm.sweep(alexnet, **job | {"sync": ["none", sync]}, columns=["step_s"])["step_s"]
+    assert list(swept) == pytest.approx([pm.predict(alexnet, **job | {"sync": "none"}).step_s, alone.step_s], rel=1e-12)
+
+
+@pytest.mark.parametrize("hardware", [{"system": "gce_n1_standard_4"}, {"system": "survey_fig5"}, {"device": "t4"}])
+@pytest.mark.parametrize("wrong", [{"server_on": "node9"}, {"server_on": ""}, {"server_count": 7}])
+def test_one_machine_or_device_refuses_servers_that_it_has_not(classifier, hardware, wrong):
+    ((name, value),) = wrong.items()
+    message = rf"{name} must be [^\n]+\(got {value!r}\)"
+    for sync in ("parameter_server", "downpour"):
+        with pytest.raises(ArgumentError, match=message):
+            pm.predict(classifier, batch_size=8, sync=sync, **hardware, **wrong)
+
+
+@pytest.mark.parametrize("where", [{}, {"server_count": 2}, {"server_on": "node1"}])
+def test_a_formula_of_workers_counts_the_calls_to_tensorflow_servers(classifier, where):
+    job = {"batch_size": 128, "framework": "tensorflow_1_1", "system": "gce_n1_standard_4", "machines": 4, **where}
+    job |= {"sync": "parameter_server"}
+    step = pm.formula("step_s", graph=classifier, workers=2, free="workers", **job)
+    steps = [pm.predict(classifier, workers=count, **job).step_s for count in (1, 2, 3, 4)]
+    assert [float(step(workers=count)) for count in (1, 2, 3, 4)] == pytest.approx(steps, rel=1e-9)

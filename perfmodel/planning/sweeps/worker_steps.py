@@ -21,7 +21,7 @@ from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.device_prices import Prices
 from perfmodel.prediction.job.agreement import Asynchronous, is_served
-from perfmodel.prediction.job.agreement_options import LIBRARY
+from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
 from perfmodel.prediction.job.agreements import agreement_of
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with
 from perfmodel.prediction.job.data_path import resolve_data_path
@@ -482,11 +482,16 @@ class JointSteps:
         return section.kept["usd_per_hour"]
 
     def _target(self, section: Section, job: JobValues) -> Target:
-        workers = job.values["workers"]
+        workers, has_server = job.values["workers"], job.values["sync"] in WITH_SERVER
+
+        def resolved() -> Target:
+            target = resolve_target(workers=workers, **section.first.asked)
+            return target.beside_server() if has_server else target
+
         return self._once(  # type: ignore[no-any-return]
             section,
-            ("target", section.alike.wiring, section.alike.unit_count, job.size),
-            lambda: resolve_target(workers=workers, **section.first.asked),
+            ("target", section.alike.wiring, section.alike.unit_count, job.size, has_server),
+            resolved,
         )
 
     def _data_path(self, section: Section, job: JobValues, target: Target) -> DataPath:
