@@ -13,7 +13,7 @@ from perfmodel.cost.run_totals import RunTime, run_time
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import from_zero_to, positive, whole_number
 from perfmodel.prediction.arguments.finite import finite_answer
-from perfmodel.prediction.bill import processors_of
+from perfmodel.prediction.bill import paid_count
 from perfmodel.prediction.utilisation import tokens_per_sample
 from perfmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -131,7 +131,7 @@ class Trained:
         ArgumentError
             If neither or both lengths are given, or a number is not allowed.
         """
-        from perfmodel.prediction.device_prices import prices_of
+        from perfmodel.prediction.device_prices import price_names, prices_of
 
         pauses = {
             "checkpoint_s": checkpoint_s,
@@ -150,8 +150,9 @@ class Trained:
         )
         if run is None:
             raise ArgumentError("tokens", None, "a number of tokens, or samples= a number of samples")
-        price = prices_of(usd_per_hour).of(str(self.basis.prepared.target.processor_spec.stem))
-        return run.totals(float(self.step_s), device_count=processors_of(self), usd_per_hour=price)
+        target = self.basis.prepared.target
+        price = prices_of(usd_per_hour).of(*price_names(target))
+        return run.totals(float(self.step_s), device_count=paid_count(target, self.agreement), usd_per_hour=price)
 
 
 def checked_run(

@@ -1,5 +1,7 @@
 """Clusters of machines without GPUs: one worker on the sockets of each, through the composition of all other jobs."""
 
+import re
+
 import pytest
 
 import perfmodel as pm
@@ -267,3 +269,27 @@ def test_a_formula_of_workers_counts_the_calls_to_tensorflow_servers(classifier,
     step = pm.formula("step_s", graph=classifier, workers=2, free="workers", **job)
     steps = [pm.predict(classifier, workers=count, **job).step_s for count in (1, 2, 3, 4)]
     assert [float(step(workers=count)) for count in (1, 2, 3, 4)] == pytest.approx(steps, rel=1e-9)
+
+
+@pytest.mark.parametrize(("workers", "machines"), [(3, 4), (4, 4)])
+def test_a_number_pays_for_the_machines_that_a_price_by_name_pays_for(classifier, workers, machines):
+    job = {"batch_size": 128, "sync": "parameter_server"}
+    p = pm.predict(classifier, workers=workers, **job, **FOUR)
+    rates = [p.cost_usd(price) / p.step_s * 3600 for price in (0.19, "gce_n1_standard_4_2016")]
+    assert rates == pytest.approx([0.19 * machines] * 2)
+    assert p.energy_j() / p.step_s == pytest.approx(machines * pm.load_device("n1_standard_4_skylake").tdp_w)
+    for prices in ({}, {"usd_per_hour": 0.19}, {"usd_per_hour": {"n1_standard_4_skylake": 0.19}}):
+        s = pm.sweep(classifier, workers=workers, **job, **FOUR, columns=["epoch_s", "usd_per_epoch"], **prices)
+        assert s["usd_per_epoch"] / s["epoch_s"] * 3600 == pytest.approx(0.19 * machines)
+    candidates = [{"price": price, "workers": workers, **FOUR} for price in (0.19, "gce_n1_standard_4_2016")]
+    plan = pm.plan(classifier, candidates=candidates, dataset_size=60_000, epochs=1, deadline_hours=1, **job)
+    own, listed = plan.rows
+    assert (own.instances, own.usd) == (listed.instances, pytest.approx(listed.usd))
+    assert not re.search(r"\b0\.00 (to|USD)", str(plan))  # USD of a small job have digits
+
+
+def test_a_sweep_finds_the_price_of_a_machine_by_its_system(classifier):
+    systems = [f"gce_n1_{kind}" for kind in ("standard_1", "standard_4", "standard_8", "highmem_16")]
+    s = pm.sweep(classifier, batch_size=128, system=systems, columns=["epoch_s", "usd_per_epoch"])
+    paid = [pm.load_price(f"{name}_2016").usd_per_hour for name in systems]
+    assert s["usd_per_epoch"] / s["epoch_s"] * 3600 == pytest.approx(paid)
