@@ -272,7 +272,8 @@ def scaling(
     dataset_size : int
         Samples of an epoch; needed for time and price of an epoch. [samples]
     usd_per_hour : float
-        Price of one worker for an hour; a job pays for all of its workers. Needs ``dataset_size``. [USD/h]
+        Price of one worker for an hour; a job pays for all of its workers, and as much for each machine without GPUs
+        that only a server is on. Needs ``dataset_size``. [USD/h]
     critical_batch_size : float
         Batch size at which reaching a loss takes twice the fewest updates, measured by you; adds the speed-up in the
         time to that loss. [samples]

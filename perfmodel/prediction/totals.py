@@ -107,7 +107,8 @@ class Trained:
         tokens, samples : float or None
             Length of the run, either of them. [1]
         usd_per_hour : float or None
-            Price of a device; None for its share of the newest known on-demand price of an instance. [USD/h]
+            Price of a GPU, or of a machine that computes on its cores, with which a server's own machine counts as a
+            device; None for the newest known on-demand price, of an instance with GPUs the share of one. [USD/h]
         checkpoint_s : float
             Time that a checkpoint stops the run. [s]
         checkpoint_every_s : float or None

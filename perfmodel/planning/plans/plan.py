@@ -160,7 +160,7 @@ def plan(
         ``device`` or ``system``, ``machines`` of it (one or several numbers, on the fabric that its file names),
         ``workers`` (one or several numbers; by default all devices of an instance that has a system), ``name``, and
         with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is a number is per hour for
-        one of your own devices. [-]
+        one of your own GPUs, or for one machine without GPUs; those of servers are paid for too. [-]
     batch_size, global_batch_size : int
         Samples per step, of each worker or of all together. [samples]
     dataset : str, Path or Dataset
