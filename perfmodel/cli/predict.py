@@ -128,7 +128,7 @@ class PredictionBill:
     Parameters
     ----------
     price : str
-        The instance with region and date, or USD per hour for each device. [-]
+        The instance with region and date, or USD per hour for each GPU, or machine without GPUs. [-]
     usd_per_step, usd_per_million_samples : float
         Cost of a step, and of a million samples. [USD]
     usd_per_epoch : float or None
@@ -145,7 +145,9 @@ class PredictionBill:
 
     def to_text(self) -> str:
         """Return the cost in a few lines."""
-        epoch = "" if self.usd_per_epoch is None else f", {self.usd_per_epoch:,.2f} an epoch"
+        from perfmodel.presentation.quantities import usd_text
+
+        epoch = "" if self.usd_per_epoch is None else f", {usd_text(self.usd_per_epoch)} an epoch"
         lines = [
             f"price   {self.price}",
             f"cost    {self.usd_per_step:.3g} USD a step, {self.usd_per_million_samples:,.3g} a million samples{epoch}",

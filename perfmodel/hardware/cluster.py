@@ -476,7 +476,7 @@ def _other_card(device: str | Path | Runnable, system: Wired) -> Runnable | None
     """Return the card that stands in a system's slots for a device; None if its own cards do."""
     loaded = device if isinstance(device, Runnable) else load_device(device)
     if loaded.processor_kind != "gpu":
-        raise ArgumentError("device", loaded.name, f"a GPU with a data sheet or a measured one, for {system.name}")
+        raise ArgumentError("device", loaded.name, f"a GPU with a data sheet or a measured GPU, for {system.name}")
     card = loaded.card
     if card is None or all(own == card and own.stem == card.stem for _, own in system.devices):
         return None
@@ -492,7 +492,9 @@ def _other_processor(device: str | Path | Runnable, system: Wired) -> Cpu | None
     loaded = device if isinstance(device, Runnable) else load_device(device)
     if loaded.processor_kind != "cpu":
         raise ArgumentError(
-            "device", loaded.name, f"a CPU or a measured one, for {system.name}, which has no GPU to replace"
+            "device",
+            loaded.name,
+            f"a CPU with a data sheet or a measured CPU, for {system.name}, which has no GPU to replace",
         )
     card = loaded.card
     if not isinstance(card, Cpu) or all(card == machine.processor for machine in system.hosts.values()):

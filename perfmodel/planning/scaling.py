@@ -14,6 +14,7 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
 from perfmodel.prediction.arguments.verbs import gated
+from perfmodel.prediction.bill import server_machines
 from perfmodel.prediction.job.agreement_options import refuse_unused, sync_names, taken
 from perfmodel.prediction.job.straggler import straggler_of, straggler_of_job
 from perfmodel.prediction.predict import predict
@@ -140,7 +141,8 @@ class _Question:
         epoch_s = None if self.dataset_size is None else p.epoch_s(dataset_size=self.dataset_size)
         usd = None
         if epoch_s is not None and self.usd_per_hour is not None:
-            usd = epoch_s / SECONDS_PER_HOUR * self.usd_per_hour * workers
+            paid = workers + len(server_machines(p.basis.prepared.target, p.agreement))
+            usd = epoch_s / SECONDS_PER_HOUR * self.usd_per_hour * paid
         to_loss_s, to_loss_speedup = self._to_loss(p)
         knee, busy = _of_server(p)
         return ScalingRow(
@@ -194,7 +196,10 @@ class _Question:
         if self.dataset_size is not None and self.usd_per_hour is None:
             notes.append("no price of an epoch: usd_per_hour= says what one worker costs; no file states it")
         if self.usd_per_hour is not None:
-            notes.append(f"{self.usd_per_hour:g} USD an hour for each worker; servers of their own are not paid for")
+            notes.append(
+                f"{self.usd_per_hour:g} USD an hour for each worker, and for each machine without GPUs that only a "
+                "server is on; a server's own machine beside machines with GPUs is not paid for"
+            )
         progress = self.progress
         if progress.critical_batch_size is not None:
             notes.append(
@@ -267,7 +272,8 @@ def scaling(
     dataset_size : int
         Samples of an epoch; needed for time and price of an epoch. [samples]
     usd_per_hour : float
-        Price of one worker for an hour; a job pays for all of its workers. Needs ``dataset_size``. [USD/h]
+        Price of one worker for an hour; a job pays for all of its workers, and as much for each machine without GPUs
+        that only a server is on. Needs ``dataset_size``. [USD/h]
     critical_batch_size : float
         Batch size at which reaching a loss takes twice the fewest updates, measured by you; adds the speed-up in the
         time to that loss. [samples]

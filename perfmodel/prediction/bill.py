@@ -16,7 +16,9 @@ from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:
     from perfmodel.hardware.price import InstancePrice
+    from perfmodel.hardware.system import System
     from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.prediction import Prediction
 
 MOST_OVERHEAD = 10.0
@@ -40,7 +42,8 @@ class Billed:
         ----------
         price : str, Path, InstancePrice or float
             Price of an instance, as :func:`perfmodel.load_price` takes it; every instance with a working device is paid
-            in full, without long-term discounts. A number is the price of one device. [USD/h]
+            in full, without long-term discounts. A number is the price of one GPU, or of one machine where machines
+            compute on their cores; there it pays for the machines of a server too. [USD/h]
         dataset_size : int
             Samples of an epoch, to return its cost; None for the cost of a step. [samples]
         spot : bool
@@ -74,7 +77,7 @@ class Billed:
         idle_w: float | None = None,
         power_usage_effectiveness: float = 1.0,
     ) -> float:
-        """Energy of the devices in one step or epoch.
+        """Energy of the devices in one step or epoch; without GPUs, of the sockets of a server's own machines too.
 
         It follows from the energy of arithmetic and memory traffic if the device's file states them. For other devices,
         and with a utilisation, it follows from the thermal design power: an upper bound at full utilisation.
@@ -114,15 +117,20 @@ class Billed:
             return overhead * processors_of(p) * of_device * duration_s / float(p.step_s)
         share = 1.0 if utilisation is None else from_zero_to(1, "utilisation", utilisation)
         busy_w, rest_w = power_of(p, idle_w=idle_w, utilisation=share)
-        return float(
-            energy(
-                duration_s=duration_s,
-                busy_w=busy_w,
-                idle_w=rest_w,
-                utilisation=share,
-                device_count=processors_of(p),
-                power_usage_effectiveness=effectiveness_of(power_usage_effectiveness),
+        target, overhead = p.basis.prepared.target, effectiveness_of(power_usage_effectiveness)
+        servers = [(host.processor.tdp_w, host.socket_count) for host in server_machines(target, p.agreement)]
+        return sum(
+            float(
+                energy(
+                    duration_s=duration_s,
+                    busy_w=watts,
+                    idle_w=min(rest_w, watts),
+                    utilisation=share,
+                    device_count=count,
+                    power_usage_effectiveness=overhead,
+                )
             )
+            for watts, count in [(busy_w, processors_of(p)), *servers]
         )
 
 
@@ -141,19 +149,33 @@ def processors_of(p: Prediction) -> int:
     return target.socket_count
 
 
+def server_machines(target: Target, agreement: Agreement | None) -> list[System]:
+    """Return the machines that only shards of a server are on, where machines compute on their cores."""
+    part, server = target.system_part, getattr(agreement, "server", None)
+    if part is None or server is None or not part.computes_on_hosts:
+        return []
+    return [part.system.hosts[name] for name in dict.fromkeys(server.machines) if name not in part.worker_nodes]
+
+
 def host_count_of(p: Prediction) -> int:
     """Count the machines in which a device works; of machines that compute on their cores, those of servers too."""
-    part = p.basis.prepared.target.system_part
+    target = p.basis.prepared.target
+    part = target.system_part
+    return 1 if part is None else len(part.hosts) + len(server_machines(target, p.agreement))
+
+
+def paid_count(target: Target, agreement: Agreement | None) -> int:
+    """Count what a price per hour is paid for: GPUs; or machines that compute on their cores, those of servers too."""
+    part = target.system_part
     if part is None:
         return 1
-    nodes = {host.name for host in part.hosts}
-    if part.computes_on_hosts and (server := getattr(p.agreement, "server", None)) is not None:
-        nodes |= {part.node_of(memory) for memory in server.memories}
-    return len(nodes)
+    return (
+        part.worker_count if not part.computes_on_hosts else len(part.hosts) + len(server_machines(target, agreement))
+    )
 
 
 def mean_power_of(p: Prediction) -> float | None:
-    """Mean power of one device over a step; None for a measured machine, whose file states none. [W]"""
+    """Mean power for each device over a step; None for a measured machine, whose file states none. [W]"""
     if getattr(p.basis.prepared.target.processor_spec, "tdp_w", None) is None:
         return None
     return p.energy_j() / (processors_of(p) * float(p.step_s))
@@ -182,7 +204,7 @@ def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: b
     if is_number(price):
         if spot:
             raise ArgumentError("spot", spot, "False if price is a number")
-        return positive("price", price), processors_of(p)
+        return positive("price", price), paid_count(p.basis.prepared.target, p.agreement)
     known: InstancePrice = load_instance_price(price)  # type: ignore[arg-type]
     count = instances_of(p, known)
     if not spot:

@@ -6,13 +6,16 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import FOLDER, load_price
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.prediction.arguments.checks import positive
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.device.target import Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,15 +25,25 @@ class Prices:
     usd_per_hour: float | Mapping[str, float] = field(default_factory=dict)
     missing_text: str = "usd_per_hour has no price of {device}"
 
-    def of(self, device: str) -> float:
-        """Return the price of a device [USD/h], by the name of its file; NaN if it is unknown."""
+    def of(self, *names: str) -> float:
+        """Return the price of a device, or of the machine whose cores it is [USD/h], by its names; NaN if unknown."""
         if isinstance(self.usd_per_hour, Mapping):
-            return float(self.usd_per_hour.get(device, math.nan))
+            return float(next((self.usd_per_hour[name] for name in names if name in self.usd_per_hour), math.nan))
         return float(self.usd_per_hour)
 
-    def missing(self, device: str) -> str:
-        """Return why a device has no price; empty if it has one."""
-        return self.missing_text.format(device=device) if math.isnan(self.of(device)) else ""
+    def missing(self, *names: str) -> str:
+        """Return why a device with these names has no price; empty if it has one."""
+        return self.missing_text.format(device=" or ".join(names)) if math.isnan(self.of(*names)) else ""
+
+
+def price_names(target: Target) -> tuple[str, ...]:
+    """Return the names under which a target may have a price: its device's, and its machine's if that has no GPUs."""
+    spec, part = target.processor_spec, target.system_part
+    machine = part.machine if part is not None and part.computes_on_hosts else getattr(target, "system", None)
+    names = [spec.stem or spec.name]
+    if machine is not None and not machine.is_changed and machine.file.stem:
+        names.append(machine.file.stem)
+    return tuple(names)
 
 
 def prices_of(usd_per_hour: Any) -> Prices:
@@ -52,6 +65,7 @@ def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
     known = {
         *spec_files.names("devices"),
         *spec_files.names("calibrations"),
+        *spec_files.names("systems"),
         *(getattr(device, "stem", "") for device in devices),
     }
     for name in usd_per_hour:
@@ -59,13 +73,21 @@ def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
 
 
 def _listed() -> dict[str, float]:
-    """Return each device's share of an on-demand instance: newest price first, then fewest devices."""
+    """Return each device's share of an on-demand instance, and each price of a machine without GPUs.
+
+    The newest price counts, and of several the one of the fewest devices.
+    """
     newest: dict[str, tuple[tuple[date, int], float]] = {}
     for name in spec_files.names(FOLDER):
         price = load_price(name)
-        if not isinstance(price, InstancePrice) or price.accelerators is None or price.purchase != "on_demand":
+        if not isinstance(price, InstancePrice) or price.purchase != "on_demand":
             continue
-        device, count = price.accelerators.device, price.accelerators.count
+        if price.accelerators is not None:
+            device, count = price.accelerators.device, price.accelerators.count
+        elif price.system is not None:
+            device, count = price.system, 1
+        else:
+            continue
         offer = (price.valid_from, -count), price.usd_per_hour / count
         newest[device] = max(newest.get(device, offer), offer)
     return {device: usd_per_hour for device, (_, usd_per_hour) in newest.items()}

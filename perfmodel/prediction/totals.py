@@ -13,7 +13,7 @@ from perfmodel.cost.run_totals import RunTime, run_time
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import from_zero_to, positive, whole_number
 from perfmodel.prediction.arguments.finite import finite_answer
-from perfmodel.prediction.bill import processors_of
+from perfmodel.prediction.bill import paid_count
 from perfmodel.prediction.utilisation import tokens_per_sample
 from perfmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -107,7 +107,8 @@ class Trained:
         tokens, samples : float or None
             Length of the run, either of them. [1]
         usd_per_hour : float or None
-            Price of a device; None for its share of the newest known on-demand price of an instance. [USD/h]
+            Price of a GPU, or of a machine that computes on its cores, with which a server's own machine counts as a
+            device; None for the newest known on-demand price, of an instance with GPUs the share of one. [USD/h]
         checkpoint_s : float
             Time that a checkpoint stops the run. [s]
         checkpoint_every_s : float or None
@@ -131,7 +132,7 @@ class Trained:
         ArgumentError
             If neither or both lengths are given, or a number is not allowed.
         """
-        from perfmodel.prediction.device_prices import prices_of
+        from perfmodel.prediction.device_prices import price_names, prices_of
 
         pauses = {
             "checkpoint_s": checkpoint_s,
@@ -150,8 +151,9 @@ class Trained:
         )
         if run is None:
             raise ArgumentError("tokens", None, "a number of tokens, or samples= a number of samples")
-        price = prices_of(usd_per_hour).of(str(self.basis.prepared.target.processor_spec.stem))
-        return run.totals(float(self.step_s), device_count=processors_of(self), usd_per_hour=price)
+        target = self.basis.prepared.target
+        price = prices_of(usd_per_hour).of(*price_names(target))
+        return run.totals(float(self.step_s), device_count=paid_count(target, self.agreement), usd_per_hour=price)
 
 
 def checked_run(

@@ -95,6 +95,17 @@ def quantity_text(value: float, scale: Scale) -> str:
     return f"{_significant(scaled)} {symbol}"
 
 
+def usd_text(usd: float) -> str:
+    """Write an amount of money to the cent, or with three significant digits if it is below a dollar.
+
+    Examples
+    --------
+    >>> usd_text(1234.5), usd_text(0.0065889), usd_text(0.0)
+    ('1,234.50', '0.00659', '0.00')
+    """
+    return f"{usd:,.2f}" if usd == 0 or abs(usd) >= 1 else f"{usd:.3g}"
+
+
 def seconds_text(seconds: float) -> str:
     """Write a duration.
 

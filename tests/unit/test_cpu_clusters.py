@@ -1,5 +1,7 @@
 """Clusters of machines without GPUs: one worker on the sockets of each, through the composition of all other jobs."""
 
+import re
+
 import pytest
 
 import perfmodel as pm
@@ -315,3 +317,60 @@ def test_the_interval_of_a_measured_processor_widens_with_what_was_not_measured(
     assert shares == sorted(shares)
     assert ratios == sorted(ratios)
     assert "exchange.algorithm" in {row.constant.rpartition("/")[2] for row in p.provenance}
+
+
+@pytest.mark.parametrize("sync", ["parameter_server", "downpour", "delay_compensated"])
+def test_one_machine_serves_itself_as_a_node_of_a_cluster_does(alexnet, sync):
+    job = {"batch_size": 4, "framework": "pytorch_2", "optimizer": "adam", "sync": sync, "system": "gce_n1_standard_4"}
+    alone, of_two = pm.predict(alexnet, **job), pm.predict(alexnet, machines=2, server_on="node0", **job)
+    assert alone.step_s == of_two.step_s
+    assert alone.update_s == 0  # the server updates
+    assert alone.memory == of_two.memory
+    assert alone.interval_s == of_two.interval_s
+    assert alone.cost_usd("gce_n1_standard_4_2016") == of_two.cost_usd("gce_n1_standard_4_2016")
+    assert pm.predict(alexnet, machines=1, **job).step_s == alone.step_s
+    swept = pm.sweep(alexnet, **job | {"sync": ["none", sync]}, columns=["step_s"])["step_s"]
+    assert list(swept) == pytest.approx([pm.predict(alexnet, **job | {"sync": "none"}).step_s, alone.step_s], rel=1e-12)
+
+
+@pytest.mark.parametrize("hardware", [{"system": "gce_n1_standard_4"}, {"system": "survey_fig5"}, {"device": "t4"}])
+@pytest.mark.parametrize("wrong", [{"server_on": "node9"}, {"server_on": ""}, {"server_count": 7}])
+def test_one_machine_or_device_refuses_servers_that_it_has_not(classifier, hardware, wrong):
+    ((name, value),) = wrong.items()
+    message = rf"{name} must be [^\n]+\(got {value!r}\)"
+    for sync in ("parameter_server", "downpour"):
+        with pytest.raises(ArgumentError, match=message):
+            pm.predict(classifier, batch_size=8, sync=sync, **hardware, **wrong)
+
+
+@pytest.mark.parametrize("where", [{}, {"server_count": 2}, {"server_on": "node1"}])
+def test_a_formula_of_workers_counts_the_calls_to_tensorflow_servers(classifier, where):
+    job = {"batch_size": 128, "framework": "tensorflow_1_1", "system": "gce_n1_standard_4", "machines": 4, **where}
+    job |= {"sync": "parameter_server"}
+    step = pm.formula("step_s", graph=classifier, workers=2, free="workers", **job)
+    steps = [pm.predict(classifier, workers=count, **job).step_s for count in (1, 2, 3, 4)]
+    assert [float(step(workers=count)) for count in (1, 2, 3, 4)] == pytest.approx(steps, rel=1e-9)
+
+
+@pytest.mark.parametrize(("workers", "machines"), [(3, 4), (4, 4)])
+def test_a_number_pays_for_the_machines_that_a_price_by_name_pays_for(classifier, workers, machines):
+    job = {"batch_size": 128, "sync": "parameter_server"}
+    p = pm.predict(classifier, workers=workers, **job, **FOUR)
+    rates = [p.cost_usd(price) / p.step_s * 3600 for price in (0.19, "gce_n1_standard_4_2016")]
+    assert rates == pytest.approx([0.19 * machines] * 2)
+    assert p.energy_j() / p.step_s == pytest.approx(machines * pm.load_device("n1_standard_4_skylake").tdp_w)
+    for prices in ({}, {"usd_per_hour": 0.19}, {"usd_per_hour": {"n1_standard_4_skylake": 0.19}}):
+        s = pm.sweep(classifier, workers=workers, **job, **FOUR, columns=["epoch_s", "usd_per_epoch"], **prices)
+        assert s["usd_per_epoch"] / s["epoch_s"] * 3600 == pytest.approx(0.19 * machines)
+    candidates = [{"price": price, "workers": workers, **FOUR} for price in (0.19, "gce_n1_standard_4_2016")]
+    plan = pm.plan(classifier, candidates=candidates, dataset_size=60_000, epochs=1, deadline_hours=1, **job)
+    own, listed = plan.rows
+    assert (own.instances, own.usd) == (listed.instances, pytest.approx(listed.usd))
+    assert not re.search(r"\b0\.00 (to|USD)", str(plan))  # USD of a small job have digits
+
+
+def test_a_sweep_finds_the_price_of_a_machine_by_its_system(classifier):
+    systems = [f"gce_n1_{kind}" for kind in ("standard_1", "standard_4", "standard_8", "highmem_16")]
+    s = pm.sweep(classifier, batch_size=128, system=systems, columns=["epoch_s", "usd_per_epoch"])
+    paid = [pm.load_price(f"{name}_2016").usd_per_hour for name in systems]
+    assert s["usd_per_epoch"] / s["epoch_s"] * 3600 == pytest.approx(paid)

@@ -16,6 +16,7 @@ from perfmodel.cli.planning import candidate_as_typed
 from perfmodel.cost.money import daly_interval, interrupted_time
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
+from perfmodel.presentation.quantities import usd_text
 
 IMAGES = 1_281_167
 JOB = {"batch_size": 32, "dataset_size": IMAGES, "epochs": 10}
@@ -478,7 +479,10 @@ def test_every_row_of_the_front_is_as_sure_as_its_own_step(resnet):
         assert (row.ends() is None) != row.is_on_front
     said = " ".join(str(report).split())
     for row in report.pareto:
-        assert f"{row.least_hours:,.4g} to {row.most_hours:,.4g} h, {row.least_usd:,.2f} to {row.most_usd:,.2f}" in said
+        assert (
+            f"{row.least_hours:,.4g} to {row.most_hours:,.4g} h, {usd_text(row.least_usd)} to {usd_text(row.most_usd)}"
+            in said
+        )
     assert report.best_hours == (report.best.least_hours, report.best.most_hours)
 
 

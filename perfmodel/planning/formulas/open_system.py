@@ -414,7 +414,8 @@ class OpenSystem:
         if agreement is not None:
             assert isinstance(agreement, Synchronous)
             reductions = tuple(self._reduction(place) for place in range(len(agreement.reductions)))
-            agreement = replace(agreement, reductions=reductions, worker_count=self.symbols[WORKERS])
+            calls_s = self.in_workers([getattr(job.agreement, "calls_s", 0.0) for job in self.by_count])
+            agreement = replace(agreement, reductions=reductions, worker_count=self.symbols[WORKERS], calls_s=calls_s)
         beside = [[job.stages[at] for job in self.by_count] for at in range(len(last.stages))]
         stages = [replace(stages[-1], target=self._copying([stage.target for stage in stages])) for stages in beside]
         return replace(

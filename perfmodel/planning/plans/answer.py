@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import positive
+from perfmodel.presentation.quantities import usd_text
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 
@@ -225,14 +226,14 @@ def _both(counts: list[str]) -> str:
 
 
 def _with_bill(row: PlanRow) -> str:
-    return f"{row.describe()}: {row.hours:,.4g} h, {row.usd:,.2f} USD"
+    return f"{row.describe()}: {row.hours:,.4g} h, {usd_text(row.usd or 0.0)} USD"
 
 
 def _ends_text(row: PlanRow) -> str:
     ends = row.ends()
     assert ends is not None
     (low, high), (least, most) = ends
-    return f"{low:,.4g} to {high:,.4g} h, {least:,.2f} to {most:,.2f} USD"
+    return f"{low:,.4g} to {high:,.4g} h, {usd_text(least)} to {usd_text(most)} USD"
 
 
 def _between(row: PlanRow) -> str:

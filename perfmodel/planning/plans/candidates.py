@@ -21,12 +21,19 @@ from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms, Worklo
 from perfmodel.planning.plans.layouts import WHEN_NEEDED, laid_out
 from perfmodel.planning.scaling import listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
-from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, mean_power_of, processors_of
+from perfmodel.prediction.bill import (
+    check_processors,
+    host_count_of,
+    instances_of,
+    mean_power_of,
+    paid_count,
+    processors_of,
+)
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.prediction_text import fit_sentence
-from perfmodel.presentation.quantities import is_number
+from perfmodel.presentation.quantities import is_number, usd_text
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -120,7 +127,7 @@ class Question:
         if isinstance(p, ArgumentError | UnknownNameError):
             return _cannot(candidate, row, _at_fault(p), str(p))
         try:
-            count = instances_of(p, price) if isinstance(price, InstancePrice) else processors_of(p)
+            count = _count_of(p, price)
         except ArgumentError as error:
             return _cannot(candidate, row, "price", str(error))
         if bought == SPOT and (not isinstance(price, InstancePrice) or price.spot_usd_per_hour is None):
@@ -162,7 +169,7 @@ class Question:
         missed = self.limits.missed(bill.hours, bill.usd)
         limited_by, reason = (", ".join(missed) or None), None
         if missed:
-            over = {"deadline": f"takes {bill.hours:,.4g} h", "budget": f"costs {bill.usd:,.2f} USD"}
+            over = {"deadline": f"takes {bill.hours:,.4g} h", "budget": f"costs {usd_text(bill.usd)} USD"}
             reason = " and ".join(over[name] for name in missed)
         if p.memory.fits is not None and not p.memory.fits:  # None: the capacity is unknown
             limited_by, reason = MEMORY, fit_sentence(p)
@@ -181,6 +188,13 @@ class Question:
             limited_by=limited_by,
             reason=reason,
         )
+
+
+def _count_of(p: Prediction, price: InstancePrice | float) -> int:
+    """Count the instances hired; of the caller's own, what a number is paid for."""
+    if isinstance(price, InstancePrice):
+        return instances_of(p, price)
+    return paid_count(p.basis.prepared.target, p.agreement)
 
 
 def _with_remedy(error: ArgumentError) -> ArgumentError:

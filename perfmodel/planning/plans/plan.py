@@ -32,7 +32,7 @@ from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_nu
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.agreement_options import sync_names
 from perfmodel.prediction.memory.batch_limit import max_batch_size, without_sizes
-from perfmodel.presentation.quantities import bytes_text
+from perfmodel.presentation.quantities import bytes_text, usd_text
 from perfmodel.presentation.tables import Table
 from perfmodel.units import GIGA
 
@@ -49,7 +49,10 @@ PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
 
 def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
     """Return the caveats printed below the table."""
-    notes = ["every instance with a working device is paid for in full; separate servers and traffic are not included"]
+    notes = [
+        "every instance with a working device is paid for in full, and so is one without GPUs that only a parameter "
+        "server is on; a server's own machine beside machines with GPUs, and traffic, are not included"
+    ]
     notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
     for candidate in question.candidates:
         cores = question.feed_of(candidate).get("decode_cores")
@@ -65,7 +68,8 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     notes += _notes_on_prices(question, purchases, rows)
     if any(row.energy_kwh is not None for row in rows):
         notes.append(
-            "kWh count devices, not hosts: GPUs by the work of a step, CPUs at thermal design power, an upper bound"
+            "kWh count devices, not hosts: GPUs by the work of a step, CPUs at thermal design power, an upper bound; "
+            "those of machines without GPUs that only a server is on, too"
         )
     if any((row.mean_staleness or 0) > 0 for row in rows):
         penalty = question.staleness_penalty
@@ -156,7 +160,7 @@ def plan(
         ``device`` or ``system``, ``machines`` of it (one or several numbers, on the fabric that its file names),
         ``workers`` (one or several numbers; by default all devices of an instance that has a system), ``name``, and
         with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is a number is per hour for
-        one of your own devices. [-]
+        one of your own GPUs, or for one machine without GPUs; those of servers are paid for too. [-]
     batch_size, global_batch_size : int
         Samples per step, of each worker or of all together. [samples]
     dataset : str, Path or Dataset
@@ -217,7 +221,8 @@ def plan(
     -----
     The best is the cheapest within deadline and budget; with only a budget, the fastest.
     Valid for: instances paid by the second; for sustained-use prices, jobs that start on the first of a month.
-    Ignores: traffic, taxes, separate servers, waiting for capacity, changes of spot prices.
+    Ignores: traffic, taxes, a server's own machine beside machines with GPUs, waiting for capacity, changes of spot
+    prices.
 
     Examples
     --------
@@ -410,13 +415,15 @@ class Verdict:
         assert row.hours is not None
         assert self.limits.deadline_hours is not None
         text = f"a deadline of {_at_least(row.hours)} h, {_at_least(row.hours - self.limits.deadline_hours)} h later"
-        return _change("deadline_hours", row.hours, row, f"{text}: {row.describe()}, {row.usd:,.2f} USD", self.best)
+        return _change(
+            "deadline_hours", row.hours, row, f"{text}: {row.describe()}, {usd_text(row.usd or 0.0)} USD", self.best
+        )
 
     def _of_budget(self) -> Change:
         row = self._lifted(BUDGET)
         assert row.usd is not None
         assert self.limits.budget_usd is not None
-        text = f"a budget of {_cents_up(row.usd)} USD, {_cents_up(row.usd - self.limits.budget_usd)} more"
+        text = f"a budget of {_money_up(row.usd)} USD, {_money_up(row.usd - self.limits.budget_usd)} more"
         return _change("budget_usd", row.usd, row, f"{text}: {row.describe()} in {row.hours:,.4g} h", None)
 
     def _of_work(self) -> list[Change]:
@@ -496,7 +503,7 @@ def _largest(fits: Callable[[float], bool]) -> float:
 
 def _change(what: str, needed: float, row: PlanRow, text: str, than: PlanRow | None) -> Change:
     if than is not None and than.usd is not None and row.usd is not None:
-        text += f", {than.usd - row.usd:,.2f} less"
+        text += f", {usd_text(than.usd - row.usd)} less"
     return Change(what=what, needed=float(needed), candidate=row.candidate, text=text)
 
 
@@ -512,12 +519,14 @@ def _at_least(value: float) -> str:
     return f"{math.ceil(round(value / step, 6)) * step:,.4g}"
 
 
-def _cents_up(usd: float) -> str:
-    """Round an amount of money up to whole cents.
+def _money_up(usd: float) -> str:
+    """Round an amount of money up to whole cents, or below a dollar to four digits.
 
     Examples
     --------
-    >>> _cents_up(34.4555), _cents_up(2.0)
-    ('34.46', '2.00')
+    >>> _money_up(34.4555), _money_up(2.0), _money_up(0.0065889)
+    ('34.46', '2.00', '0.006589')
     """
+    if 0 < usd < 1:
+        return _at_least(usd)
     return f"{math.ceil(round(usd * 100, 6)) / 100:,.2f}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.planning.sweeps.space import PLACED_BY
+from perfmodel.prediction.job.agreement_options import WITH_SERVER
 from perfmodel.prediction.job.job import Job
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ class KnownJobs:
         """Return the job of some arguments, which are at these indices on their axes."""
         job = self.unplaced(arguments)
         on = tuple((name, code) for name, code in codes.items() if name in PLACED_BY)
-        job.__dict__["target"] = self.once(("target", on, job.device_count), lambda: job.target)
+        job.__dict__["target"] = self.once(
+            ("target", on, job.device_count, job.sync in WITH_SERVER), lambda: job.target
+        )
         return job
 
     def unplaced(self, arguments: Mapping[str, Any]) -> Job:

@@ -23,6 +23,7 @@ from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
+from perfmodel.prediction.bill import paid_count
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous, is_served
 from perfmodel.prediction.job.compose import Composed, all_turned, fed_with, stepped
 from perfmodel.prediction.job.parameter_server import held_beside, server_of, without_served_state
@@ -55,7 +56,7 @@ class Answer(NamedTuple):
 
     places: Ints
     outcome: Outcome
-    devices: Sequence[str]
+    devices: Sequence[tuple[str, ...]]
     device_of_row: Ints
 
 
@@ -226,8 +227,8 @@ class Layouts:
         paths = [job.data_path for job in jobs]
         return {
             "counted_workers": np.array([job.counted_workers for job in jobs]),
-            "device_count": np.array([job.layout.workers for job in jobs]),
-            "usd_per_hour": np.array([self.prices.of(unit.device_name) for unit in units]),
+            "device_count": np.array([paid_count(job.target, job.agreement) for job in jobs]),
+            "usd_per_hour": np.array([self.prices.of(*unit.device_names) for unit in units]),
             "dataset_size": np.array(
                 [epoch_size(self.dataset_size, None if path is None else path.dataset) for path in paths]
             ),
@@ -341,8 +342,8 @@ class _Stack:
 
     def __init__(self, units: Sequence[Unit], numbers: Mapping[str, Any]) -> None:
         self.units, self.numbers = units, numbers
-        self.names = tuple(dict.fromkeys(unit.device_name for unit in units))
-        self.device_of_unit = np.array([self.names.index(unit.device_name) for unit in units])
+        self.names = tuple(dict.fromkeys(unit.device_names for unit in units))
+        self.device_of_unit = np.array([self.names.index(unit.device_names) for unit in units])
         self.counts = [len(unit.alone.sizes) for unit in units]
         self.starts = np.cumsum([0, *self.counts[:-1]])
         # sharing among workers does not change the rest

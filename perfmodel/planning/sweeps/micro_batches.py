@@ -12,6 +12,7 @@ import numpy as np
 
 from perfmodel.derived import derived_property
 from perfmodel.prediction.arguments.checks import MERGED
+from perfmodel.prediction.device_prices import price_names
 from perfmodel.prediction.job.compose import StageWork, Turned, devices_of, worker_of
 from perfmodel.prediction.job.stacking import tabled, taken
 from perfmodel.prediction.memory.footprint import device_memory
@@ -116,9 +117,9 @@ class Unit:
     alone: Alone
 
     @property
-    def device_name(self) -> str:
-        """Name of the device that every stage runs on."""
-        return str(self.prepared.target.processor_spec.stem)
+    def device_names(self) -> tuple[str, ...]:
+        """Names under which the device that every stage runs on may have a price."""
+        return price_names(self.prepared.target)
 
     @property
     def agreement(self) -> Agreement | None:

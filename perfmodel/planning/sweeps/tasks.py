@@ -22,9 +22,10 @@ from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
 from perfmodel.planning.sweeps.worker_steps import Block, JobValues, JointSteps, Refusal, Section, Workers
 from perfmodel.prediction.arguments.finite import overflow
 from perfmodel.prediction.arguments.table import names_of
+from perfmodel.prediction.bill import paid_count
 from perfmodel.prediction.certainty.basis import fault_of_times
 from perfmodel.prediction.device.step_time import StepTime
-from perfmodel.prediction.device_prices import Prices
+from perfmodel.prediction.device_prices import Prices, price_names
 from perfmodel.prediction.predict import predict
 
 if TYPE_CHECKING:
@@ -271,7 +272,9 @@ class _ResultRows:
                 self.columns[name][infinite] = math.nan
                 self.columns[REASON][infinite] = self.reasons.code(str(overflow(name, math.inf, stated)))
 
-    def remarks(self, outcome: Outcome, devices: Sequence[str], device_of_row: NDArray[Any]) -> NDArray[np.int32]:
+    def remarks(
+        self, outcome: Outcome, devices: Sequence[tuple[str, ...]], device_of_row: NDArray[Any]
+    ) -> NDArray[np.int32]:
         """Return reason codes of possible configurations: too little memory, or no known price."""
         unpriced = [self.price_reason(device) for device in devices]
         said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[device_of_row]
@@ -302,26 +305,27 @@ class _ResultRows:
             self.columns[REASON][row] = self.reasons.code(str(error))
             return
         assert p.basis is not None
-        device = p.basis.prepared.target.processor_spec.stem
+        target = p.basis.prepared.target
+        device = price_names(target)
         outcome = Outcome(
             parts=p.parts,
             batch_size=p.batch_size,
             counted_workers=p.counted_workers,
-            device_count=p.basis.prepared.layout.workers,
+            device_count=paid_count(target, p.agreement),
             memory_bytes=p.memory.total_bytes,
             capacity_bytes=p.memory.capacity_bytes,
             missing_elsewhere_bytes=p.memory.missing_elsewhere_bytes,
-            usd_per_hour=self.evaluation.prices.of(device),
+            usd_per_hour=self.evaluation.prices.of(*device),
             dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
         )
         needs = (outcome.memory_bytes, outcome.capacity_bytes, outcome.missing_elsewhere_bytes)
         fit = memory_reason(*map(float, needs))
         self.write(row, outcome, self.reasons.code(fit, self.price_reason(device)))
 
-    def price_reason(self, device: str) -> str:
+    def price_reason(self, device: tuple[str, ...]) -> str:
         """Return why a device has no price; empty if it has one or no prices are requested."""
         asked = "usd_per_epoch" in self.evaluation.columns
-        return self.evaluation.prices.missing(device) if asked else ""
+        return self.evaluation.prices.missing(*device) if asked else ""
 
 
 class _TaskEvaluation:

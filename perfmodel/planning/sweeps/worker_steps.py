@@ -16,12 +16,13 @@ from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import FED_BY, OF_WORKER
 from perfmodel.prediction.arguments.table import names_of
+from perfmodel.prediction.bill import paid_count
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
-from perfmodel.prediction.device_prices import Prices
+from perfmodel.prediction.device_prices import Prices, price_names
 from perfmodel.prediction.job.agreement import Asynchronous, is_served
-from perfmodel.prediction.job.agreement_options import LIBRARY
+from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
 from perfmodel.prediction.job.agreements import agreement_of
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with
 from perfmodel.prediction.job.data_path import resolve_data_path
@@ -77,9 +78,9 @@ class WorkerKind:
         return "" if self.target.system_part is None else self.target.system_part.system.name
 
     @property
-    def device(self) -> str:
-        """Name of the device's file."""
-        return str(self.target.processor_spec.stem)
+    def device(self) -> tuple[str, ...]:
+        """Names under which the device may have a price."""
+        return price_names(self.target)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,8 +199,8 @@ class Section:
         return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in by_profile.values()]
 
     @derived_property
-    def numbered_devices(self) -> tuple[list[str], NDArray[np.intp]]:
-        """Names of the devices' files without repeats, and each worker's index among them."""
+    def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
+        """Names of devices, as prices may have them, without repeats, and each worker's index among them."""
         names = list(dict.fromkeys(kind.device for kind in self.kinds))
         return names, self.joined([np.full(1, names.index(kind.device)) for kind in self.kinds])
 
@@ -455,7 +456,7 @@ class JointSteps:
             parts=composed.parts,
             batch_size=section.batch_size,
             counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
-            device_count=path.worker_count,
+            device_count=paid_count(target, agreement),
             memory_bytes=kept_bytes + section.buckets_bytes(agreement) + (buffers - 1) * input_bytes + server_bytes,
             capacity_bytes=capacity_bytes,
             missing_elsewhere_bytes=missing_elsewhere_bytes,
@@ -478,15 +479,20 @@ class JointSteps:
     def _usd_per_hour(self, section: Section) -> Any:
         if "usd_per_hour" not in section.kept:
             devices, of_rows = section.numbered_devices
-            section.kept["usd_per_hour"] = np.array([self.prices.of(device) for device in devices])[of_rows]
+            section.kept["usd_per_hour"] = np.array([self.prices.of(*device) for device in devices])[of_rows]
         return section.kept["usd_per_hour"]
 
     def _target(self, section: Section, job: JobValues) -> Target:
-        workers = job.values["workers"]
+        workers, has_server = job.values["workers"], job.values["sync"] in WITH_SERVER
+
+        def resolved() -> Target:
+            target = resolve_target(workers=workers, **section.first.asked)
+            return target.beside_server() if has_server else target
+
         return self._once(  # type: ignore[no-any-return]
             section,
-            ("target", section.alike.wiring, section.alike.unit_count, job.size),
-            lambda: resolve_target(workers=workers, **section.first.asked),
+            ("target", section.alike.wiring, section.alike.unit_count, job.size, has_server),
+            resolved,
         )
 
     def _data_path(self, section: Section, job: JobValues, target: Target) -> DataPath:

@@ -221,7 +221,7 @@ class CpuTarget(Target):
         self.cpu, self.system, self.system_part, self._asked_threads = cpu, system, system_part, threads
         machine: Cpu | System = cpu if system is None else system
         self.name, self.core_count = machine.name, machine.core_count
-        if system_part is not None:
+        if system_part is not None and system_part.system.node_count > 1:
             self.name = system_part.describe(machine.name)
         self.socket_count = 1 if system is None else system.socket_count
         self.threads = self.core_count
@@ -296,6 +296,11 @@ class CpuTarget(Target):
         if self.system_part is not None or self.system is None:
             return self.system_part
         return SystemPart(system=computing_on_hosts(self.system), worker_count=1)
+
+    def beside_server(self) -> CpuTarget:
+        """Return the same machine as a part of itself, so that its memory can hold a server."""
+        part = self.fed_part
+        return self if part is None or part is self.system_part else self.on(part)
 
     @derived_property
     def link(self) -> Link:

@@ -115,6 +115,10 @@ class Target(ABC):
         """Part of a system whose storage and cores feed it; None without a system."""
         return self.system_part
 
+    def beside_server(self) -> Target:
+        """Return the same hardware for a job with a server, as the part of a system if it is on any."""
+        return self
+
     @property
     def lowered_for(self) -> str:
         """Kernel set that operations are lowered to: the kind of processor, or ``measured``."""

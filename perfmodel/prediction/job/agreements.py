@@ -138,6 +138,8 @@ def agreement_of(
 ) -> Agreement | None:
     """Make the agreement that a job asks for; None if its workers do not exchange gradients."""
     _check_speeds(asked, system_part, subject)
+    if system_part is None:
+        _refuse_server_without_system(asked)
     gathers = asked.shard_stage == ALL_SHARED  # parameters, in inference too
     if asked.sync == NO_SYNC or system_part is None or not (gathers or Phase.BACKWARD in subject.phase.parts):
         return None
@@ -160,6 +162,15 @@ def agreement_of(
         element_bytes=ELEMENT_BYTES[dtype],
     )
     return AGREEMENT_OF.get(asked.sync, _all_reduced)(workers)
+
+
+def _refuse_server_without_system(asked: Job) -> None:
+    """Raise if a job on a device alone says where its server is, or in how many shards."""
+    why = "with device= alone, on which no server is; pass system= to have one"
+    if asked.server_on is not None:
+        raise ArgumentError("server_on", asked.server_on, f"None {why}")
+    if asked.server_count > 1:
+        raise ArgumentError("server_count", asked.server_count, f"1 {why}")
 
 
 def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) -> None:

@@ -212,6 +212,10 @@ class Job(JobAttributes):
                 system = load_system(system)
             self._refuse_missing_devices(system)
         target = resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
+        if "sync" in self.asked:
+            from perfmodel.prediction.job.agreement_options import WITH_SERVER
+
+            target = target.beside_server() if self.sync in WITH_SERVER else target
         return target if self.context_size == 1 or self.stages == 1 else self._in_order(target)
 
     def _in_order(self, target: Target) -> Target:

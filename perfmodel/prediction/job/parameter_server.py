@@ -416,6 +416,9 @@ class Server:
         Free machines come first, then those of the workers in their order.
         """
         topology = self.system_part.system.topology
+        if self.node is not None and self.system_part.system.node_count == 1 and not self.system_part.free_nodes:
+            allowed = f"None on {self.system_part.system.name}, a single machine, which holds the server itself"
+            raise ArgumentError("server_on", self.node, allowed)
         if self.node is not None:
             check_known(f"machine of {self.system_part.system.name}", self.node, self.system_part.system.hosts)
         machines = (*self.system_part.free_nodes, *self.system_part.worker_nodes) if self.node is None else (self.node,)
