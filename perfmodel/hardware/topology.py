@@ -73,15 +73,7 @@ class Place:
 
     def within(self, node: str) -> Place:
         """Return the place renamed for a machine of a cluster."""
-        return Place(
-            name=f"{node}/{self.name}",
-            kind=self.kind,
-            detail=self.detail,
-            node=node,
-            copy_engine_count=self.copy_engine_count,
-            has_rdma=self.has_rdma,
-            reduces=self.reduces,
-        )
+        return replace(self, name=f"{node}/{self.name}", node=node)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
