@@ -519,7 +519,9 @@ class TestBadFiles:
         assert pm.from_keras("[1].json").parameter_count
 
     def test_a_name_with_control_characters(self):
-        self.refused(SMALL.replace('"fc"', '"f\\u001b[2Jc"'), r"'f\\x1b\[2Jc': must have no control")
+        self.refused(
+            SMALL.replace('"fc"', '"f\\u001b[2Jc"'), r"must have no control characters, as the text 'f\\x1b\[2Jc' has"
+        )
 
     def test_models_in_models_without_end(self):
         content = json.loads(SMALL)

@@ -50,7 +50,7 @@ def test_a_comparison_opens_with_what_does_not_fit(capsys):
     assert run(words) == 0
     shown = capsys.readouterr().out
     p = pm.predict(pm.zoo.resnet50(), device=GPU, batch_size=100_000)
-    assert shown.startswith(f"first: {fit_sentence(p)} The times below are those of")
+    assert shown.startswith(f"first: {fit_sentence(p)} The times below are those with enough memory.")
     assert "It does not fit" not in str(pm.compare(*[pm.predict(LSTM, device=GPU, batch_size=4)] * 2))
 
 

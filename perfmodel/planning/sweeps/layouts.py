@@ -24,8 +24,8 @@ from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import paid_count
-from perfmodel.prediction.job.agreement import Asynchronous, Synchronous, is_served
-from perfmodel.prediction.job.compose import Composed, all_turned, fed_with, stepped
+from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
+from perfmodel.prediction.job.compose import Composed, all_turned, fed_with, is_served, stepped
 from perfmodel.prediction.job.parameter_server import held_beside, server_of, without_served_state
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken

@@ -21,10 +21,10 @@ from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.device_prices import Prices, price_names
-from perfmodel.prediction.job.agreement import Asynchronous, is_served
+from perfmodel.prediction.job.agreement import Asynchronous
 from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
 from perfmodel.prediction.job.agreements import agreement_of
-from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with
+from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with, is_served
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
 from perfmodel.prediction.job.job import Job

@@ -112,11 +112,6 @@ class Agreement(ABC):
         """Return the steps of all workers as tasks, with their resources and channels beyond the system's links."""
 
 
-def is_served(agreement: Agreement | None) -> bool:
-    """Whether a parameter server applies updates, so that a worker has neither their time nor their state."""
-    return agreement is not None and agreement.serves
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Asynchronous(Agreement):
     """Workers visit a parameter server without waiting for others, except for those far behind."""

@@ -18,7 +18,6 @@ from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.derived import derived_property, record
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.device.step_time import StepTime
-from perfmodel.prediction.job.agreement import is_served
 from perfmodel.prediction.job.gradients import joined
 from perfmodel.prediction.job.stacking import taken
 from perfmodel.symbolic import Quantity, is_symbolic, named
@@ -227,6 +226,11 @@ class Composed:
     def alone_s(self) -> Quantity:
         """Device time of the step without exchanges between workers. [s]"""
         return self.alone.device_s
+
+
+def is_served(agreement: Agreement | None) -> bool:
+    """Whether a parameter server applies updates, so that a worker has neither their time nor their state."""
+    return agreement is not None and agreement.serves
 
 
 def compose(

@@ -30,7 +30,6 @@ from perfmodel.graph.liveness import TensorTypes
 from perfmodel.graph.repeats import shortened_for
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import one_pass
-from perfmodel.parallelism.units import sharded_units
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
 from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Attention, MemoryPass, Phase, Role
 
@@ -103,6 +102,8 @@ class LoweredGraph:
 
     def over_units(self, bytes_per_parameter: float, graph: LayerGraph) -> KernelTable | None:
         """Kernels that move so many bytes [B] for each parameter of the units that workers gather together."""
+        from perfmodel.parallelism.units import sharded_units
+
         purpose = f"units {bytes_per_parameter:g}"
         if purpose not in self._of_gradients:
             element_bytes = self.gradient_rules["element_bytes"]

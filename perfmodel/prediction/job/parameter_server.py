@@ -15,7 +15,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.device.factors import StatedConstant
-from perfmodel.prediction.job.agreement import is_served
+from perfmodel.prediction.job.compose import is_served
 from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.prediction.job.agreement import is_served
+from perfmodel.prediction.job.compose import is_served
 from perfmodel.prediction.job.data_path import HOST_PASSES, DataPath
 from perfmodel.prediction.job.played_kernels import lanes_of, played_kernels, shows_kernels
 from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
