@@ -234,6 +234,7 @@ class _Step:
             kept=kept,
             stays={*input_shapes, *checkpoints(self.parts), *self.held},
             apart=[node.name for node in nodes if rules.keeps_gathered and isinstance(node.layer, ShardView)],
+            element_bytes=rules.bytes_of,
         )
         self.masks = mask_tensors(nodes)
         self.read = {name for node in nodes for name in node.input_names}

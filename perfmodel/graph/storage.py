@@ -108,12 +108,13 @@ def shared_storage(
     kept: Collection[str],
     stays: Collection[str],
     apart: Collection[str] = (),
+    element_bytes: Callable[[str], int] = lambda _: 1,
 ) -> dict[str, str]:
     """Return, for each layer whose output has no memory of its own, the tensor whose memory it uses.
 
     A view uses its input's memory, but for a part that devices exchange and views that are kept ``apart``. Sharing
-    that the graph states is taken as given. A habit needs an input of the output's size that neither another layer
-    nor back-propagation reads later under any of its names.
+    that the graph states is taken as given. A habit needs an input of the output's size and type that neither another
+    layer nor back-propagation reads later under any of its names.
     """
     last_reader: dict[str, int] = {}
     for place, node in enumerate(nodes):
@@ -136,7 +137,9 @@ def shared_storage(
         elif node.usage.in_place is not None:
             chosen = tuple(fitting[:1]) if node.usage.in_place else ()
         elif node.layer.kind in in_place_kinds:
-            chosen = tuple(name for name in fitting if is_free(name, place))[:1]
+            own_bytes = element_bytes(node.name)
+            alike = [name for name in fitting if element_bytes(name) == own_bytes]
+            chosen = tuple(name for name in alike if is_free(name, place))[:1]
         else:
             chosen = ()
         for name in chosen:
