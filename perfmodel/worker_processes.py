@@ -40,7 +40,8 @@ def worker_pool(count: int, *, context: Any = None) -> Iterator[ProcessPoolExecu
 
 
 def _die_by_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # where Ctrl-C is ignored, workers ignore it too
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 

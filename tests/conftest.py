@@ -1,6 +1,7 @@
 """Property tests: not timed anywhere; other examples in every run, but the same ones in continuous integration."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,3 +21,13 @@ def pytest_runtest_setup(item):
         torch = pytest.importorskip("torch")
         if not torch.cuda.is_available():
             pytest.skip("torch finds no CUDA GPU here")
+
+
+@pytest.fixture
+def hears_ctrl_c():
+    """Let commands that a test starts hear Ctrl-C where the tests themselves ignore it, as behind ``nohup``."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

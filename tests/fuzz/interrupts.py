@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -40,6 +41,23 @@ LEAST_S = 0.3
 MOST_SECONDS = 1.0
 """Longest time from Ctrl-C to the end. [s]"""
 
+LOOK_S = 0.02
+"""Time between two looks at a command. [s]"""
+
+HANGS_S = 300.0
+"""Time after which a command hangs, on the busiest machine too. [s]"""
+
+
+def wall_s(_pid: int) -> float:
+    """Time on the wall. [s]"""
+    return time.monotonic()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process and of those it waited for: the same on a machine that does other work too. [s]"""
+    after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return sum(map(int, after_name[11:15])) / os.sysconf("SC_CLK_TCK")
+
 
 @dataclass
 class Tally:
@@ -51,8 +69,30 @@ class Tally:
     faults: list[str] = field(default_factory=list)
 
 
-def interrupt(verb: str, *, count: int, random: Random, folder: Path, longest_s: float, most_s: float) -> Tally:
-    """Start a verb and press Ctrl-C after a random time, over and over."""
+def _watched(
+    process: subprocess.Popen[str], for_s: float, clock: Callable[[int], float]
+) -> tuple[tuple[str, str] | None, float]:
+    """Return what a process said if it ended in a time by a clock, else None, and the time it was seen to take."""
+    begin_s, hangs_s = clock(process.pid), time.monotonic() + HANGS_S
+    while (took_s := clock(process.pid) - begin_s) < for_s and time.monotonic() < hangs_s:
+        try:
+            return process.communicate(timeout=LOOK_S), took_s
+        except subprocess.TimeoutExpired:
+            continue
+    return None, took_s
+
+
+def interrupt(
+    verb: str,
+    *,
+    count: int,
+    random: Random,
+    folder: Path,
+    longest_s: float,
+    most_s: float,
+    clock: Callable[[int], float],
+) -> Tally:
+    """Start a verb and press Ctrl-C after a random time by a clock, over and over."""
     tally = Tally()
     environment = os.environ | {"PERFMODEL_CACHE": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for number in range(count):
@@ -67,18 +107,14 @@ def interrupt(verb: str, *, count: int, random: Random, folder: Path, longest_s:
             start_new_session=True,
         )
         delay_s = random.uniform(LEAST_S, longest_s)
-        try:
-            said = process.communicate(timeout=delay_s)
-        except subprocess.TimeoutExpired:
-            begin = time.monotonic()
+        said, _ = _watched(process, delay_s, clock)
+        if said is None:
             # as a terminal does, to every process of the command; then as another program does, to this one
             (os.killpg, os.kill)[number % 2](process.pid, signal.SIGINT)
-            try:
-                said = process.communicate(timeout=30)
-            except subprocess.TimeoutExpired:
+            said, took_s = _watched(process, 30.0, clock)
+            if said is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 said = process.communicate()
-            took_s = time.monotonic() - begin
         else:
             if process.returncode:
                 tally.faults.append(f"{verb} is refused: {said[1][-600:]}")

@@ -12,6 +12,9 @@ import pytest
 from perfmodel.errors import WorkerError
 from perfmodel.worker_processes import worker_pool
 
+WORK_S = 600
+"""Work in whose middle processes end; they took no notice if they take that long. [s]"""
+
 
 def fails(_):
     raise ZeroDivisionError
@@ -21,8 +24,8 @@ def test_an_error_ends_workers_in_the_middle_of_their_work():
     before = set(multiprocessing.active_children())
     begin = time.monotonic()
     with pytest.raises(ZeroDivisionError), worker_pool(2) as pool:
-        fails(pool.submit(time.sleep, 600))
-    assert time.monotonic() - begin < 60
+        fails(pool.submit(time.sleep, WORK_S))
+    assert time.monotonic() - begin < WORK_S
     assert set(multiprocessing.active_children()) <= before
 
 
@@ -31,15 +34,16 @@ def test_a_worker_that_dies_is_an_error_in_words():
         pool.submit(os._exit, 3).result()
 
 
-@pytest.mark.parametrize("whom", ["parent", "all"])
-def test_ctrl_c_ends_parent_and_workers_without_a_word(whom):
-    code = """
-import time
+def pressed(whom, work_s, setting=""):
+    """Return the code and the errors of a parent of working processes after Ctrl-C."""
+    code = f"""
+import signal, time
 from perfmodel.worker_processes import worker_pool
 
+{setting}
 try:
     with worker_pool(2) as pool:
-        future = pool.submit(time.sleep, 600)
+        future = pool.submit(time.sleep, {work_s})
         print("working", flush=True)
         future.result()
 except KeyboardInterrupt:
@@ -50,5 +54,16 @@ except KeyboardInterrupt:
     )
     assert process.stdout.readline() == b"working\n"
     {"parent": os.kill, "all": os.killpg}[whom](process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, b"")
+    _, said = process.communicate(timeout=WORK_S)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("whom", ["parent", "all"])
+@pytest.mark.usefixtures("hears_ctrl_c")
+def test_ctrl_c_ends_parent_and_workers_without_a_word(whom):
+    assert pressed(whom, WORK_S) == (130, b"")
+
+
+def test_workers_ignore_ctrl_c_as_their_parent_does():
+    """As behind ``nohup``: workers that died alone were reported as a lack of memory."""
+    assert pressed("all", 2, "signal.signal(signal.SIGINT, signal.SIG_IGN)") == (0, b"")
