@@ -72,11 +72,11 @@ class Tally:
 def _watched(
     process: subprocess.Popen[str], for_s: float, clock: Callable[[int], float]
 ) -> tuple[tuple[str, str] | None, float]:
-    """Return what a process said if it ended in a time by a clock, else None, and the time it was seen to take."""
+    """Return what a process said if it ended in a time by a clock, else None, and the most it took."""
     begin_s, hangs_s = clock(process.pid), time.monotonic() + HANGS_S
     while (took_s := clock(process.pid) - begin_s) < for_s and time.monotonic() < hangs_s:
         try:
-            return process.communicate(timeout=LOOK_S), took_s
+            return process.communicate(timeout=LOOK_S), took_s + LOOK_S
         except subprocess.TimeoutExpired:
             continue
     return None, took_s
