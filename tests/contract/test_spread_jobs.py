@@ -137,7 +137,7 @@ def test_shares_of_a_layer_meet_at_the_server(alexnet):
 
 def test_a_librarys_collectives_serve_all_groups(alexnet):
     ring, library = (
-        job(alexnet, system="dgx_a100", framework="pytorch_2", sync=sync, shard_stage=1, **TENSOR)
+        job(alexnet, system="dgx_a100", framework="pytorch_2", sync=sync, shard_stage=2, **TENSOR)
         for sync in ("ring_all_reduce", "all_reduce")
     )
     assert library.sync_s > ring.sync_s  # calls and protocols cost something
@@ -153,3 +153,18 @@ def test_a_librarys_collectives_serve_all_groups(alexnet):
     assert all(isinstance(each, LibraryCollective) for each in placed.values())
     assert "NCCL 2.27" in {spec.name for spec in library.sources}
     assert [row.sent_bytes for row in library.stages] == [row.sent_bytes for row in ring.stages]
+
+
+@pytest.mark.parametrize("sync", ["ring_all_reduce", "all_reduce"])
+def test_software_that_adds_up_whole_gradients_does_so_by_a_named_algorithm_too(alexnet, sync):
+    """With ``shard_stage=1`` of ``pytorch_2`` workers gather what each has updated, beside the sums of stage 0."""
+    how = {"system": "dgx_a100", "framework": "pytorch_2", "sync": sync, **TENSOR}
+    whole, shared, scattered = (job(alexnet, **how, shard_stage=stage) for stage in (0, 1, 2))
+    sent_bytes = [p.stages[0].sent_bytes for p in (whole, shared, scattered)]
+    assert sent_bytes[0] == sent_bytes[2]  # an all-reduce is a reduce-scatter and an all-gather
+    held_bytes = 4 * whole.spread.stages[0].placed.graph.trained_parameter_count
+    assert sent_bytes[1] - sent_bytes[0] == pytest.approx(held_bytes / 2)  # one worker's part, to the other
+    sums = [p.agreement.reduction.placed.time(1e8) for p in (whole, shared)]
+    assert sums[0] == sums[1]
+    copied = [p.basis.timed.composed.stages[0].copied_s for p in (whole, shared)]
+    assert copied[0] == copied[1] > 0

@@ -41,7 +41,6 @@ def test_copies_take_their_traffic_and_their_launches(resnet50):
     [
         {"framework": "generic"},  # nothing is known of its exchange
         {"workers": 1},
-        {"shard_stage": 2},  # gradients that are shared are not in DistributedDataParallel
         {"shard_stage": 1, "framework": "megatron_core"},
         {"sync": "none"},
         {"sync": "parameter_server"},
@@ -52,6 +51,19 @@ def test_copies_take_their_traffic_and_their_launches(resnet50):
 def test_no_other_job_copies(resnet50, changes):
     p = pm.Job(resnet50, **JOB | {"workers": 8} | changes).predict()
     assert all(work.copied_s == 0 for work in p.basis.timed.composed.stages)
+
+
+def test_software_that_scatters_makes_passes_of_its_own_and_no_copies_of_distributed_data_parallel(resnet50):
+    """Each with the bytes that FSDP's source moves, units at a time, not the two copies of each tensor."""
+    p = pm.Job(resnet50, **JOB, workers=8, shard_stage=2).predict()
+    prepared, (work,) = p.basis.prepared, p.basis.timed.composed.stages
+    assert prepared.copied_s(work.times, p.agreement) == 0 == prepared.buckets_bytes(p.agreement)
+    gpu, framework = pm.load_device("a100_40_sxm"), pm.load_framework("pytorch_2")
+    bandwidth = framework.gpu.constants["bandwidth_fraction_elementwise"] * gpu.sustained_memory_bandwidth_bytes_per_s
+    # bf16 gradients joined, cast to fp32 and divided; shares divided and copied
+    each_bytes = (2 + 2) + (2 + 4) + (4 + 4) + (2 * (4 + 4)) / 8
+    least_s = each_bytes * resnet50.trained_parameter_count / bandwidth
+    assert least_s < work.copied_s < 1.25 * least_s  # with launches
 
 
 def test_gradients_of_several_micro_batches_are_copied_once(resnet50):

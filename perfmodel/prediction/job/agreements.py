@@ -75,6 +75,12 @@ class Workers:
         return self.layout.data_size
 
     @property
+    def scatters(self) -> bool:
+        """Whether each worker gets the sums of its share of gradients only."""
+        stage = self.layout.shard_stage
+        return stage > 0 and not self.profile.exchange.adds_up_whole(stage)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """All devices, in the order of the job."""
         return self.system_part.names
@@ -186,7 +192,7 @@ def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) 
 
 
 def _all_reduced(workers: Workers) -> Agreement:
-    name = SHARED if workers.layout.shard_stage else workers.asked.sync
+    name = SHARED if workers.scatters else workers.asked.sync
     algorithm = collective(name)
     options: dict[str, Any] = {}
     if "group_size" in algorithm.option_names:
@@ -198,8 +204,7 @@ def _all_reduced(workers: Workers) -> Agreement:
 
 
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
-    shares = bool(workers.layout.shard_stage)
-    first, *beside = workers.sharing_groups(place_) if shares else workers.groups(place_)
+    first, *beside = workers.sharing_groups(place_) if workers.scatters else workers.groups(place_)
     topology = workers.system_part.system.topology
     if len({topology.places[name].node for name in first}) < len(first):
         per_adapter = [other for other in COLLECTIVES.values() if other.per_adapter]
@@ -277,15 +282,14 @@ def _by_library(workers: Workers) -> Agreement:
             placed = MeasuredSum(placed=placed, measured=measured)
         return placed, slowdown
 
-    sums_whole = workers.profile.exchange.adds_up_whole(workers.layout.shard_stage)
     reductions: list[Reduction] = []
     for at in workers.places:
-        if not workers.layout.shard_stage or sums_whole:
-            placed, slowdown = placed_on(LIBRARY, workers.groups(at))
-        else:
+        if workers.scatters:
             placed, slowdown = placed_on(SHARED, workers.sharing_groups(at))
+        else:
+            placed, slowdown = placed_on(LIBRARY, workers.groups(at))
         copies = None
-        if workers.layout.shard_stage and not sums_whole and workers.layout.sharing_size < workers.count:
+        if workers.scatters and workers.layout.sharing_size < workers.count:
             added, taken = placed_on(LIBRARY, workers.copies_groups(at))
             copies = AmongCopies(
                 placed=added,
