@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from perfmodel.derived import derived
@@ -78,9 +78,13 @@ def block_of(name: str) -> str | None:
 
 
 def blocks_of(nodes: Sequence[Node]) -> list[str]:
-    """Return the blocks of more than one layer, in order."""
-    counts = Counter(block for node in nodes if (block := block_of(node.name)) is not None)
-    return [block for block, count in counts.items() if count > 1]
+    """Return the blocks of more than one layer, in order; where numbers come back after another's, they name no blocks.
+
+    Layers of a block stand together: of ``conv1_1, relu1_1, conv1_2, relu1_2`` neither ``conv1`` nor ``relu1`` is one.
+    """
+    named = [block for node in nodes if (block := block_of(node.name)) is not None]
+    counts, runs = Counter(named), Counter(block for block, _ in groupby(named))
+    return [block for block, count in counts.items() if count > 1 and runs[block] == 1]
 
 
 def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
