@@ -214,8 +214,9 @@ def described(verb: str) -> dict[str, tuple[str, str]]:
 
     Examples
     --------
-    >>> described("perfmodel.planning.scaling:scaling")["usd_per_hour"]
-    ('Price of one worker for an hour; a job pays for all of its workers. Needs dataset_size.', 'USD/h')
+    >>> text, unit = described("perfmodel.planning.scaling:scaling")["usd_per_hour"]
+    >>> text.split(";")[0], unit
+    ('Price of one worker for an hour', 'USD/h')
     """
     module, _, name = verb.partition(":")
     docstring = inspect.getdoc(getattr(import_module(module), name)) or ""
