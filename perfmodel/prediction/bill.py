@@ -159,19 +159,20 @@ def server_machines(target: Target, agreement: Agreement | None) -> list[System]
 
 def host_count_of(p: Prediction) -> int:
     """Count the machines in which a device works; of machines that compute on their cores, those of servers too."""
-    target = p.basis.prepared.target
+    return _host_count(p.basis.prepared.target, p.agreement)
+
+
+def _host_count(target: Target, agreement: Agreement | None) -> int:
     part = target.system_part
-    return 1 if part is None else len(part.hosts) + len(server_machines(target, p.agreement))
+    return 1 if part is None else len(part.hosts) + len(server_machines(target, agreement))
 
 
 def paid_count(target: Target, agreement: Agreement | None) -> int:
     """Count what a price per hour is paid for: GPUs; or machines that compute on their cores, those of servers too."""
     part = target.system_part
-    if part is None:
-        return 1
-    return (
-        part.worker_count if not part.computes_on_hosts else len(part.hosts) + len(server_machines(target, agreement))
-    )
+    if part is not None and not part.computes_on_hosts:
+        return part.worker_count
+    return _host_count(target, agreement)
 
 
 def mean_power_of(p: Prediction) -> float | None:

@@ -101,12 +101,14 @@ class Placed:
     part: float = 1.0
     cut: tuple[Placed, ...] = ()
 
+    @property
+    def _ways(self) -> tuple[Placed, ...]:
+        """The same with each number of chunks, which are without others."""
+        return (replace(self, cut=()), *self.cut)
+
     def fastest(self, size_bytes: float) -> Placed:
         """Return the collective with the number of chunks that is best for this many bytes [B]."""
-        if not self.cut:
-            return self
-        ways = (replace(self, cut=()), *self.cut)
-        return min(ways, key=lambda way: float(way.time(size_bytes)))
+        return min(self._ways, key=lambda way: float(way.time(size_bytes))) if self.cut else self
 
     @property
     def fill_rounds(self) -> int:
@@ -136,8 +138,7 @@ class Placed:
         there the collective ends no later, and at the same time if all messages are alike.
         """
         if self.cut:
-            ways = (replace(self, cut=()), *self.cut)
-            return reduce(minimum, [way.time(size_bytes) for way in ways])
+            return reduce(minimum, [way.time(size_bytes) for way in self._ways])
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
         if self.fill_rounds:
             latencies_s = [route.latency_s for round_ in self.rounds for route in round_.routes]

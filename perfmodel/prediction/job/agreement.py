@@ -434,9 +434,7 @@ class Synchronous(Agreement):
         """Gradients of each message."""
         if self.message_bytes == MERGED:
             return reduction.cheapest(Stretches.of(_as_wanted(reduction, schedule)), overlap=self.overlap)
-        if self.message_bytes == UNITS:
-            return unit_slices(schedule.layers)
-        return buckets(schedule.sizes_bytes, least_bytes=float(self.message_bytes))
+        return _slices(schedule, self.message_bytes)
 
     def messages(self, reduction: Reduction, schedule: GradientSchedule) -> Buckets:
         """Gradients grouped into messages."""
@@ -497,9 +495,14 @@ class Synchronous(Agreement):
 @derived
 def _messages(schedule: GradientSchedule, message_bytes: float | str) -> Buckets:
     """Gradients in messages of a size, or of a unit each, shared by all agreements that use them."""
+    return Buckets.of(schedule, _slices(schedule, message_bytes))
+
+
+def _slices(schedule: GradientSchedule, message_bytes: float | str) -> Sequence[slice]:
+    """Gradients of each message of a size, or of a unit."""
     if message_bytes == UNITS:
-        return Buckets.of(schedule, unit_slices(schedule.layers))
-    return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=float(message_bytes)))
+        return unit_slices(schedule.layers)
+    return buckets(schedule.sizes_bytes, least_bytes=float(message_bytes))
 
 
 def _as_wanted(reduction: Reduction, schedule: GradientSchedule) -> GradientSchedule:
