@@ -323,6 +323,8 @@ class Synchronous(Agreement):
     prefetch_limit: int = 1
     reduces_each: bool = False
     """Whether workers add up the gradients of every micro-batch, so that none keeps all of them whole."""
+    gathers_once: bool = False
+    """Whether parameters that are gathered stay for all micro-batches of a step. [-]"""
     calls_s: float = 0.0
     """Calls to servers on other machines, which every step waits for. [s]"""
 
@@ -380,6 +382,9 @@ class Synchronous(Agreement):
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
         total_s, exposed_s = (0.0, 0.0) if self.reduces_each else self._reduced(device)
         beside_s = device.gathered_s + self.calls_s + (0.0 if self.reduces_each else device.copied_s)
+        if self.gathers_once:
+            gathered_s, waited_s = self._gathered(device)
+            total_s, exposed_s = total_s + gathered_s, exposed_s + waited_s
         return beside_s + total_s, beside_s + exposed_s
 
     def _reduced(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
@@ -392,14 +397,14 @@ class Synchronous(Agreement):
         return reduction.exchanged(self.messages(reduction, schedule), schedule, overlap=self.overlap)
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
-        total_s, exposed_s = self._gathered(device)
+        total_s, exposed_s = (0.0, 0.0) if self.gathers_once else self._gathered(device)
         if not self.reduces_each:
             return total_s, exposed_s
         reduced_s, waited_s = self._reduced(device)
         return total_s + reduced_s + device.copied_s, exposed_s + waited_s + device.copied_s
 
     def _gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
-        """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
+        """Time to gather shared parameters once, total and exposed. [s]"""
         slowdown = self.slowdown if self.overlap else 0.0
         total_s: Quantity = 0.0
         exposed_s: Quantity = 0.0
@@ -464,7 +469,8 @@ class Synchronous(Agreement):
         again_s: Quantity = 0.0
         if self.reduces_each:  # the copies of the last micro-batch are among the work at the end of a step
             again_s = (composed.count - 1) * (self._reduced(device)[1] + device.copied_s)
-        return float(device.gathered_s + composed.count * self._gathered(device)[1] + again_s)
+        gathers = 1 if self.gathers_once else composed.count
+        return float(device.gathered_s + gathers * self._gathered(device)[1] + again_s)
 
     def _exchange(self, device: DeviceWork, composed: Composed) -> dict[str, Any]:
         """Messages of a device, each with the chunk that completes it and the chunk that needs it first."""
