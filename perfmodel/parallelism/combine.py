@@ -179,7 +179,7 @@ def _placed(
 
 
 def shared_in(layout: Layout) -> dict[str, Any]:
-    """What the exchanges of parameters and gradients depend on; layouts that are alike in it have the same."""
+    """Say how workers exchange parameters and gradients; layouts that are alike in it have the same exchanges."""
     return {
         "data_size": min(layout.data_size, 2),  # it only decides whether there are others to exchange with
         "scatters": layout.shard_stage > 0,

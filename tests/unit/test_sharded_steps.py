@@ -163,7 +163,9 @@ def test_passes_of_sharded_software_hide_behind_no_computing(network, framework)
     job = {**JOB, "framework": framework, "optimizer": "adam", "workers": 8, "shard_stage": 3, "gradient_dtype": "fp32"}
     p = pm.predict(network, batch_size=64, **job)
     device, agreement = exchange_of(p)
-    free = replace(device, copied_s=0.0, gathers=tuple(replace(gather, copied_s=0.0) for gather in device.gathers))
+    free = replace(
+        device, copied_s=0.0, joined_s=0.0, gathers=tuple(replace(gather, copied_s=0.0) for gather in device.gathers)
+    )
     (total_s, exposed_s), (free_s, free_exposed_s) = (agreement.gathered(each) for each in (device, free))
     moved = BYTES[framework]
     whole, share = (sum(times * moved[kind][place] for kind, times in PASSES.items()) for place in (0, 1))
@@ -237,14 +239,12 @@ def test_what_is_told_of_groups_with_copies_is_what_they_send_and_keep_from_comp
     once, often = (
         pm.predict(network, batch_size=n, accumulation_steps=n, overlap=False, **job).stages[0] for n in (1, parts)
     )
-    whole = 2 * network.trained_parameter_count  # of bf16 parameters, gathered after the update
-    gathered = whole * 7 / 8
+    gathered = 2 * network.trained_parameter_count * 7 / 8  # of bf16 parameters, before each forward turn
     assert once.sent_bytes - gathered == pytest.approx(size * 7 / 8 + size / 8, rel=1e-6)
-    assert often.sent_bytes - gathered == pytest.approx(parts * (once.sent_bytes - gathered), rel=1e-6)
+    assert often.sent_bytes == pytest.approx(parts * once.sent_bytes, rel=1e-6)
     p = pm.predict(network, batch_size=64, **job)
-    device, agreement = exchange_of(p)
-    hidden_s = p.exposed_sync_s - float(device.gathered_s)
-    assert float(agreement.lost_s(p.sync_s - float(device.gathered_s), p.basis.timed.composed)) < hidden_s
+    agreement = p.basis.prepared.agreement
+    assert float(agreement.lost_s(p.sync_s, p.basis.timed.composed)) < p.exposed_sync_s
 
 
 def test_a_formula_of_groups_with_copies_is_what_is_predicted(network):

@@ -394,7 +394,9 @@ class Synchronous(Agreement):
         if device.schedule is None or not device.schedule.layers:
             return 0.0, 0.0
         schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
-        return reduction.exchanged(self.messages(reduction, schedule), schedule, overlap=self.overlap)
+        schedule = schedule.later(device.joined_s)
+        total_s, exposed_s = reduction.exchanged(self.messages(reduction, schedule), schedule, overlap=self.overlap)
+        return total_s + device.joined_s, exposed_s + device.joined_s
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
         total_s, exposed_s = (0.0, 0.0) if self.gathers_once else self._gathered(device)
@@ -478,7 +480,7 @@ class Synchronous(Agreement):
             return {}
         reduction = self.reductions[device.place]
         chunks = [
-            (chunk, stage.times.gradients)
+            (chunk, stage.times.gradients.later(stage.joined_s))
             for chunk, stage in enumerate(composed.stages)
             if stage.device == device.place and stage.exchanges_gradients
         ][::-1]
@@ -488,7 +490,7 @@ class Synchronous(Agreement):
             for chunk, schedule in chunks
             for when in schedule.wanted_s
         ]
-        slices = self.slices(reduction, device.schedule)
+        slices = self.slices(reduction, device.schedule.later(device.joined_s))
         sizes = device.schedule.sizes_bytes
         return {
             "exchange": reduction.played(overlap=self.overlap),

@@ -122,6 +122,7 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
         backward_s=backward,
         forward_hops=[Hop(float(work.send_s[0])) for work in works[:-1]],
         backward_hops=[Hop(float(work.send_s[1])) for work in works[1:]],
+        joined_s=[float(work.joined_s) for work in works],
         devices=devices,
         lanes={worker: _lanes(prepared, place, worker) for place, worker in enumerate(workers)},
     )
