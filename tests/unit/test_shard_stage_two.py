@@ -133,3 +133,18 @@ def test_gradients_wait_for_the_passes_over_those_before():
     assert (later.ready_s - schedule.ready_s)[-1] == pytest.approx(0.5)
     assert np.all(np.diff(later.ready_s - schedule.ready_s) > 0)
     assert later.backward_s == schedule.backward_s + 0.5
+
+
+def test_casts_before_messages_cost_no_more_where_sums_among_copies_take_longest():
+    """Casts of units that follow hide behind them: what is left is that of the first, before anything is sent."""
+    p = predicted(3, workers=32, machines=4, shard_group=8, batch_size=1)
+    (device,), agreement = p.basis.prepared.nominal.composed.devices, p.basis.prepared.agreement
+    (reduction,) = agreement.reductions
+    messages = agreement.messages(reduction, device.schedule)
+    copies_s, scattered_s = (way.time(messages.sizes_bytes).sum() for way in (reduction.among_copies, reduction.placed))
+    assert copies_s > scattered_s + device.cast_s > device.cast_s > 0
+    slow = replace(device, schedule=device.schedule.slowed(1e-6), gathers=())  # nothing to compute
+    added_s = agreement.gathered(slow)[1] - agreement.gathered(replace(slow, cast_s=0.0))[1]
+    assert 0 < added_s < 0.5 * device.cast_s
+    first, second = (span.end_s for span in p.play(2).spans if span.task in STEP_ENDS)
+    assert second - first == pytest.approx(p.step_s, rel=1e-9)

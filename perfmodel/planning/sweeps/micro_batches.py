@@ -180,7 +180,7 @@ class Unit:
         return [
             {
                 name: sum(getattr(work, name) for work in self.works if work.device == place)
-                for name in ("gathered_s", "copied_s", "joined_s")
+                for name in ("gathered_s", "copied_s", "cast_s", "joined_s")
             }
             for place in range(len(self.memory))
         ]

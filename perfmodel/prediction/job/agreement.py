@@ -174,8 +174,10 @@ class Reduction(ABC):
         """Group gradients into the messages that make the step shortest. [-]"""
 
     @abstractmethod
-    def exchanged(self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool) -> tuple[Quantity, Quantity]:
-        """Time of messages, total and exposed. [s]"""
+    def exchanged(
+        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool, cast_s: Quantity = 0.0
+    ) -> tuple[Quantity, Quantity]:
+        """Time of messages and of passes that take ``cast_s`` before all of them, total and exposed. [s]"""
 
     @abstractmethod
     def played(self, *, overlap: bool) -> PlayedExchange:
@@ -222,15 +224,15 @@ class AllReduced(Reduction):
         return merged_reduced(stretches, message_s=message_s, slowdown=slowdown)
 
     def exchanged(  # noqa: D102
-        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool
+        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool, cast_s: Quantity = 0.0
     ) -> tuple[Quantity, Quantity]:
         message_s, copies = self.placed.time(messages.sizes_bytes), self.among_copies
         following_s = None if copies is None else copies.time(messages.sizes_bytes)
-        total_s = total(message_s) if following_s is None else total(message_s + following_s)
+        total_s = cast_s + (total(message_s) if following_s is None else total(message_s + following_s))
         if not overlap:
             return total_s, total_s
-        if copies is None or following_s is None:
-            return total_s, slowed_exchange(
+        if copies is None or following_s is None:  # passes delay messages and computing alike
+            return total_s, cast_s + slowed_exchange(
                 ready_s=messages.ready_s,
                 message_s=message_s,
                 computed_s=schedule.backward_s,
@@ -238,6 +240,7 @@ class AllReduced(Reduction):
             )
         return total_s, chained_exchange(
             ready_s=list(messages.ready_s),
+            passes_s=[share * cast_s for share in (messages.sizes_bytes / messages.sizes_bytes.sum()).tolist()],
             message_s=(list(message_s), list(following_s)),
             computed_s=schedule.backward_s,
             slowdown=(self.slowdown, copies.slowdown),
@@ -290,16 +293,16 @@ class ThroughServer(Reduction):
         )
 
     def exchanged(  # noqa: D102
-        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool
+        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool, cast_s: Quantity = 0.0
     ) -> tuple[Quantity, Quantity]:
         push_s, pull_s = self.push.time(messages.sizes_bytes), self.pull.time(messages.sizes_bytes)
         served_s = self.server_s_per_byte * messages.sizes_bytes
-        total_s = total(push_s + served_s + pull_s)
+        total_s = cast_s + total(push_s + served_s + pull_s)
         if not overlap:
             return total_s, total_s
         arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
         updated_s = last_end(ready_s=arrived, message_s=served_s)
-        exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
+        exposed_s = cast_s + exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
         pulled = running_total(pull_s[::-1])  # parameters of the first layers are pulled first
         exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
         return total_s, exposed_s
@@ -395,7 +398,8 @@ class Synchronous(Agreement):
             return 0.0, 0.0
         schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
         schedule = schedule.later(device.joined_s)
-        total_s, exposed_s = reduction.exchanged(self.messages(reduction, schedule), schedule, overlap=self.overlap)
+        how: dict[str, Any] = {"overlap": self.overlap, "cast_s": device.cast_s}
+        total_s, exposed_s = reduction.exchanged(self.messages(reduction, schedule), schedule, **how)
         return total_s + device.joined_s, exposed_s + device.joined_s
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
@@ -472,7 +476,10 @@ class Synchronous(Agreement):
         if self.reduces_each:  # the copies of the last micro-batch are among the work at the end of a step
             again_s = (composed.count - 1) * (self._reduced(device)[1] + device.copied_s)
         gathers = 1 if self.gathers_once else composed.count
-        return float(device.gathered_s + gathers * self._gathered(device)[1] + again_s)
+        # casts are among the work at the end too, where nothing is left of messages among copies that go on meanwhile
+        uncast_s = self._reduced(replace(device, cast_s=0.0))[1]
+        beside_s = self._reduced(device)[1] - uncast_s - device.cast_s
+        return float(device.gathered_s + gathers * self._gathered(device)[1] + again_s + beside_s)
 
     def _exchange(self, device: DeviceWork, composed: Composed) -> dict[str, Any]:
         """Messages of a device, each with the chunk that completes it and the chunk that needs it first."""
