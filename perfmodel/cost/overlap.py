@@ -220,14 +220,15 @@ def chained_exchange(
     message_s: tuple[Quantities, Quantities],
     computed_s: Quantity,
     slowdown: tuple[Quantity, Quantity],
+    passes_s: Quantities | None = None,
     in_turn: bool = False,
 ) -> Quantity:
     r"""Return the time that messages add to computing if each is followed by another on a second channel.
 
     .. math:: s_i = \max(f_i, w_{i-1}), \quad
-        q_i = \max\left(0, r_{i-1} - \frac{s_i - w_{i-1}}{1 - \nu}\right), \\
+        p_i = \max\left(0, r_{i-1} - \frac{s_i - w_{i-1}}{1 - \nu}\right), \quad q_i = \max(0, p_i - a_i), \\
         w_i = s_i + (1 - \mu) c_i - \nu \min(q_i, c_i), \quad r_i = \max(0, q_i - c_i) + d_i, \\
-        T = \max(0, w_n + (1 - \nu) r_n - b) + \mu \sum_i c_i + \nu \sum_i d_i
+        T = \max(0, w_n + (1 - \nu) r_n - b) + \sum_i (a_i + \mu c_i + \nu d_i - \nu (p_i - q_i))
 
     Ends w of the first messages are measured in work done, as in ``slowed_exchange``, and what the second channel still
     has to send, r, in its own time.
@@ -242,6 +243,9 @@ def chained_exchange(
         When the last gradient would be ready, b. [s]
     slowdown : tuple of 2 float, ndarray or sympy.Expr
         Share of the device that messages of either channel occupy, mu and nu: from 0 to less than 1. [1]
+    passes_s : sequence of float, ndarray or sympy.Expr, or None
+        Passes over what each message sends, a, just before it on the first channel; computing stands still meanwhile,
+        and the second channel does not. None for none. [s]
     in_turn : bool
         Whether a message waits until the one that follows the message before it has ended, as on one channel. [-]
 
@@ -274,9 +278,13 @@ def chained_exchange(
     lost: Quantity = 0
     end: Quantity = 0  # before that, nothing is ready
     left: Quantity = 0
-    for ready, first_s, second_s in zip(ready_s, *message_s, strict=True):
+    before_s = [0.0] * len(ready_s) if passes_s is None else passes_s
+    for ready, passed_s, first_s, second_s in zip(ready_s, before_s, *message_s, strict=True):
         start = named(maximum(ready, end), "start of message")
         left = maximum(left - (start - end) / (1 - following), 0)
+        if passes_s is not None:
+            lost = lost + passed_s - following * minimum(left, passed_s)
+            left = named(maximum(left - passed_s, 0), "messages to follow")
         end = named(start + (1 - taken) * first_s - following * minimum(left, first_s), "end of message")
         left = named(maximum(left - first_s, 0) + second_s, "messages to follow")
         lost = lost + taken * first_s + following * second_s

@@ -321,11 +321,14 @@ class ExchangeTable(spec.SpecTable):
     input gradient. ``scores`` says whether devices of a tensor group each keep their classes for the loss, or gather
     those of all; ``gate_sums`` whether they add up once for a gate and its units, which read the same tensor, or for
     each. ``gradients`` are exchanged while the backward phase goes on, or after it; ``sums_in`` is the type to which
-    they are converted for that, and ``shared_sums`` tells whether workers that share state get their part of the sums
-    or all of them. ``cpu_collectives`` is the library that sums tensors in host memory, ``collectives`` that on GPUs.
-    A parameter server on another machine takes ``server_step_us`` for each step of a worker and ``server_tensor_us``
-    for each tensor there and back, both on a host with ``server_host_call_slowdown``, and issues
-    ``server_operations_per_tensor`` of its own.
+    they are converted for that, and ``shared_sums`` tells whether workers that share state get their part of the
+    sums or all of them. ``stage_2_gathers`` says when workers that share gradients (``shard_stage=2``) gather
+    parameters: those just updated (``after_update``), of which each holds whole copies; or, as each holds a share,
+    before every forward turn (``each_forward``), or before that which follows a sum of gradients among workers
+    (``forward_after_sums``): with ``no_sync`` once a step. ``cpu_collectives`` is the library that sums tensors in
+    host memory, ``collectives`` that on GPUs. A parameter server on another machine takes ``server_step_us`` for
+    each step of a worker and ``server_tensor_us`` for each tensor there and back, both on a host with
+    ``server_host_call_slowdown``, and issues ``server_operations_per_tensor`` of its own.
     """
 
     collectives: spec.Identifier | None = None
@@ -342,6 +345,7 @@ class ExchangeTable(spec.SpecTable):
     gradients: Literal["meanwhile", "afterwards"] = "meanwhile"
     sums_in: Literal["fp32"] | None = None
     shared_sums: Literal["scattered", "whole"] = "scattered"
+    stage_2_gathers: Literal["after_update", "each_forward", "forward_after_sums"] = "after_update"
 
     def adds_up_whole(self, shard_stage: int) -> bool:
         """Tell whether workers that share optimizer state add up all gradients, which each keeps only with stage 1."""

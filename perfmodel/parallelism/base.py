@@ -54,6 +54,13 @@ MOST_PARTS_SHOWN: Final = 4096
 
 ALL_SHARED: Final = 3
 """``shard_stage`` (of ZeRO) at which workers share parameters too, and so gather them in every phase. [1]"""
+GRADIENTS_SHARED: Final = 2
+"""``shard_stage`` at which workers share gradients; software differs in where parameters are meanwhile. [1]"""
+
+AFTER_UPDATE: Final = "after_update"
+"""Gathers of stage 2 that leave every worker with whole parameters from step to step; others gather shares. [-]"""
+AFTER_SUMS: Final = "forward_after_sums"
+"""Gathers of stage 2 before a forward turn, unless gradients have not been added up since the last. [-]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +137,8 @@ class Layout:
     context_size: int = 1
     context_method: str = "ring"
     stage_cut: str = "balanced"
+    stage_2_gathers: str = AFTER_UPDATE
+    """When workers gather with ``shard_stage=2``, a habit of the framework. [-]"""
 
     def __post_init__(self) -> None:
         for name in (
@@ -189,6 +198,32 @@ class Layout:
         return self.shard_stage > 1
 
     @property
+    def holds_shares(self) -> bool:
+        """Whether a device holds its share of parameters only, but for those which it has gathered. [-]"""
+        keeps_whole = self.stage_2_gathers == AFTER_UPDATE
+        return self.shard_stage == ALL_SHARED or (self.shard_stage == GRADIENTS_SHARED and not keeps_whole)
+
+    @property
+    def gathered_in(self) -> tuple[Phase, ...]:
+        """Phases in which workers gather parameters that they share, or whose optimizer state they share. [-]"""
+        if self.shard_stage == ALL_SHARED:
+            return Phase.FORWARD, Phase.BACKWARD
+        if self.holds_shares:
+            return (Phase.FORWARD,)
+        return (Phase.UPDATE,) if self.shard_stage else ()
+
+    @property
+    def gathers_once(self) -> bool:
+        """Whether parameters that the first micro-batch gathers stay for all others, as in any pipeline [1]. [-]
+
+        References
+        ----------
+        .. [1] PyTorch, torch/distributed/pipelining/stage.py, backward_maybe_with_nosync (set_reshard_after_backward).
+        """
+        stays = self.stages > 1 or (self.no_sync and self.stage_2_gathers == AFTER_SUMS)
+        return self.holds_shares and self.shard_stage < ALL_SHARED and stays
+
+    @property
     def adding_share(self) -> float:
         """Part of a micro-batch's gradients that a device adds to those of the micro-batches before. [1]"""
         return 1 / self.sharing_size if self.reduces_each else 1.0
@@ -231,6 +266,7 @@ class Request:
     layout: Layout
     element_bytes: int = 4
     gradient_bytes: int | None = None
+    whole_bytes: int | None = None
     layer_s: LayerSeconds | None = None
     send_s: Callable[[int], float] | None = None
     cuts: tuple[int, ...] = ()

@@ -19,17 +19,16 @@ from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase
 
-KINDS: Final[tuple[tuple[tuple[ExchangeKind, Phase], ...], ...]] = (
-    (("all_reduce", Phase.BACKWARD),),
-    (("reduce_scatter", Phase.BACKWARD), ("all_gather", Phase.UPDATE)),
-    (("reduce_scatter", Phase.BACKWARD), ("all_gather", Phase.UPDATE)),
-    (("all_gather", Phase.FORWARD), ("all_gather", Phase.BACKWARD), ("reduce_scatter", Phase.BACKWARD)),
-)
-"""Exchanges of each layer's parameters and gradients, by shard stage 0 to 3."""
-
 
 def gradient_exchanges(
-    graph: LayerGraph, *, data_size: int, shard_stage: int, element_bytes: int, gradient_bytes: int | None = None
+    graph: LayerGraph,
+    *,
+    data_size: int,
+    scatters: bool = False,
+    gathered_in: tuple[Phase, ...] = (),
+    element_bytes: int,
+    gradient_bytes: int | None = None,
+    whole_bytes: int | None = None,
 ) -> tuple[Exchange, ...]:
     """Exchanges among data-parallel workers for a stage: gradients, and parameters where these are shared.
 
@@ -39,12 +38,17 @@ def gradient_exchanges(
         The stage. [-]
     data_size : int
         Workers with the same layers and different samples. [1]
-    shard_stage : int
-        Shared state: the optimizer's (1), also gradients (2), also parameters (3), or none (0). [1]
+    scatters : bool
+        Whether each needs the sums of its share of gradients only, as workers that share state do. [-]
+    gathered_in : tuple of Phase
+        Phases in which they gather parameters: shares, in the type of products, or what each has updated of whole
+        parameters (``Phase.UPDATE``). [-]
     element_bytes : int
-        Size of an element of parameters. [B]
+        Size of an element of parameters in products. [B]
     gradient_bytes : int or None
         Size of an element of gradients; None for that of parameters. [B]
+    whole_bytes : int or None
+        Size of an element of parameters that a worker holds whole; None for that in products. [B]
 
     Returns
     -------
@@ -54,36 +58,44 @@ def gradient_exchanges(
     Notes
     -----
     Per parameter, a ring moves 2 elements with an all-reduce (stage 0), or with a reduce-scatter of gradients and an
-    all-gather of updated parameters (stages 1 and 2); 3 with stage 3, which gathers parameters in both phases.
+    all-gather of parameters (stages 1 and 2); 3 with stage 3, which gathers parameters in both phases. Updated
+    parameters travel in the type that workers hold, broadcasts by those who have updated them [2]_ as an all-gather.
 
     References
     ----------
     .. [1] Rajbhandari, Rasley, Ruwase, He, ZeRO, SC 2020, arXiv:1910.02054, section 7.
+    .. [2] PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py, _broadcast_params_from_rank.
     """
     if data_size == 1:
         return ()
-    sizes = element_bytes, element_bytes if gradient_bytes is None else gradient_bytes
-    return _exchanges(graph, len(graph.layers), shard_stage, *sizes)
+    sizes = [element_bytes if size is None else size for size in (gradient_bytes, whole_bytes)]
+    return _exchanges(graph, len(graph.layers), scatters, gathered_in, element_bytes, *sizes)
 
 
 @derived
 def _exchanges(
-    graph: LayerGraph, layer_count: int, shard_stage: int, element_bytes: int, gradient_bytes: int
+    graph: LayerGraph,
+    layer_count: int,
+    scatters: bool,
+    gathered_in: tuple[Phase, ...],
+    element_bytes: int,
+    gradient_bytes: int,
+    whole_bytes: int,
 ) -> tuple[Exchange, ...]:
     del layer_count  # a graph may have grown since then
-    by_layer = graph.trained_parameter_counts
-    by_unit = {unit.layers[0]: unit.parameter_count for unit in sharded_units(graph)}
 
-    def exchange(kind: ExchangeKind, phase: Phase, name: str, count: int) -> Exchange:
-        size = count * (element_bytes if kind == "all_gather" else gradient_bytes)
-        return Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size)
+    def exchanges(kind: ExchangeKind, phase: Phase, counts: Mapping[str, int], size: int) -> list[Exchange]:
+        return [
+            Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size * count)
+            for name, count in counts.items()
+        ]
 
-    exchanges = (
-        exchange(kind, phase, name, count)
-        for kind, phase in KINDS[shard_stage]
-        for name, count in (by_unit if kind == "all_gather" else by_layer).items()  # a unit is gathered as one
-    )
-    return in_order(graph, exchanges)
+    summed: ExchangeKind = "reduce_scatter" if scatters else "all_reduce"
+    found = exchanges(summed, Phase.BACKWARD, graph.trained_parameter_counts, gradient_bytes)
+    by_unit = {unit.layers[0]: unit.parameter_count for unit in sharded_units(graph)}  # a unit is gathered as one
+    for phase in gathered_in:
+        found += exchanges("all_gather", phase, by_unit, whole_bytes if phase is Phase.UPDATE else element_bytes)
+    return in_order(graph, found)
 
 
 MOST_PLACED: Final = 1024
@@ -94,14 +106,14 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
     """Stages of a network whose layers are shared by groups of devices."""
     shard, cuts = _cut(request)
     layout = request.layout
-    # the number of workers only decides whether there are others to exchange with
     sizes = {
-        "data_size": min(layout.data_size, 2),
+        **shared_in(layout),
         "element_bytes": request.element_bytes,
         "gradient_bytes": request.gradient_bytes,
+        "whole_bytes": request.whole_bytes,
     }
     of_group = (layout.tensor_size, layout.sequence_parallel, layout.context_size, layout.context_method)
-    key = (*of_group, layout.stages, layout.shard_stage, cuts, request.habits, *sizes.values())
+    key = (*of_group, layout.stages, cuts, request.habits, *sizes.values())
     make = partial(_placed, shard, cuts, layout=layout, sizes=sizes)
     stages: tuple[StageGraph, ...] = kept(request.graph.kept("stages"), key, make, most=MOST_PLACED)
     return stages
@@ -161,10 +173,18 @@ def _placed(
         ends = pairwise([None, *cuts, None])
         stages = [_between(shard, first, last, element_bytes=sizes["element_bytes"]) for first, last in ends]
     copies = _copies(shard.graph, stages, element_bytes=sizes["gradient_bytes"] or sizes["element_bytes"])
-    sizes = {**sizes, "shard_stage": layout.shard_stage}
     return tuple(
         _on_device(stage, index % layout.stages, copies.get(index, ()), **sizes) for index, stage in enumerate(stages)
     )
+
+
+def shared_in(layout: Layout) -> dict[str, Any]:
+    """Say how workers exchange parameters and gradients; layouts that are alike in it have the same exchanges."""
+    return {
+        "data_size": min(layout.data_size, 2),  # it only decides whether there are others to exchange with
+        "scatters": layout.shard_stage > 0,
+        "gathered_in": layout.gathered_in,
+    }
 
 
 @derived

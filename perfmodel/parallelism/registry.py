@@ -146,7 +146,7 @@ class HybridParallelism(Parallelism):
         )
         front = StageGraph(
             graph=first,
-            exchanges=gradient_exchanges(first, data_size=workers, shard_stage=0, element_bytes=request.element_bytes),
+            exchanges=gradient_exchanges(first, data_size=workers, element_bytes=request.element_bytes),
         )
         shard = tensor_split(second, tensor_size=workers, element_bytes=request.element_bytes)
         return front, replace(

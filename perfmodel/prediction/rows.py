@@ -233,5 +233,6 @@ def _sent_bytes(prepared: Prepared, stage: Stage) -> float:
 def _count(exchange: Exchange, layout: Layout) -> int:
     """Count the times an exchange happens in one step. [1]"""
     sums_gradients = exchange.group == "data" and exchange.kind != "all_gather"
-    once = not layout.reduces_each if sums_gradients else exchange.phase is Phase.UPDATE
+    stays = exchange.phase is Phase.UPDATE or (exchange.group == "data" and layout.gathers_once)
+    once = not layout.reduces_each if sums_gradients else stays
     return 1 if once else layout.parts

@@ -232,6 +232,8 @@ class PlayedStep:
     backward_s: Sequence[tuple[float, float]]
     forward_hops: Sequence[Hop] = ()
     backward_hops: Sequence[Hop] = ()
+    joined_s: Sequence[float] = ()
+    """What the last backward turn of each chunk takes longer as it readies gradients for their messages; none. [s]"""
     devices: Sequence[PlayedDevice]
     overlap: bool = True
     lanes: Mapping[str, Sequence[str]]
@@ -385,7 +387,9 @@ class _Turns:
                         bucket_: when for bucket_, (of_chunk, when) in enumerate(device.ready) if of_chunk == chunk
                     }
                     turn = of_phase["backward"][-1]
-                    pieces_of[turn] = _backward_pieces(self.step.backward_s[chunk], ready if self.step.overlap else {})
+                    kernels_s, besides_s = self.step.backward_s[chunk]
+                    kernels_s += self.step.joined_s[chunk] if self.step.joined_s else 0.0
+                    pieces_of[turn] = _backward_pieces((kernels_s, besides_s), ready if self.step.overlap else {})
                     last_turn = names(lane, turn)
                     self.ready |= {(place, reduction): f"{last_turn}/{piece}" for piece, reduction in enumerate(ready)}
         return {

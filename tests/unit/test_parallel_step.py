@@ -210,7 +210,7 @@ def test_shared_state_is_divided_as_published():
     for stage in (1, 2, 3):
         step = _step("gpt", optimizer="adam", workers=8, shard_stage=stage)
         # besides, parameters of two blocks and of what is outside them
-        gathered = unit_bytes(step.prepared, step.prepared.stages).gathered(ahead=1) if stage == 3 else 0.0
+        gathered = unit_bytes(step.prepared, step.prepared.stages).gathered(step.prepared.layout) if stage == 3 else 0.0
         for name, from_stage in state.items():
             share = 8 if stage >= from_stage else 1
             of_all = getattr(full.memory[0], name)

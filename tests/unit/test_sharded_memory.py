@@ -12,8 +12,12 @@ BLOCK = WIDTH * (2 * WIDTH + 2 * 1024) + 3 * WIDTH * 14_336
 ENDS = 2 * VOCABULARY * WIDTH  # embedding and scores, which are not tied
 
 
+JOB = {"system": "dgx_h100", "workers": WORKERS, "framework": "pytorch_2", "dtype": "bf16", "optimizer": "adam"}
+JOB |= {"sync": "all_reduce", "recompute": "full"}
+
+
 @pytest.fixture(scope="module")
-def footprints():
+def llama():
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -27,10 +31,26 @@ def footprints():
         "hidden_act": "silu",
         "tie_word_embeddings": False,
     }
-    graph = pm.from_huggingface_config(config)
-    job = {"system": "dgx_h100", "workers": WORKERS, "framework": "pytorch_2", "dtype": "bf16", "optimizer": "adam"}
-    how = {"sync": "all_reduce", "shard_stage": 3, "recompute": "full"}
-    return {size: pm.predict(graph, batch_size=size, **job, **how).memory for size in (1, 2)}
+    return pm.from_huggingface_config(config)
+
+
+@pytest.fixture(scope="module")
+def footprints(llama):
+    return {size: pm.predict(llama, batch_size=size, shard_stage=3, **JOB).memory for size in (1, 2)}
+
+
+def test_stage_2_holds_an_eighth_in_fp32_and_all_of_it_in_the_type_of_products(llama, footprints):
+    """4.0 GB of shares and 16.1 GB that no block frees before its backward phase; the rest is that of stage 3."""
+    parameters = LAYERS * BLOCK + ENDS
+    one, of_stage_3 = pm.predict(llama, batch_size=1, shard_stage=2, **JOB).memory, footprints[1]
+    assert STATE_BYTES * parameters / WORKERS / GIGA == pytest.approx(4.0, abs=0.02)
+    assert HEADS_BYTES * parameters / GIGA == pytest.approx(16.1, abs=0.05)
+    held = (STATE_BYTES / WORKERS + HEADS_BYTES) * parameters
+    assert one.weights_bytes == pytest.approx(held, rel=1e-3)
+    rest = [memory.total_bytes - memory.weights_bytes for memory in (one, of_stage_3)]
+    assert rest[0] == pytest.approx(rest[1], rel=1e-12)
+    whole = pm.predict(llama, batch_size=1, shard_stage=2, **{**JOB, "framework": "megatron_core"}).memory
+    assert whole.weights_bytes == pytest.approx(HEADS_BYTES * parameters, rel=1e-3)
 
 
 def test_state_is_an_eighth_and_two_blocks_are_gathered(footprints):

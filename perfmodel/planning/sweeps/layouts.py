@@ -438,7 +438,7 @@ class _Stack:
             if alone not in devices:
                 devices[alone] = unit.devices(taken(turns, places), columns)
             if like not in exchanges:
-                exchanges[like] = unit.exchanged(devices[alone], len(places))
+                exchanges[like] = unit.exchanged(devices[alone], columns)
             exchanged.append(exchanges[like])
             everywhere.append(places)
         back = np.argsort(np.concatenate(everywhere))

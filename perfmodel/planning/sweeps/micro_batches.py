@@ -155,16 +155,24 @@ class Unit:
             kept[key] = [replace(work, times=times) for work, times in zip(self.works, taken_at, strict=True)]
         return devices_of(kept[key], turns)
 
-    def exchanged(self, devices: Sequence[DeviceWork], count: int) -> tuple[tuple[Any, ...], ...]:
+    def exchanged(self, devices: Sequence[DeviceWork], columns: Any) -> tuple[tuple[Any, ...], ...]:
         """Return each device's exchanges with other workers, per step and per micro-batch. [s]"""
         agreement = self.agreement
         if agreement is None:
             return (NO_EXCHANGE,) * len(self.memory)
-        every = np.arange(count)
+        every = np.arange(len(columns))
         return tuple(
-            _exchanged(agreement, replace(device, **beside), every)
-            for device, beside in zip(devices, self._beside_sums, strict=True)
+            _exchanged(agreement, replace(device, gathers=taken(gathers, columns), **beside), every)
+            for device, gathers, beside in zip(devices, self._gathers, self._beside_sums, strict=True)
         )
+
+    @derived_property
+    def _gathers(self) -> list[tuple[Any, ...]]:
+        """Units whose parameters each device gathers for a micro-batch."""
+        return [
+            tuple(gather for work in self.works if work.device == place for gather in work.gathers)
+            for place in range(len(self.memory))
+        ]
 
     @derived_property
     def _beside_sums(self) -> list[dict[str, Any]]:
@@ -172,7 +180,7 @@ class Unit:
         return [
             {
                 name: sum(getattr(work, name) for work in self.works if work.device == place)
-                for name in ("gathered_s", "copied_s")
+                for name in ("gathered_s", "copied_s", "cast_s", "joined_s")
             }
             for place in range(len(self.memory))
         ]

@@ -174,8 +174,10 @@ class Reduction(ABC):
         """Group gradients into the messages that make the step shortest. [-]"""
 
     @abstractmethod
-    def exchanged(self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool) -> tuple[Quantity, Quantity]:
-        """Time of messages, total and exposed. [s]"""
+    def exchanged(
+        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool, cast_s: Quantity = 0.0
+    ) -> tuple[Quantity, Quantity]:
+        """Time of messages and of passes that take ``cast_s`` before all of them, total and exposed. [s]"""
 
     @abstractmethod
     def played(self, *, overlap: bool) -> PlayedExchange:
@@ -222,15 +224,15 @@ class AllReduced(Reduction):
         return merged_reduced(stretches, message_s=message_s, slowdown=slowdown)
 
     def exchanged(  # noqa: D102
-        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool
+        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool, cast_s: Quantity = 0.0
     ) -> tuple[Quantity, Quantity]:
         message_s, copies = self.placed.time(messages.sizes_bytes), self.among_copies
         following_s = None if copies is None else copies.time(messages.sizes_bytes)
-        total_s = total(message_s) if following_s is None else total(message_s + following_s)
+        total_s = cast_s + (total(message_s) if following_s is None else total(message_s + following_s))
         if not overlap:
             return total_s, total_s
-        if copies is None or following_s is None:
-            return total_s, slowed_exchange(
+        if copies is None or following_s is None:  # passes delay messages and computing alike
+            return total_s, cast_s + slowed_exchange(
                 ready_s=messages.ready_s,
                 message_s=message_s,
                 computed_s=schedule.backward_s,
@@ -238,6 +240,7 @@ class AllReduced(Reduction):
             )
         return total_s, chained_exchange(
             ready_s=list(messages.ready_s),
+            passes_s=[share * cast_s for share in (messages.sizes_bytes / messages.sizes_bytes.sum()).tolist()],
             message_s=(list(message_s), list(following_s)),
             computed_s=schedule.backward_s,
             slowdown=(self.slowdown, copies.slowdown),
@@ -290,16 +293,16 @@ class ThroughServer(Reduction):
         )
 
     def exchanged(  # noqa: D102
-        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool
+        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool, cast_s: Quantity = 0.0
     ) -> tuple[Quantity, Quantity]:
         push_s, pull_s = self.push.time(messages.sizes_bytes), self.pull.time(messages.sizes_bytes)
         served_s = self.server_s_per_byte * messages.sizes_bytes
-        total_s = total(push_s + served_s + pull_s)
+        total_s = cast_s + total(push_s + served_s + pull_s)
         if not overlap:
             return total_s, total_s
         arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
         updated_s = last_end(ready_s=arrived, message_s=served_s)
-        exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
+        exposed_s = cast_s + exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
         pulled = running_total(pull_s[::-1])  # parameters of the first layers are pulled first
         exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
         return total_s, exposed_s
@@ -323,6 +326,8 @@ class Synchronous(Agreement):
     prefetch_limit: int = 1
     reduces_each: bool = False
     """Whether workers add up the gradients of every micro-batch, so that none keeps all of them whole."""
+    gathers_once: bool = False
+    """Whether parameters that are gathered stay for all micro-batches of a step. [-]"""
     calls_s: float = 0.0
     """Calls to servers on other machines, which every step waits for. [s]"""
 
@@ -380,6 +385,9 @@ class Synchronous(Agreement):
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
         total_s, exposed_s = (0.0, 0.0) if self.reduces_each else self._reduced(device)
         beside_s = device.gathered_s + self.calls_s + (0.0 if self.reduces_each else device.copied_s)
+        if self.gathers_once:
+            gathered_s, waited_s = self._gathered(device)
+            total_s, exposed_s = total_s + gathered_s, exposed_s + waited_s
         return beside_s + total_s, beside_s + exposed_s
 
     def _reduced(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
@@ -389,17 +397,20 @@ class Synchronous(Agreement):
         if device.schedule is None or not device.schedule.layers:
             return 0.0, 0.0
         schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
-        return reduction.exchanged(self.messages(reduction, schedule), schedule, overlap=self.overlap)
+        schedule = schedule.later(device.joined_s)
+        how: dict[str, Any] = {"overlap": self.overlap, "cast_s": device.cast_s}
+        total_s, exposed_s = reduction.exchanged(self.messages(reduction, schedule), schedule, **how)
+        return total_s + device.joined_s, exposed_s + device.joined_s
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
-        total_s, exposed_s = self._gathered(device)
+        total_s, exposed_s = (0.0, 0.0) if self.gathers_once else self._gathered(device)
         if not self.reduces_each:
             return total_s, exposed_s
         reduced_s, waited_s = self._reduced(device)
         return total_s + reduced_s + device.copied_s, exposed_s + waited_s + device.copied_s
 
     def _gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
-        """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
+        """Time to gather shared parameters once, total and exposed. [s]"""
         slowdown = self.slowdown if self.overlap else 0.0
         total_s: Quantity = 0.0
         exposed_s: Quantity = 0.0
@@ -464,7 +475,11 @@ class Synchronous(Agreement):
         again_s: Quantity = 0.0
         if self.reduces_each:  # the copies of the last micro-batch are among the work at the end of a step
             again_s = (composed.count - 1) * (self._reduced(device)[1] + device.copied_s)
-        return float(device.gathered_s + composed.count * self._gathered(device)[1] + again_s)
+        gathers = 1 if self.gathers_once else composed.count
+        # casts are among the work at the end too, where nothing is left of messages among copies that go on meanwhile
+        uncast_s = self._reduced(replace(device, cast_s=0.0))[1]
+        beside_s = self._reduced(device)[1] - uncast_s - device.cast_s
+        return float(device.gathered_s + gathers * self._gathered(device)[1] + again_s + beside_s)
 
     def _exchange(self, device: DeviceWork, composed: Composed) -> dict[str, Any]:
         """Messages of a device, each with the chunk that completes it and the chunk that needs it first."""
@@ -472,7 +487,7 @@ class Synchronous(Agreement):
             return {}
         reduction = self.reductions[device.place]
         chunks = [
-            (chunk, stage.times.gradients)
+            (chunk, stage.times.gradients.later(stage.joined_s))
             for chunk, stage in enumerate(composed.stages)
             if stage.device == device.place and stage.exchanges_gradients
         ][::-1]
@@ -482,7 +497,7 @@ class Synchronous(Agreement):
             for chunk, schedule in chunks
             for when in schedule.wanted_s
         ]
-        slices = self.slices(reduction, device.schedule)
+        slices = self.slices(reduction, device.schedule.later(device.joined_s))
         sizes = device.schedule.sizes_bytes
         return {
             "exchange": reduction.played(overlap=self.overlap),

@@ -111,6 +111,7 @@ class Workers:
             straggler=self.asked.straggler,
             prefetch_limit=self.layout.prefetch_limit,
             reduces_each=self.layout.reduces_each,
+            gathers_once=self.layout.gathers_once,
             **self.label(),
             **more,
         )

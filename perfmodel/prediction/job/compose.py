@@ -92,6 +92,10 @@ class StageWork:
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
     """Passes of software over all gradients and shares of them, for an exchange of them all; nothing hides them. [s]"""
+    cast_s: Quantity = 0.0
+    """Passes over all gradients on the stream of their messages, each before its own; computing stands still. [s]"""
+    joined_s: Quantity = 0.0
+    """Passes over them where layers compute, unit by unit before each is exchanged, beside messages of others. [s]"""
 
     @derived_property
     def forward_s(self) -> Quantity:
@@ -135,6 +139,8 @@ class DeviceWork:
     gathers: tuple[Gather, ...] = ()
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
+    cast_s: Quantity = 0.0
+    joined_s: Quantity = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -450,6 +456,8 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
                 gathers=tuple(gather for _, stage in chunks for gather in stage.gathers),
                 gathered_s=sum(stage.gathered_s for _, stage in chunks),
                 copied_s=sum(stage.copied_s for _, stage in chunks),
+                cast_s=sum(stage.cast_s for _, stage in chunks),
+                joined_s=sum(stage.joined_s for _, stage in chunks),
             )
         )
     return tuple(devices)

@@ -38,6 +38,18 @@ class GradientSchedule:
         """Scale the schedule to a worker whose phases take this many times as long."""
         return replace(self, **{name: getattr(self, name) * factor for name in TIMES})
 
+    def later(self, seconds: Any) -> GradientSchedule:
+        """Delay gradients by passes that take this long over all of them [s], each by those over it and before."""
+        if isinstance(seconds, float | int) and not seconds:
+            return self
+        share = np.cumsum(self.sizes_bytes) / self.sizes_bytes.sum()
+        delay_s, ready_s = np.multiply.outer(share, seconds), self.ready_s
+        if delay_s.ndim > ready_s.ndim:
+            ready_s = ready_s[:, None]
+        elif delay_s.ndim < ready_s.ndim:
+            delay_s = delay_s[:, None]
+        return replace(self, ready_s=ready_s + delay_s, backward_s=self.backward_s + seconds)
+
     def taken(self, places: Any) -> GradientSchedule:
         """Keep the schedule of some configurations."""
         return replace(self, **{name: getattr(self, name)[..., places] for name in TIMES})

@@ -344,6 +344,12 @@ def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, ask
     return asked or ("fp32" if keeps_single else dtype)
 
 
+def whole_dtype(profile: FrameworkProfile, processor: str, *, dtype: str) -> str:
+    """Type of parameters that a device holds whole: that of the job unless mixed precision keeps single. [-]"""
+    mixed = getattr(profile, processor).lowering.mixed_precision
+    return "fp32" if mixed is not None and dtype in mixed.dtypes and mixed.parameters == "single" else dtype
+
+
 def exchanged_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
     """Type of gradients that workers exchange: as asked, as the framework converts them for it, or as they are. [-]"""
     return asked or profile.exchange.sums_in or gradient_dtype(profile, processor, dtype=dtype, asked=None)

@@ -10,7 +10,7 @@ from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph.execution import BLOCKS, blocks_of, check_recomputable
 from perfmodel.graph.repeats import first_alike, shorten
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph, TensorHabits
-from perfmodel.prediction.job.lowered import exchanged_dtype, lowered_graph
+from perfmodel.prediction.job.lowered import exchanged_dtype, lowered_graph, whole_dtype
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
 from perfmodel.prediction.job.subject import LABELS, attends, habitual_feed
@@ -115,7 +115,7 @@ def lowering_of(job: Job, *, known: Known | None = None) -> Lowering:
         library=job.library,
         recompute=job.recompute,
         image_layout=job.image_layout,
-        layout=job.layout,
+        layout=replace(job.layout, stage_2_gathers=job.profile.exchange.stage_2_gathers),
         parallelism=job.parallelism,
         shared_results=known,
     )
@@ -169,10 +169,11 @@ class Lowering:
 
     @property
     def _element_sizes(self) -> dict[str, Any]:
-        """Sizes of an element of a tensor, and of a gradient that workers exchange. [B]"""
+        """Sizes of an element of a tensor, of a gradient that workers exchange, and of a parameter held whole. [B]"""
         return {
             "element_bytes": ELEMENT_BYTES[self.dtype],
             "gradient_bytes": ELEMENT_BYTES[self.exchanged_dtype],
+            "whole_bytes": ELEMENT_BYTES[whole_dtype(self.profile, self.target.processor, dtype=self.dtype)],
         }
 
     @property
@@ -274,13 +275,12 @@ class Lowering:
 
     def shared(self, prepared: Prepared, job: Job) -> Prepared:
         """Adapt a prepared training job to one that differs only in what workers share."""
-        from perfmodel.parallelism.combine import KINDS, shared_as
+        from perfmodel.parallelism.combine import shared_as, shared_in
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
         self._refuse_repeated_exchanges(job)
         known = prepared.exchanges
-        first_alike = KINDS.index(KINDS[self.layout.shard_stage])  # stages with the same exchanges share them
-        how = {"data_size": min(self.layout.data_size, 2), "shard_stage": first_alike, **self._element_sizes}
+        how = {**shared_in(self.layout), **self._element_sizes}
         stages = tuple([replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages])
         placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
         return replace(
@@ -314,7 +314,8 @@ class Lowering:
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
             return self._placed(samples, cuts)
-        key = (self.parallelism, layout, self.dtype, self.subject.phase, self.runs_again, self._habits)
+        sizes = tuple(self._element_sizes.values())  # which are those of the framework
+        key = (self.parallelism, layout, sizes, self.subject.phase, self.runs_again, self._habits)
         placement: Placement = kept(
             graph.kept("placements"), key, lambda: self._placed(samples, cuts), most=MOST_PLACEMENTS, weighed=True
         )

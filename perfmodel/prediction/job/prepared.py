@@ -438,12 +438,14 @@ class Prepared:
 
     def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
         if self.agreement is None or not self.trains or not stage.exchanges_gradients:
-            return {"exchanges_gradients": False, "copied_s": 0.0}
-        copied_s = self.copied_s(times, self.agreement)
+            return {"exchanges_gradients": False, **dict.fromkeys(("copied_s", "cast_s", "joined_s"), 0.0)}
+        copied_s, cast_s, joined_s = self.copied_s(times, self.agreement), 0.0, 0.0
         if self.layout.scatters:
-            copied_s = copied_s + moved_s(self, times, "gradients") + moved_s(self, times, "messages")
+            joined_s, cast_s = (moved_s(self, times, kind) for kind in ("gradients", "messages"))
             copied_s = copied_s + self.shared_share * moved_s(self, times, "message_shares")
-        return {"exchanges_gradients": True, "copied_s": copied_s}
+        if self.layout.stages > 1:  # the stage before waits for them too, and no message hides them
+            copied_s, joined_s = copied_s + joined_s, 0.0
+        return {"exchanges_gradients": True, "copied_s": copied_s, "cast_s": cast_s, "joined_s": joined_s}
 
     @property
     def shared_share(self) -> Any:

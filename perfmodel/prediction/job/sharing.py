@@ -23,8 +23,9 @@ class Gather:
 
     seconds: tuple[Quantity, ...]
     computed_s: tuple[Quantity, ...]
+    """With passes of software beside it, over that unit and shares of the next. [s]"""
     copied_s: Quantity = 0.0
-    """Passes of software over what is gathered, before and after that; nothing hides them. [s]"""
+    """All passes of software over what is gathered, before and after that. [s]"""
 
     @property
     def total_s(self) -> Quantity:
@@ -52,6 +53,8 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
         if exchange is not None and exchanges is not None and size_bytes not in known_s:
             known_s[size_bytes] = exchanges(exchange, exchange.size_bytes(0), stage.placed)
         share = size_bytes / all_bytes if size_bytes else 0.0
+        if computed_s:  # shares are passed over while the unit before computes, the first before all
+            computed_s[-1] = computed_s[-1] + share * before_s
         gather_s.append(known_s[size_bytes])
         computed_s.append(computed[groups] + share * after_s)
     return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s), copied_s=before_s + after_s)

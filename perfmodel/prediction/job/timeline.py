@@ -113,7 +113,7 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
         update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in chunks)
         waits_s = sum(float(work.tied_s) for work in chunks)
         adding_s = layout.adding_share * sum(work.times.adding.step_s for work in chunks) if passes > 1 else 0.0
-        after_s = beside_s + (passes - 1) * adding_s + sum(float(work.copied_s) for work in chunks)
+        after_s = beside_s + (passes - 1) * adding_s + sum(float(work.copied_s + work.cast_s) for work in chunks)
         devices.append(PlayedDevice(update_s=max(0.0, layout.update_share * float(update) + after_s), waits_s=waits_s))
     return PlayedStep(
         orders=composed.orders,
@@ -122,6 +122,7 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
         backward_s=backward,
         forward_hops=[Hop(float(work.send_s[0])) for work in works[:-1]],
         backward_hops=[Hop(float(work.send_s[1])) for work in works[1:]],
+        joined_s=[float(work.joined_s) for work in works],
         devices=devices,
         lanes={worker: _lanes(prepared, place, worker) for place, worker in enumerate(workers)},
     )

@@ -348,9 +348,11 @@ class UnitBytes:
     blocks_bytes: float
     copied_bytes: float
 
-    def gathered(self, *, ahead: int) -> float:
-        """Parameters beside a device's own shares, with those of blocks gathered ahead [1]. [B]"""
-        return self.root_bytes + min((1 + ahead) * self.block_bytes, self.blocks_bytes)
+    def gathered(self, layout: Layout) -> float:
+        """Parameters beside a device's own shares: all that stay, or the blocks gathered ahead of one [1]. [B]"""
+        if layout.shard_stage < ALL_SHARED:
+            return self.root_bytes + self.blocks_bytes
+        return self.root_bytes + min((1 + layout.prefetch_limit) * self.block_bytes, self.blocks_bytes)
 
 
 def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
@@ -506,15 +508,15 @@ class DeviceMemory:
 
     def _divided(self, footprint: MemoryFootprint, layout: Layout) -> MemoryFootprint:
         """Divide parameters and optimizer state among workers; gradients are counted at each moment."""
-        units = self.units() if layout.shard_stage == ALL_SHARED else None
+        units = self.units() if layout.holds_shares else None
         weights, _, optimizer = model_state_bytes(
             weights_bytes=footprint.weights_bytes - (0.0 if units is None else units.copied_bytes),
             gradients_bytes=0.0,
             optimizer_bytes=footprint.optimizer_bytes,
-            shard_stage=layout.shard_stage,
+            shard_stage=ALL_SHARED if layout.holds_shares else layout.shard_stage,
             worker_count=layout.sharing_size,
         )
-        gathered = 0.0 if units is None else units.gathered(ahead=layout.prefetch_limit)
+        gathered = 0.0 if units is None else units.gathered(layout)
         return replace(footprint, weights_bytes=weights + gathered, optimizer_bytes=optimizer)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.parallelism.base import ALL_SHARED
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class GradientRules:
         kept_ratio = max(1.0, gradient_bytes / parameter_bytes)
         if layout.shard_stage < 2 or layout.sharing_size == 1:
             return cls(accumulates=in_parts, kept_ratio=kept_ratio, has_buckets=has_buckets)
-        made_bytes = gathered_bytes if layout.shard_stage == ALL_SHARED else parameter_bytes
+        made_bytes = gathered_bytes if layout.holds_shares else parameter_bytes
         return cls(
             accumulates=in_parts,
             by_unit=True,
