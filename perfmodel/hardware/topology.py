@@ -1,4 +1,4 @@
-"""The channels and topology of a system: sockets, memories, PCIe roots and switches, devices, storage and NICs.
+"""The topology of a system: sockets, memories, PCIe roots and switches, devices, storage and NICs, and routes.
 
 Data take the route that is fastest for a large message. Devices, storage and memories are only ends of
 routes: a GPU does not forward data for another one. If two ends cannot reach each other directly, a copy is staged in
@@ -17,122 +17,10 @@ from functools import partial, reduce
 from operator import attrgetter
 from typing import Final
 
-from perfmodel.derived import derived, uncollected
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError, UnknownNameError, check_known
+from perfmodel.hardware.wires import Channel, MachineWires, Place, Wire, Wires
 from perfmodel.numeric import largest
-from perfmodel.symbolic import is_symbolic
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Channel:
-    """One direction of a link, or both directions of a half-duplex link or memory bus."""
-
-    name: str
-    capacity_bytes_per_s: float
-    raw_bytes_per_s: float
-    latency_s: float = 0.0
-    startup_s: float = 0.0
-    link: str = ""
-
-    def renamed(self, name: str) -> Channel:
-        """Return the channel under another name; its numbers are known to be valid."""
-        copy, fill = object.__new__(Channel), object.__setattr__
-        fill(copy, "name", name)
-        fill(copy, "capacity_bytes_per_s", self.capacity_bytes_per_s)
-        fill(copy, "raw_bytes_per_s", self.raw_bytes_per_s)
-        fill(copy, "latency_s", self.latency_s)
-        fill(copy, "startup_s", self.startup_s)
-        fill(copy, "link", self.link)
-        return copy
-
-    def __post_init__(self) -> None:
-        rates, delays = ("capacity_bytes_per_s", "raw_bytes_per_s"), ("latency_s", "startup_s")
-        if is_symbolic(*(getattr(self, key) for key in (*rates, *delays))):
-            return  # the value of a symbol is unknown
-        for key in rates:
-            if not 0 < (bytes_per_s := getattr(self, key)) < math.inf:
-                msg = f"{key} of channel {self.name!r}"
-                raise ArgumentError(msg, bytes_per_s, "finite and above 0 B/s")
-        for key in delays:
-            if not 0 <= (seconds := getattr(self, key)) < math.inf:
-                msg = f"{key} of channel {self.name!r}"
-                raise ArgumentError(msg, seconds, "finite and at least 0 s")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """A node of a topology."""
-
-    name: str
-    kind: str
-    detail: str = ""
-    node: str = ""
-    copy_engine_count: int = 0
-    has_rdma: bool = False
-    reduces: bool = False
-
-    def within(self, node: str) -> Place:
-        """Return the place renamed for a machine of a cluster."""
-        return replace(self, name=f"{node}/{self.name}", node=node)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wire:
-    """A link between two places, with a channel for each direction, or one that both share."""
-
-    lower: str
-    upper: str
-    upward: Channel
-    downward: Channel
-    peer: bool = False
-
-    @classmethod
-    def between(
-        cls,
-        lower: str,
-        upper: str,
-        *,
-        capacity_bytes_per_s: float,
-        raw_bytes_per_s: float,
-        link: str,
-        latency_s: float = 0.0,
-        startup_s: float = 0.0,
-        half_duplex: bool = False,
-        peer: bool = False,
-    ) -> Wire:
-        """Return a wire with the same rates in both directions."""
-        name = f"{lower}={upper}" if half_duplex else f"{lower}>{upper}"
-        upward = Channel(
-            name=name,
-            capacity_bytes_per_s=capacity_bytes_per_s,
-            raw_bytes_per_s=raw_bytes_per_s,
-            latency_s=latency_s,
-            startup_s=startup_s,
-            link=link,
-        )
-        downward = upward if half_duplex else replace(upward, name=f"{upper}>{lower}")
-        return cls(lower=lower, upper=upper, upward=upward, downward=downward, peer=peer)
-
-    def times(self, count: float) -> Wire:
-        """Return several wires like this one as a single wire."""
-
-        def bundled(channel: Channel) -> Channel:
-            return replace(
-                channel,
-                capacity_bytes_per_s=count * channel.capacity_bytes_per_s,
-                raw_bytes_per_s=count * channel.raw_bytes_per_s,
-                link=f"{count:g} x {channel.link}",
-            )
-
-        return replace(self, upward=bundled(self.upward), downward=bundled(self.downward))
-
-    def within(self, node: str) -> Wire:
-        """Return the wire renamed for a machine of a cluster."""
-        lower, upper = f"{node}/{self.lower}", f"{node}/{self.upper}"
-        shared = self.upward.name == self.downward.name
-        upward = self.upward.renamed(f"{lower}={upper}" if shared else f"{lower}>{upper}")
-        downward = upward if shared else self.downward.renamed(f"{upper}>{lower}")
-        return Wire(lower=lower, upper=upper, upward=upward, downward=downward, peer=self.peer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,6 +63,29 @@ class Route:
             latency_s=self.latency_s + other.latency_s,
             copy_count=self.copy_count + other.copy_count,
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Joints:
+    """Neighbours of each node with the channels there, the node above each, and those that peer links join to it."""
+
+    ways: dict[str, list[tuple[str, Channel]]]
+    above: dict[str, str]
+    peers: dict[str, set[str]]
+
+
+def _joined_by(wires: Iterable[Wire], *, outside: _Joints | None = None) -> _Joints:
+    """Return what some wires join; channels that lead ``outside`` come first."""
+    before = {} if outside is None else outside.ways
+    joints = _Joints(ways={}, above={}, peers={})
+    for wire in wires:
+        for one, other, channel in ((wire.lower, wire.upper, wire.upward), (wire.upper, wire.lower, wire.downward)):
+            joints.ways.setdefault(one, [*before.get(one, ())]).append((other, channel))
+            if wire.peer:
+                joints.peers.setdefault(one, set()).add(other)
+        if not wire.peer:
+            joints.above[wire.lower] = wire.upper
+    return joints
 
 
 def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
@@ -227,28 +138,45 @@ NO_HUBS: Final = ENDS | {"nic"}
 class Topology:
     """Places and the channels between them."""
 
-    @uncollected
-    def __init__(self, places: Iterable[Place], wires: Iterable[Wire], *, equal_machines: bool = False) -> None:
+    def __init__(
+        self, places: Iterable[Place], wires: Iterable[Wire] | MachineWires, *, equal_machines: bool = False
+    ) -> None:
         self.equal_machines = equal_machines
         self.places = {place.name: place for place in places}
-        self.wires = tuple(wires)
-        self._ways: dict[str, list[tuple[str, Channel]]] = {name: [] for name in self.places}  # to its neighbours
-        for wire in self.wires:
-            self._ways[wire.lower].append((wire.upper, wire.upward))
-            self._ways[wire.upper].append((wire.lower, wire.downward))
-        self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
+        self.wires: Wires = wires if isinstance(wires, MachineWires) else tuple(wires)
         self._members: dict[str, list[str]] = {}
         for name, place in self.places.items():
             self._members.setdefault(place.node, []).append(name)
-        self._joined: dict[str, set[str]] = {}  # by peer links
-        for wire in self.wires:
-            if wire.peer:
-                self._joined.setdefault(wire.lower, set()).add(wire.upper)
-                self._joined.setdefault(wire.upper, set()).add(wire.lower)
+        self._between = _joined_by(self.wires.of("") if isinstance(self.wires, MachineWires) else self.wires)
+        self._inside: dict[str, _Joints] = {}
         self.alike = equal_machines and len(self.fabrics) == 1
         self._first_of_equal: dict[Hashable, tuple[tuple[str, ...], tuple[Route, ...]]] = {}
 
-    def __reduce__(self) -> tuple[Callable[..., Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
+    def _joints(self, name: str) -> _Joints:
+        """Return what joins the places of a node's machine, found when first asked for."""
+        node = self.places[name].node
+        if not node or not isinstance(self.wires, MachineWires):
+            return self._between
+        if node not in self._inside:
+            self._inside[node] = _joined_by(self.wires.of(node), outside=self._between)
+        return self._inside[node]
+
+    def _ways(self, name: str) -> list[tuple[str, Channel]]:
+        """Return the neighbours of a node and the channels there."""
+        return self._joints(name).ways.get(name) or self._between.ways.get(name, [])
+
+    def above(self, name: str) -> str | None:
+        """Return the node above a node, towards the sockets, if there is one."""
+        return self._joints(name).above.get(name)
+
+    @property
+    def top_fabrics(self) -> tuple[str, ...]:
+        """Names of the switches between machines above which there is no other."""
+        between = self.wires.of("") if isinstance(self.wires, MachineWires) else self.wires
+        below = {wire.upper for wire in between if wire.lower in self.fabrics}  # a wire leads towards the sockets
+        return tuple(name for name in self.of_kind("fabric") if name not in below)
+
+    def __reduce__(self) -> tuple[Callable[..., Topology], tuple[tuple[Place, ...], Wires]]:
         made = partial(Topology, equal_machines=self.equal_machines)  # the rest can be recomputed and is not pickled
         return made, (tuple(self.places.values()), self.wires)
 
@@ -284,7 +212,7 @@ class Topology:
 
     def upward(self, name: str) -> Channel:
         """Return the channel from a node to the one above it."""
-        return self._channels_to(name)[self._above[name]][0]
+        return self._channels_to(name)[self._joints(name).above[name]][0]
 
     @property
     def channels(self) -> dict[str, Channel]:
@@ -363,7 +291,7 @@ class Topology:
     @derived
     def leaf_links(self, leaf: str) -> tuple[tuple[float, ...], ...]:
         """Return rate, latency and start-up of the links from a leaf to other switches, and back. [B/s], [s], [s]"""
-        others = {other: None for other, _ in self._ways.get(leaf, ()) if self.places[other].kind == "fabric"}
+        others = {other: None for other, _ in (self._ways(leaf) if leaf else ()) if self.places[other].kind == "fabric"}
         both = [(leaf, other) for other in others] + [(other, leaf) for other in others]
         return tuple(_numbers(channel) for one, other in both for channel in self._channels_to(one)[other])
 
@@ -385,7 +313,7 @@ class Topology:
     def _channels_to(self, name: str) -> dict[str, list[Channel]]:
         """Map the neighbours of a node to the channels that lead there."""
         channels: dict[str, list[Channel]] = {}
-        for other, channel in self._ways[name]:
+        for other, channel in self._ways(name):
             channels.setdefault(other, []).append(channel)
         return channels
 
@@ -504,7 +432,7 @@ class Topology:
 
     def joined_to(self, name: str) -> frozenset[str]:
         """Return the nodes that peer links join to a node."""
-        return frozenset(self._joined.get(name, ()))
+        return frozenset(self._joints(name).peers.get(name, ()))
 
     @derived
     def attachment(self, name: str) -> Hashable:
@@ -513,7 +441,7 @@ class Topology:
             (other, tuple(map(_numbers, there)), tuple(map(_numbers, self._channels_to(other)[name])))
             for other, there in self._channels_to(name).items()
         ]
-        return self._place(name).kind, self._above.get(name), tuple(ways)
+        return self._place(name).kind, self.above(name), tuple(ways)
 
     def _is_networked(self, nic: str) -> bool:
         """Tell whether a link leads from a NIC to another machine."""
@@ -522,7 +450,7 @@ class Topology:
 
     def _beside(self, name: str) -> Iterator[str]:
         """Yield the neighbours of a node, in file order."""
-        return (other for other, _ in self._ways[name])
+        return (other for other, _ in self._ways(name))
 
     def _place(self, name: str) -> Place:
         check_known("node of the system", name, self.places)
@@ -536,17 +464,18 @@ class Topology:
 
     def _peers(self, device: str) -> set[str]:
         """Return the devices that a device reaches over one peer link or one peer switch."""
-        over = self._joined.get(device, set())
+        over = self.joined_to(device)
         switches = {name for name in over if self.places[name].kind == "switch"}
-        return over.union(*(self._joined[switch] for switch in switches)) - switches
+        return over.union(*map(self.joined_to, switches)) - switches
 
     def _upwards(self, name: str) -> Iterator[str]:
         """Yield the nodes from a node up to its socket."""
         while True:
             yield name
-            if self.places[name].kind in ("socket", "fabric") or name not in self._above:
+            above = self.above(name)
+            if self.places[name].kind in ("socket", "fabric") or above is None:
                 return
-            name = self._above[name]
+            name = above
 
     @derived
     def _route(self, source: str, sink: str, nics: frozenset[str]) -> Route:
@@ -595,4 +524,4 @@ class Topology:
         }
         if not crosses and inside != {""}:
             hubs = {name for name in hubs if self.places[name].node in inside}
-        return {name: [way for way in self._ways[name] if way[0] in hubs] for name in hubs}
+        return {name: [way for way in self._ways(name) if way[0] in hubs] for name in hubs}

@@ -466,9 +466,7 @@ def _default_servers(collective: Collective, topology: Topology, ranks: Sequence
 def _switch(topology: Topology, ranks: Sequence[str]) -> str:
     """Return the node above all ranks: the top of the fabric, a switch of peer links, or one PCIe root."""
     if len({topology.places[name].node for name in ranks}) > 1:
-        fabrics = topology.of_kind("fabric")
-        below = {wire.upper for wire in topology.wires if wire.lower in fabrics}  # a wire leads towards the sockets
-        nodes = [name for name in fabrics if name not in below]
+        nodes = list(topology.top_fabrics)
     else:
         near = topology.joined_to(ranks[0])
         switches = [name for name in topology.of_kind("switch") if name in near]
