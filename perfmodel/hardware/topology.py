@@ -11,14 +11,14 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from operator import attrgetter
 from typing import Final
 
-from perfmodel.derived import derived
+from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError, check_known
+from perfmodel.hardware.alike_sockets import Branches, branches_of, numbers
 from perfmodel.hardware.wires import Channel, MachineWires, Place, Wire, Wires
 from perfmodel.numeric import largest
 
@@ -127,8 +127,6 @@ def quickest(
     raise AssertionError(message)
 
 
-_numbers = attrgetter("capacity_bytes_per_s", "latency_s", "startup_s")
-
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
 NO_HUBS: Final = ENDS | {"nic"}
@@ -208,11 +206,11 @@ class Topology:
 
     def memories_of(self, node: str) -> tuple[str, ...]:
         """Return the names of a machine's host memories, in file order."""
-        return self._of_node(node, "memory")
+        return self.of_node(node, "memory")
 
     def upward(self, name: str) -> Channel:
         """Return the channel from a node to the one above it."""
-        return self._channels_to(name)[self._joints(name).above[name]][0]
+        return self.channels_to(name)[self._joints(name).above[name]][0]
 
     @property
     def channels(self) -> dict[str, Channel]:
@@ -267,25 +265,47 @@ class Topology:
     @derived
     def _legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
-        if self.equal_machines and start.node and end.node and source != sink:
+        is_like_others = self._members.keys() == {""} or (self.equal_machines and start.node and end.node)
+        if is_like_others and source != sink:
             return self._legs_of_equal(start, end, through_host)
         return self._legs_between(source, sink, through_host)
 
     def _legs_of_equal(self, start: Place, end: Place, through_host: bool) -> tuple[Route, ...]:
         """Return the legs between places of equal machines: those between two others, over these machines' links."""
         ends = start.name.removeprefix(start.node), end.name.removeprefix(end.node)
+        orders: tuple[Mapping[str, str], ...] = ({}, {})
+        if start.kind == end.kind == "device":  # other parts have no adapter of their own
+            ends, orders = self._likened(ends, is_one_machine=start.node == end.node)
         leaves = self.leaf(start.node), self.leaf(end.node)
         key = (*ends, start.node == end.node, leaves[0] == leaves[1], *map(self.leaf_links, leaves), through_host)
         moved = (start.node, end.node, *leaves)
         if key not in self._first_of_equal:
-            self._first_of_equal[key] = moved, self._legs_between(start.name, end.name, through_host)
+            legs = self._legs_between(start.node + ends[0], end.node + ends[1], through_host)
+            self._first_of_equal[key] = moved, legs
         before, legs = self._first_of_equal[key]
-        return tuple(self._moved(leg, dict(zip(before, moved, strict=True))) for leg in legs)
+        nodes, of_node = dict(zip(before, moved, strict=True)), dict(zip(before, orders, strict=False))
+        return tuple(self._moved(leg, nodes, of_node) for leg in legs)
+
+    def _likened(
+        self, ends: tuple[str, str], *, is_one_machine: bool
+    ) -> tuple[tuple[str, str], tuple[Mapping[str, str], ...]]:
+        """Return ends below the first alike sockets, and what stands where in the machine of each end."""
+        branches = self._branches
+        if is_one_machine:
+            (one, other), order = branches.likened(*ends)
+            return (one, other), (order, order)
+        ((one,), order), ((other,), of_other) = branches.likened(ends[0]), branches.likened(ends[1])
+        return (one, other), (order, of_other)
+
+    @derived_property
+    def _branches(self) -> Branches:
+        """Parts of a machine, all of which are equal, by their sockets."""
+        return branches_of(self, next(node for node, names in self._members.items() if self.of_node(node, "device")))
 
     @derived
     def leaf(self, node: str) -> str:
         """Return the switch between machines on which a machine hangs; empty if there is none."""
-        over_nics = (other for nic in self._of_node(node, "nic") for other in self._beside(nic))
+        over_nics = (other for nic in self.of_node(node, "nic") for other in self._beside(nic))
         return next((other for other in over_nics if self.places[other].kind == "fabric"), "")
 
     @derived
@@ -293,24 +313,35 @@ class Topology:
         """Return rate, latency and start-up of the links from a leaf to other switches, and back. [B/s], [s], [s]"""
         others = {other: None for other, _ in (self._ways(leaf) if leaf else ()) if self.places[other].kind == "fabric"}
         both = [(leaf, other) for other in others] + [(other, leaf) for other in others]
-        return tuple(_numbers(channel) for one, other in both for channel in self._channels_to(one)[other])
+        return tuple(numbers(channel) for one, other in both for channel in self.channels_to(one)[other])
 
-    def _moved(self, leg: Route, moved: dict[str, str]) -> Route:
-        """Return a leg over the same links of other machines and leaves, by the names of those that it is moved to."""
+    def _moved(self, leg: Route, nodes: Mapping[str, str], orders: Mapping[str, Mapping[str, str]]) -> Route:
+        """Return a leg over the same links of other machines and leaves.
+
+        ``nodes`` has the names of machines and leaves that it is moved to, ``orders`` the parts of each machine that
+        stand in place of others.
+        """
         names = []
         for name in leg.nodes:
             node = self.places[name].node
-            names.append(f"{moved[node]}{name[len(node) :]}" if node else moved.get(name, name))
+            if node or name not in nodes:
+                part = name[len(node) :]
+                names.append(f"{nodes.get(node, node)}{orders.get(node, {}).get(part, part)}")
+            else:
+                names.append(nodes[name])
+        if names == list(leg.nodes):
+            return leg
         channels = []
         for old, new, channel in zip(
             itertools.pairwise(leg.nodes), itertools.pairwise(names), leg.channels, strict=True
         ):
-            place = self._channels_to(old[0])[old[1]].index(channel)
-            channels.append(self._channels_to(new[0])[new[1]][place])
+            there = self.channels_to(new[0])[new[1]]
+            several = len(there) > 1
+            channels.append(there[self.channels_to(old[0])[old[1]].index(channel) if several else 0])
         return replace(leg, nodes=tuple(names), channels=tuple(channels))
 
     @derived
-    def _channels_to(self, name: str) -> dict[str, list[Channel]]:
+    def channels_to(self, name: str) -> dict[str, list[Channel]]:
         """Map the neighbours of a node to the channels that lead there."""
         channels: dict[str, list[Channel]] = {}
         for other, channel in self._ways(name):
@@ -341,14 +372,14 @@ class Topology:
         """Return the memory of the socket that a node is attached to."""
         if self._place(name).kind == "memory":
             return name
-        for above in self._upwards(name):
+        for above in self.upwards(name):
             if self.places[above].kind == "socket":
                 return next(other for other in self._beside(above) if self.places[other].kind == "memory")
         raise ArgumentError("name", name, "a node attached to a socket")
 
     def root_complex(self, name: str) -> str:
         """Return the PCIe root above a node: one that the file lists, else the socket."""
-        for above in self._upwards(name):
+        for above in self.upwards(name):
             if self.places[above].kind in ("root", "socket"):
                 return above
         raise ArgumentError("name", name, "a node attached to a root or socket")
@@ -381,7 +412,7 @@ class Topology:
     def _rdma_nics_by_root(self, node: str) -> dict[str, tuple[str, ...]]:
         """Return the NICs of a machine that reach device memory, by the PCIe root above them."""
         by_root: dict[str, tuple[str, ...]] = {}
-        for nic in self._of_node(node, "nic"):
+        for nic in self.of_node(node, "nic"):
             if self.places[nic].has_rdma and self._is_networked(nic):
                 root = self.root_complex(nic)
                 by_root[root] = (*by_root.get(root, ()), nic)
@@ -396,7 +427,7 @@ class Topology:
         """Return the NIC of each device of a machine; devices near the same NICs take them in turn."""
         own: dict[str, str | None] = {}
         turns: Counter[tuple[str, ...]] = Counter()
-        for device in self._of_node(node, "device"):
+        for device in self.of_node(node, "device"):
             nearest = self._nearest_nics(device)
             own[device] = nearest[turns[nearest] % len(nearest)] if nearest else None
             turns[nearest] += 1
@@ -404,11 +435,11 @@ class Topology:
 
     def _nearest_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs that are the fewest links away from a device, in file order."""
-        node, above = self._device(device).node, list(self._upwards(device))
+        node, above = self._device(device).node, list(self.upwards(device))
         links: dict[str, float] = {}
         reaching = self.rdma_nics(device)
-        for nic in reaching or [name for name in self._of_node(node, "nic") if self._is_networked(name)]:
-            ways = [above.index(name) + steps for steps, name in enumerate(self._upwards(nic)) if name in above]
+        for nic in reaching or [name for name in self.of_node(node, "nic") if self._is_networked(name)]:
+            ways = [above.index(name) + steps for steps, name in enumerate(self.upwards(nic)) if name in above]
             links[nic] = min(ways, default=math.inf)
         return tuple(nic for nic, count in links.items() if count == min(links.values()))
 
@@ -417,13 +448,17 @@ class Topology:
         if len({end.node for end in ends}) == 1:
             return frozenset()
         nic_of_node = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
-        nics = (nic for end in ends for nic in self._of_node(end.node, "nic"))
+        nics = (nic for end in ends for nic in self.of_node(end.node, "nic"))
         return frozenset(nic for nic in nics if nic_of_node.get(self.places[nic].node, nic) == nic)
 
     @derived
-    def _of_node(self, node: str, kind: str) -> tuple[str, ...]:
+    def of_node(self, node: str, kind: str) -> tuple[str, ...]:
         """Return the nodes of a kind in one machine, in file order."""
-        return tuple(name for name in self._members.get(node, ()) if self.places[name].kind == kind)
+        return tuple(name for name in self.members(node) if self.places[name].kind == kind)
+
+    def members(self, node: str) -> Sequence[str]:
+        """Return the names of everything in one machine, in file order."""
+        return self._members.get(node, ())
 
     @property
     def fabrics(self) -> frozenset[str]:
@@ -438,8 +473,8 @@ class Topology:
     def attachment(self, name: str) -> Hashable:
         """Return what a node hangs on: two with the same, e.g. cards below one root, are as far from a third one."""
         ways = [
-            (other, tuple(map(_numbers, there)), tuple(map(_numbers, self._channels_to(other)[name])))
-            for other, there in self._channels_to(name).items()
+            (other, tuple(map(numbers, there)), tuple(map(numbers, self.channels_to(other)[name])))
+            for other, there in self.channels_to(name).items()
         ]
         return self._place(name).kind, self.above(name), tuple(ways)
 
@@ -468,7 +503,7 @@ class Topology:
         switches = {name for name in over if self.places[name].kind == "switch"}
         return over.union(*map(self.joined_to, switches)) - switches
 
-    def _upwards(self, name: str) -> Iterator[str]:
+    def upwards(self, name: str) -> Iterator[str]:
         """Yield the nodes from a node up to its socket."""
         while True:
             yield name
@@ -500,7 +535,7 @@ class Topology:
         hubs = self._between_hubs(frozenset({self.places[source].node, self.places[sink].node}), nics)
         edges = dict(hubs)
         for end in {source, sink} - hubs.keys():
-            near = self._channels_to(end)
+            near = self.channels_to(end)
             edges[end] = [
                 (name, channel)
                 for name, channels in near.items()
@@ -508,14 +543,14 @@ class Topology:
                 for channel in channels
             ]
             for name in near.keys() & hubs.keys():
-                edges[name] = [*edges[name], *((end, channel) for channel in self._channels_to(name)[end])]
+                edges[name] = [*edges[name], *((end, channel) for channel in self.channels_to(name)[end])]
         return edges
 
     @derived
     def _between_hubs(self, inside: frozenset[str], nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
         """Map each node that data may pass between some machines, over some NICs, to others and the channels there."""
         crosses = len(inside) > 1
-        near = [name for node in {*inside, ""} for name in self._members.get(node, ())]
+        near = [name for node in {*inside, ""} for name in self.members(node)]
         hubs = {
             name
             for name in near

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MANY_MESSAGES: Final = 16_384
 """Fewest messages of a collective, over all rounds, that are sorted into classes below one switch. [1]"""
 
+MANY_OF_KIND: Final = 4
+"""Fewest messages for each kind that there may be; with fewer, looking at each costs less. [1]"""
+
 MANY_OVER_LEAVES: Final = 512
 """The same where machines hang on several leaf switches, so that three of them cannot stand for all. [1]"""
 
@@ -100,8 +103,13 @@ def classes_of_rounds(
     tuple of PlacedRound or None
         In the order of the rounds; a round equal to an earlier one only adds to its ``repeat``. [-]
     """
-    fewest = MANY_MESSAGES if topology.alike else MANY_OVER_LEAVES
-    if not topology.equal_machines or sum(len(round_.messages) for round_ in rounds) < fewest:
+    if not topology.equal_machines:
+        return None
+    fewest = MANY_OVER_LEAVES
+    if topology.alike:
+        place_count = len({name.rpartition("/")[2] for name in names.values()})
+        fewest = max(MANY_MESSAGES, MANY_OF_KIND * 2 * place_count**2)  # inside a machine, or between two
+    if sum(len(round_.messages) for round_ in rounds) < fewest:
         return None
     ends = _Ends.of(topology, names, through_host=through_host)
     classes: dict[object, PlacedRound] = {}

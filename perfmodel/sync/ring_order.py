@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
@@ -120,16 +120,22 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...
             first_at.setdefault(topology.own_nic(tour[place]), index)
         entries.append([0] if None in first_at else list(first_at.values()))
     count = min(map(len, entries))
+    known: dict[tuple[object, ...], tuple[int, ...]] = {}
+
+    def through(places: list[int], starts: list[int], ring: int) -> Iterator[int]:
+        """Yield the places of a machine in the order of a ring; equal machines with equal ranks have the same."""
+        node, before = nodes[places[0]], starts[(ring or count) - 1]  # where the ring before enters
+        names = [tour[place] for place in places]
+        key = starts[ring], before, *(name.removeprefix(node) if topology.equal_machines else name for name in names)
+        if key not in known:
+            entered = (*places[starts[ring] :], *places[: starts[ring]])
+            ordered = _left_by_adapter(topology, tour, entered, adapter=topology.own_nic(tour[places[before]]))
+            known[key] = tuple(place - places[0] for place in ordered)
+        return (places[0] + index for index in known[key])
+
     return tuple(
         tuple(
-            place
-            for places, starts in zip(machines, entries, strict=True)
-            for place in _left_by_adapter(
-                topology,
-                tour,
-                (*places[starts[ring] :], *places[: starts[ring]]),
-                adapter=topology.own_nic(tour[places[starts[(ring or count) - 1]]]),  # where the ring before enters
-            )
+            place for places, starts in zip(machines, entries, strict=True) for place in through(places, starts, ring)
         )
         for ring in range(count)
     )
