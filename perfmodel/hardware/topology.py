@@ -300,7 +300,7 @@ class Topology:
     @derived_property
     def _branches(self) -> Branches:
         """Parts of a machine, all of which are equal, by their sockets."""
-        return branches_of(self, next(node for node, names in self._members.items() if self.of_node(node, "device")))
+        return branches_of(self, self._device_node)
 
     @derived
     def leaf(self, node: str) -> str:
@@ -420,7 +420,19 @@ class Topology:
 
     def own_nic(self, device: str) -> str | None:
         """Return the NIC for a device's messages to other machines."""
-        return self._own_nics(self._device(device).node)[device]
+        node = self._device(device).node
+        if not self.equal_machines:
+            return self._own_nics(node)[device]
+        nic = self._own_nics(self._device_node)[self._device_node + device.removeprefix(node)]
+        return nic if nic is None else node + nic.removeprefix(self._device_node)
+
+    @derived_property
+    def _device_node(self) -> str:
+        """The first machine with devices, which stands for all of equal machines."""
+        return next(node for node, names in self._members.items() if any(map(self._is_device, names)))
+
+    def _is_device(self, name: str) -> bool:
+        return self.places[name].kind == "device"
 
     @derived
     def _own_nics(self, node: str) -> dict[str, str | None]:

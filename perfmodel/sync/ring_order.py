@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -67,14 +68,22 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     machines: dict[str, list[int]] = {}
     for place, name in enumerate(ranks):
         machines.setdefault(topology.places[name].node if name in topology.places else "", []).append(place)
-    tours: dict[tuple[str, ...], list[int]] = {}  # machines with the same ranks share a tour
+    tours = _tours(topology)
     tour: list[int] = []
     for node, members in machines.items():
-        key = tuple(ranks[place].removeprefix(node) if topology.equal_machines else ranks[place] for place in members)
+        local = node if topology.equal_machines else ""  # equal machines with the same ranks share a tour
+        key = through_host, *(ranks[place].removeprefix(local) for place in members)
         if key not in tours:
             tours[key] = [members.index(place) for place in _tour(members, distance)]
         tour += [members[index] for index in tours[key]]
     return tuple(ranks[place] for place in tour)
+
+
+@derived
+def _tours(topology: Topology) -> dict[tuple[object, ...], list[int]]:
+    """Return the known tours of a system's machines, each as places in the list of ranks that is its key."""
+    del topology
+    return {}
 
 
 def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...], ...]:
