@@ -305,7 +305,7 @@ class Topology:
     @derived
     def leaf(self, node: str) -> str:
         """Return the switch between machines on which a machine hangs; empty if there is none."""
-        over_nics = (other for nic in self.of_node(node, "nic") for other in self._beside(nic))
+        over_nics = (other for nic in self.of_node(node, "nic") for other, _ in self._between.ways.get(nic, ()))
         return next((other for other in over_nics if self.places[other].kind == "fabric"), "")
 
     @derived
