@@ -22,7 +22,7 @@ from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text, fault_at
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.hardware.system import Fabric, MachineCount, PeerLink, System, SystemFile, machine_count
-from perfmodel.hardware.topology import Place
+from perfmodel.hardware.wires import MachineWires, Place, Wire
 from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wired, Wiring, wire_of, wiring_of
 
 FABRIC: Final = "fabric0"
@@ -261,7 +261,8 @@ def _without_adapter(machines: list[tuple[str, System]], link: Link) -> list[str
 def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -> Wiring:
     """Return the wiring of all machines, prefixed with their names, and the fabric between them."""
     fabric = file.fabric
-    places, wires = [Place(name=FABRIC, kind="fabric", detail=link.name, reduces=fabric.reduces)], []
+    wires: list[Wire] = []
+    places = [Place(name=FABRIC, kind="fabric", detail=link.name, reduces=fabric.reduces)]
     size = fabric.machines_per_leaf
     hop = fabric.in_base_units("hop_latency_us") / (2 if size is None else 4)
     for start in range(0, len(machines), size or len(machines)):
@@ -275,10 +276,11 @@ def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -
         wires += [wire_of(switch, adapter, link, latency_s=hop, startup_s=link.latency_s) for adapter in adapters]
     for name, system in machines:
         places += [place.within(name) for place in system.wiring.places]
-        wires += [wire.within(name) for wire in system.wiring.wires]
     return Wiring(
         places=tuple(places),
-        wires=tuple(wires),
+        wires=MachineWires(
+            between=tuple(wires), machines=tuple((name, tuple(system.wiring.wires)) for name, system in machines)
+        ),
         devices=tuple((f"{name}/{device}", gpu) for name, system in machines for device, gpu in system.devices),
         storages=tuple(
             replace(array, name=f"{name}/{array.name}") for name, system in machines for array in system.storages

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived
-from perfmodel.hardware.topology import Place, Wire
+from perfmodel.hardware.wires import Place, Wire
 from perfmodel.hardware.wiring import Wired
 
 if TYPE_CHECKING:

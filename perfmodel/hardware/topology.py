@@ -1,4 +1,4 @@
-"""The channels and topology of a system: sockets, memories, PCIe roots and switches, devices, storage and NICs.
+"""The topology of a system: sockets, memories, PCIe roots and switches, devices, storage and NICs, and routes.
 
 Data take the route that is fastest for a large message. Devices, storage and memories are only ends of
 routes: a GPU does not forward data for another one. If two ends cannot reach each other directly, a copy is staged in
@@ -11,128 +11,16 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from operator import attrgetter
 from typing import Final
 
-from perfmodel.derived import derived, uncollected
+from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError, check_known
+from perfmodel.hardware.alike_sockets import Branches, branches_of, numbers
+from perfmodel.hardware.wires import Channel, MachineWires, Place, Wire, Wires
 from perfmodel.numeric import largest
-from perfmodel.symbolic import is_symbolic
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Channel:
-    """One direction of a link, or both directions of a half-duplex link or memory bus."""
-
-    name: str
-    capacity_bytes_per_s: float
-    raw_bytes_per_s: float
-    latency_s: float = 0.0
-    startup_s: float = 0.0
-    link: str = ""
-
-    def renamed(self, name: str) -> Channel:
-        """Return the channel under another name; its numbers are known to be valid."""
-        copy, fill = object.__new__(Channel), object.__setattr__
-        fill(copy, "name", name)
-        fill(copy, "capacity_bytes_per_s", self.capacity_bytes_per_s)
-        fill(copy, "raw_bytes_per_s", self.raw_bytes_per_s)
-        fill(copy, "latency_s", self.latency_s)
-        fill(copy, "startup_s", self.startup_s)
-        fill(copy, "link", self.link)
-        return copy
-
-    def __post_init__(self) -> None:
-        rates, delays = ("capacity_bytes_per_s", "raw_bytes_per_s"), ("latency_s", "startup_s")
-        if is_symbolic(*(getattr(self, key) for key in (*rates, *delays))):
-            return  # the value of a symbol is unknown
-        for key in rates:
-            if not 0 < (bytes_per_s := getattr(self, key)) < math.inf:
-                msg = f"{key} of channel {self.name!r}"
-                raise ArgumentError(msg, bytes_per_s, "finite and above 0 B/s")
-        for key in delays:
-            if not 0 <= (seconds := getattr(self, key)) < math.inf:
-                msg = f"{key} of channel {self.name!r}"
-                raise ArgumentError(msg, seconds, "finite and at least 0 s")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """A node of a topology."""
-
-    name: str
-    kind: str
-    detail: str = ""
-    node: str = ""
-    copy_engine_count: int = 0
-    has_rdma: bool = False
-    reduces: bool = False
-
-    def within(self, node: str) -> Place:
-        """Return the place renamed for a machine of a cluster."""
-        return replace(self, name=f"{node}/{self.name}", node=node)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wire:
-    """A link between two places, with a channel for each direction, or one that both share."""
-
-    lower: str
-    upper: str
-    upward: Channel
-    downward: Channel
-    peer: bool = False
-
-    @classmethod
-    def between(
-        cls,
-        lower: str,
-        upper: str,
-        *,
-        capacity_bytes_per_s: float,
-        raw_bytes_per_s: float,
-        link: str,
-        latency_s: float = 0.0,
-        startup_s: float = 0.0,
-        half_duplex: bool = False,
-        peer: bool = False,
-    ) -> Wire:
-        """Return a wire with the same rates in both directions."""
-        name = f"{lower}={upper}" if half_duplex else f"{lower}>{upper}"
-        upward = Channel(
-            name=name,
-            capacity_bytes_per_s=capacity_bytes_per_s,
-            raw_bytes_per_s=raw_bytes_per_s,
-            latency_s=latency_s,
-            startup_s=startup_s,
-            link=link,
-        )
-        downward = upward if half_duplex else replace(upward, name=f"{upper}>{lower}")
-        return cls(lower=lower, upper=upper, upward=upward, downward=downward, peer=peer)
-
-    def times(self, count: float) -> Wire:
-        """Return several wires like this one as a single wire."""
-
-        def bundled(channel: Channel) -> Channel:
-            return replace(
-                channel,
-                capacity_bytes_per_s=count * channel.capacity_bytes_per_s,
-                raw_bytes_per_s=count * channel.raw_bytes_per_s,
-                link=f"{count:g} x {channel.link}",
-            )
-
-        return replace(self, upward=bundled(self.upward), downward=bundled(self.downward))
-
-    def within(self, node: str) -> Wire:
-        """Return the wire renamed for a machine of a cluster."""
-        lower, upper = f"{node}/{self.lower}", f"{node}/{self.upper}"
-        shared = self.upward.name == self.downward.name
-        upward = self.upward.renamed(f"{lower}={upper}" if shared else f"{lower}>{upper}")
-        downward = upward if shared else self.downward.renamed(f"{upper}>{lower}")
-        return Wire(lower=lower, upper=upper, upward=upward, downward=downward, peer=self.peer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,6 +65,29 @@ class Route:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Joints:
+    """Neighbours of each node with the channels there, the node above each, and those that peer links join to it."""
+
+    ways: dict[str, list[tuple[str, Channel]]]
+    above: dict[str, str]
+    peers: dict[str, set[str]]
+
+
+def _joined_by(wires: Iterable[Wire], *, outside: _Joints | None = None) -> _Joints:
+    """Return what some wires join; channels that lead ``outside`` come first."""
+    before = {} if outside is None else outside.ways
+    joints = _Joints(ways={}, above={}, peers={})
+    for wire in wires:
+        for one, other, channel in ((wire.lower, wire.upper, wire.upward), (wire.upper, wire.lower, wire.downward)):
+            joints.ways.setdefault(one, [*before.get(one, ())]).append((other, channel))
+            if wire.peer:
+                joints.peers.setdefault(one, set()).add(other)
+        if not wire.peer:
+            joints.above[wire.lower] = wire.upper
+    return joints
+
+
 def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
     """Return the largest bottleneck capacity of any path."""
     best: dict[str, float] = {}
@@ -216,8 +127,6 @@ def quickest(
     raise AssertionError(message)
 
 
-_numbers = attrgetter("capacity_bytes_per_s", "latency_s", "startup_s")
-
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
 NO_HUBS: Final = ENDS | {"nic"}
@@ -227,28 +136,45 @@ NO_HUBS: Final = ENDS | {"nic"}
 class Topology:
     """Places and the channels between them."""
 
-    @uncollected
-    def __init__(self, places: Iterable[Place], wires: Iterable[Wire], *, equal_machines: bool = False) -> None:
+    def __init__(
+        self, places: Iterable[Place], wires: Iterable[Wire] | MachineWires, *, equal_machines: bool = False
+    ) -> None:
         self.equal_machines = equal_machines
         self.places = {place.name: place for place in places}
-        self.wires = tuple(wires)
-        self._ways: dict[str, list[tuple[str, Channel]]] = {name: [] for name in self.places}  # to its neighbours
-        for wire in self.wires:
-            self._ways[wire.lower].append((wire.upper, wire.upward))
-            self._ways[wire.upper].append((wire.lower, wire.downward))
-        self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
+        self.wires: Wires = wires if isinstance(wires, MachineWires) else tuple(wires)
         self._members: dict[str, list[str]] = {}
         for name, place in self.places.items():
             self._members.setdefault(place.node, []).append(name)
-        self._joined: dict[str, set[str]] = {}  # by peer links
-        for wire in self.wires:
-            if wire.peer:
-                self._joined.setdefault(wire.lower, set()).add(wire.upper)
-                self._joined.setdefault(wire.upper, set()).add(wire.lower)
+        self._between = _joined_by(self.wires.of("") if isinstance(self.wires, MachineWires) else self.wires)
+        self._inside: dict[str, _Joints] = {}
         self.alike = equal_machines and len(self.fabrics) == 1
         self._first_of_equal: dict[Hashable, tuple[tuple[str, ...], tuple[Route, ...]]] = {}
 
-    def __reduce__(self) -> tuple[Callable[..., Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
+    def _joints(self, name: str) -> _Joints:
+        """Return what joins the places of a node's machine, found when first asked for."""
+        node = self.places[name].node
+        if not node or not isinstance(self.wires, MachineWires):
+            return self._between
+        if node not in self._inside:
+            self._inside[node] = _joined_by(self.wires.of(node), outside=self._between)
+        return self._inside[node]
+
+    def _ways(self, name: str) -> list[tuple[str, Channel]]:
+        """Return the neighbours of a node and the channels there."""
+        return self._joints(name).ways.get(name) or self._between.ways.get(name, [])
+
+    def above(self, name: str) -> str | None:
+        """Return the node above a node, towards the sockets, if there is one."""
+        return self._joints(name).above.get(name)
+
+    @property
+    def top_fabrics(self) -> tuple[str, ...]:
+        """Names of the switches between machines above which there is no other."""
+        between = self.wires.of("") if isinstance(self.wires, MachineWires) else self.wires
+        below = {wire.upper for wire in between if wire.lower in self.fabrics}  # a wire leads towards the sockets
+        return tuple(name for name in self.of_kind("fabric") if name not in below)
+
+    def __reduce__(self) -> tuple[Callable[..., Topology], tuple[tuple[Place, ...], Wires]]:
         made = partial(Topology, equal_machines=self.equal_machines)  # the rest can be recomputed and is not pickled
         return made, (tuple(self.places.values()), self.wires)
 
@@ -280,11 +206,11 @@ class Topology:
 
     def memories_of(self, node: str) -> tuple[str, ...]:
         """Return the names of a machine's host memories, in file order."""
-        return self._of_node(node, "memory")
+        return self.of_node(node, "memory")
 
     def upward(self, name: str) -> Channel:
         """Return the channel from a node to the one above it."""
-        return self._channels_to(name)[self._above[name]][0]
+        return self.channels_to(name)[self._joints(name).above[name]][0]
 
     @property
     def channels(self) -> dict[str, Channel]:
@@ -339,53 +265,86 @@ class Topology:
     @derived
     def _legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
-        if self.equal_machines and start.node and end.node and source != sink:
+        is_like_others = self._members.keys() == {""} or (self.equal_machines and start.node and end.node)
+        if is_like_others and source != sink:
             return self._legs_of_equal(start, end, through_host)
         return self._legs_between(source, sink, through_host)
 
     def _legs_of_equal(self, start: Place, end: Place, through_host: bool) -> tuple[Route, ...]:
         """Return the legs between places of equal machines: those between two others, over these machines' links."""
         ends = start.name.removeprefix(start.node), end.name.removeprefix(end.node)
+        orders: tuple[Mapping[str, str], ...] = ({}, {})
+        if start.kind == end.kind == "device":  # other parts have no adapter of their own
+            ends, orders = self._likened(ends, is_one_machine=start.node == end.node)
         leaves = self.leaf(start.node), self.leaf(end.node)
         key = (*ends, start.node == end.node, leaves[0] == leaves[1], *map(self.leaf_links, leaves), through_host)
         moved = (start.node, end.node, *leaves)
         if key not in self._first_of_equal:
-            self._first_of_equal[key] = moved, self._legs_between(start.name, end.name, through_host)
+            legs = self._legs_between(start.node + ends[0], end.node + ends[1], through_host)
+            self._first_of_equal[key] = moved, legs
         before, legs = self._first_of_equal[key]
-        return tuple(self._moved(leg, dict(zip(before, moved, strict=True))) for leg in legs)
+        nodes, of_node = dict(zip(before, moved, strict=True)), dict(zip(before, orders, strict=False))
+        return tuple(self._moved(leg, nodes, of_node) for leg in legs)
+
+    def _likened(
+        self, ends: tuple[str, str], *, is_one_machine: bool
+    ) -> tuple[tuple[str, str], tuple[Mapping[str, str], ...]]:
+        """Return ends below the first alike sockets, and what stands where in the machine of each end."""
+        branches = self._branches
+        if is_one_machine:
+            (one, other), order = branches.likened(*ends)
+            return (one, other), (order, order)
+        ((one,), order), ((other,), of_other) = branches.likened(ends[0]), branches.likened(ends[1])
+        return (one, other), (order, of_other)
+
+    @derived_property
+    def _branches(self) -> Branches:
+        """Parts of a machine, all of which are equal, by their sockets."""
+        return branches_of(self, self._device_node)
 
     @derived
     def leaf(self, node: str) -> str:
         """Return the switch between machines on which a machine hangs; empty if there is none."""
-        over_nics = (other for nic in self._of_node(node, "nic") for other in self._beside(nic))
+        over_nics = (other for nic in self.of_node(node, "nic") for other, _ in self._between.ways.get(nic, ()))
         return next((other for other in over_nics if self.places[other].kind == "fabric"), "")
 
     @derived
     def leaf_links(self, leaf: str) -> tuple[tuple[float, ...], ...]:
         """Return rate, latency and start-up of the links from a leaf to other switches, and back. [B/s], [s], [s]"""
-        others = {other: None for other, _ in self._ways.get(leaf, ()) if self.places[other].kind == "fabric"}
+        others = {other: None for other, _ in (self._ways(leaf) if leaf else ()) if self.places[other].kind == "fabric"}
         both = [(leaf, other) for other in others] + [(other, leaf) for other in others]
-        return tuple(_numbers(channel) for one, other in both for channel in self._channels_to(one)[other])
+        return tuple(numbers(channel) for one, other in both for channel in self.channels_to(one)[other])
 
-    def _moved(self, leg: Route, moved: dict[str, str]) -> Route:
-        """Return a leg over the same links of other machines and leaves, by the names of those that it is moved to."""
+    def _moved(self, leg: Route, nodes: Mapping[str, str], orders: Mapping[str, Mapping[str, str]]) -> Route:
+        """Return a leg over the same links of other machines and leaves.
+
+        ``nodes`` has the names of machines and leaves that it is moved to, ``orders`` the parts of each machine that
+        stand in place of others.
+        """
         names = []
         for name in leg.nodes:
             node = self.places[name].node
-            names.append(f"{moved[node]}{name[len(node) :]}" if node else moved.get(name, name))
+            if node or name not in nodes:
+                part = name[len(node) :]
+                names.append(f"{nodes.get(node, node)}{orders.get(node, {}).get(part, part)}")
+            else:
+                names.append(nodes[name])
+        if names == list(leg.nodes):
+            return leg
         channels = []
         for old, new, channel in zip(
             itertools.pairwise(leg.nodes), itertools.pairwise(names), leg.channels, strict=True
         ):
-            place = self._channels_to(old[0])[old[1]].index(channel)
-            channels.append(self._channels_to(new[0])[new[1]][place])
+            there = self.channels_to(new[0])[new[1]]
+            several = len(there) > 1
+            channels.append(there[self.channels_to(old[0])[old[1]].index(channel) if several else 0])
         return replace(leg, nodes=tuple(names), channels=tuple(channels))
 
     @derived
-    def _channels_to(self, name: str) -> dict[str, list[Channel]]:
+    def channels_to(self, name: str) -> dict[str, list[Channel]]:
         """Map the neighbours of a node to the channels that lead there."""
         channels: dict[str, list[Channel]] = {}
-        for other, channel in self._ways[name]:
+        for other, channel in self._ways(name):
             channels.setdefault(other, []).append(channel)
         return channels
 
@@ -413,14 +372,14 @@ class Topology:
         """Return the memory of the socket that a node is attached to."""
         if self._place(name).kind == "memory":
             return name
-        for above in self._upwards(name):
+        for above in self.upwards(name):
             if self.places[above].kind == "socket":
                 return next(other for other in self._beside(above) if self.places[other].kind == "memory")
         raise ArgumentError("name", name, "a node attached to a socket")
 
     def root_complex(self, name: str) -> str:
         """Return the PCIe root above a node: one that the file lists, else the socket."""
-        for above in self._upwards(name):
+        for above in self.upwards(name):
             if self.places[above].kind in ("root", "socket"):
                 return above
         raise ArgumentError("name", name, "a node attached to a root or socket")
@@ -453,7 +412,7 @@ class Topology:
     def _rdma_nics_by_root(self, node: str) -> dict[str, tuple[str, ...]]:
         """Return the NICs of a machine that reach device memory, by the PCIe root above them."""
         by_root: dict[str, tuple[str, ...]] = {}
-        for nic in self._of_node(node, "nic"):
+        for nic in self.of_node(node, "nic"):
             if self.places[nic].has_rdma and self._is_networked(nic):
                 root = self.root_complex(nic)
                 by_root[root] = (*by_root.get(root, ()), nic)
@@ -461,14 +420,26 @@ class Topology:
 
     def own_nic(self, device: str) -> str | None:
         """Return the NIC for a device's messages to other machines."""
-        return self._own_nics(self._device(device).node)[device]
+        node = self._device(device).node
+        if not self.equal_machines:
+            return self._own_nics(node)[device]
+        nic = self._own_nics(self._device_node)[self._device_node + device.removeprefix(node)]
+        return nic if nic is None else node + nic.removeprefix(self._device_node)
+
+    @derived_property
+    def _device_node(self) -> str:
+        """The first machine with devices, which stands for all of equal machines."""
+        return next(node for node, names in self._members.items() if any(map(self._is_device, names)))
+
+    def _is_device(self, name: str) -> bool:
+        return self.places[name].kind == "device"
 
     @derived
     def _own_nics(self, node: str) -> dict[str, str | None]:
         """Return the NIC of each device of a machine; devices near the same NICs take them in turn."""
         own: dict[str, str | None] = {}
         turns: Counter[tuple[str, ...]] = Counter()
-        for device in self._of_node(node, "device"):
+        for device in self.of_node(node, "device"):
             nearest = self._nearest_nics(device)
             own[device] = nearest[turns[nearest] % len(nearest)] if nearest else None
             turns[nearest] += 1
@@ -476,11 +447,11 @@ class Topology:
 
     def _nearest_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs that are the fewest links away from a device, in file order."""
-        node, above = self._device(device).node, list(self._upwards(device))
+        node, above = self._device(device).node, list(self.upwards(device))
         links: dict[str, float] = {}
         reaching = self.rdma_nics(device)
-        for nic in reaching or [name for name in self._of_node(node, "nic") if self._is_networked(name)]:
-            ways = [above.index(name) + steps for steps, name in enumerate(self._upwards(nic)) if name in above]
+        for nic in reaching or [name for name in self.of_node(node, "nic") if self._is_networked(name)]:
+            ways = [above.index(name) + steps for steps, name in enumerate(self.upwards(nic)) if name in above]
             links[nic] = min(ways, default=math.inf)
         return tuple(nic for nic, count in links.items() if count == min(links.values()))
 
@@ -489,13 +460,17 @@ class Topology:
         if len({end.node for end in ends}) == 1:
             return frozenset()
         nic_of_node = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
-        nics = (nic for end in ends for nic in self._of_node(end.node, "nic"))
+        nics = (nic for end in ends for nic in self.of_node(end.node, "nic"))
         return frozenset(nic for nic in nics if nic_of_node.get(self.places[nic].node, nic) == nic)
 
     @derived
-    def _of_node(self, node: str, kind: str) -> tuple[str, ...]:
+    def of_node(self, node: str, kind: str) -> tuple[str, ...]:
         """Return the nodes of a kind in one machine, in file order."""
-        return tuple(name for name in self._members.get(node, ()) if self.places[name].kind == kind)
+        return tuple(name for name in self.members(node) if self.places[name].kind == kind)
+
+    def members(self, node: str) -> Sequence[str]:
+        """Return the names of everything in one machine, in file order."""
+        return self._members.get(node, ())
 
     @property
     def fabrics(self) -> frozenset[str]:
@@ -504,16 +479,16 @@ class Topology:
 
     def joined_to(self, name: str) -> frozenset[str]:
         """Return the nodes that peer links join to a node."""
-        return frozenset(self._joined.get(name, ()))
+        return frozenset(self._joints(name).peers.get(name, ()))
 
     @derived
     def attachment(self, name: str) -> Hashable:
         """Return what a node hangs on: two with the same, e.g. cards below one root, are as far from a third one."""
         ways = [
-            (other, tuple(map(_numbers, there)), tuple(map(_numbers, self._channels_to(other)[name])))
-            for other, there in self._channels_to(name).items()
+            (other, tuple(map(numbers, there)), tuple(map(numbers, self.channels_to(other)[name])))
+            for other, there in self.channels_to(name).items()
         ]
-        return self._place(name).kind, self._above.get(name), tuple(ways)
+        return self._place(name).kind, self.above(name), tuple(ways)
 
     def _is_networked(self, nic: str) -> bool:
         """Tell whether a link leads from a NIC to another machine."""
@@ -522,7 +497,7 @@ class Topology:
 
     def _beside(self, name: str) -> Iterator[str]:
         """Yield the neighbours of a node, in file order."""
-        return (other for other, _ in self._ways[name])
+        return (other for other, _ in self._ways(name))
 
     def _place(self, name: str) -> Place:
         check_known("node of the system", name, self.places)
@@ -536,17 +511,18 @@ class Topology:
 
     def _peers(self, device: str) -> set[str]:
         """Return the devices that a device reaches over one peer link or one peer switch."""
-        over = self._joined.get(device, set())
+        over = self.joined_to(device)
         switches = {name for name in over if self.places[name].kind == "switch"}
-        return over.union(*(self._joined[switch] for switch in switches)) - switches
+        return over.union(*map(self.joined_to, switches)) - switches
 
-    def _upwards(self, name: str) -> Iterator[str]:
+    def upwards(self, name: str) -> Iterator[str]:
         """Yield the nodes from a node up to its socket."""
         while True:
             yield name
-            if self.places[name].kind in ("socket", "fabric") or name not in self._above:
+            above = self.above(name)
+            if self.places[name].kind in ("socket", "fabric") or above is None:
                 return
-            name = self._above[name]
+            name = above
 
     @derived
     def _route(self, source: str, sink: str, nics: frozenset[str]) -> Route:
@@ -571,7 +547,7 @@ class Topology:
         hubs = self._between_hubs(frozenset({self.places[source].node, self.places[sink].node}), nics)
         edges = dict(hubs)
         for end in {source, sink} - hubs.keys():
-            near = self._channels_to(end)
+            near = self.channels_to(end)
             edges[end] = [
                 (name, channel)
                 for name, channels in near.items()
@@ -579,14 +555,14 @@ class Topology:
                 for channel in channels
             ]
             for name in near.keys() & hubs.keys():
-                edges[name] = [*edges[name], *((end, channel) for channel in self._channels_to(name)[end])]
+                edges[name] = [*edges[name], *((end, channel) for channel in self.channels_to(name)[end])]
         return edges
 
     @derived
     def _between_hubs(self, inside: frozenset[str], nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
         """Map each node that data may pass between some machines, over some NICs, to others and the channels there."""
         crosses = len(inside) > 1
-        near = [name for node in {*inside, ""} for name in self._members.get(node, ())]
+        near = [name for node in {*inside, ""} for name in self.members(node)]
         hubs = {
             name
             for name in near
@@ -595,4 +571,4 @@ class Topology:
         }
         if not crosses and inside != {""}:
             hubs = {name for name in hubs if self.places[name].node in inside}
-        return {name: [way for way in self._ways[name] if way[0] in hubs] for name in hubs}
+        return {name: [way for way in self._ways(name) if way[0] in hubs] for name in hubs}

@@ -17,7 +17,8 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.part_catalogue import load_link, negotiated_link
 from perfmodel.hardware.source import ESTIMATE, summary
-from perfmodel.hardware.topology import Place, Topology, Wire
+from perfmodel.hardware.topology import Topology
+from perfmodel.hardware.wires import Channel, Place, Wire, Wires, changed_wires
 from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIGA, MICROSECOND
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.system import DeviceSlot, Hub, NicSlot, PartTable, StorageSlot, System, SystemFile
-    from perfmodel.hardware.topology import Channel, Route
+    from perfmodel.hardware.topology import Route
     from perfmodel.symbolic import Quantity
 
 
@@ -107,7 +108,7 @@ class Wiring:
     """Places, wires and remarks of a system's file."""
 
     places: tuple[Place, ...] = ()
-    wires: tuple[Wire, ...] = ()
+    wires: Wires = ()
     devices: tuple[tuple[str, Gpu], ...] = ()
     storages: tuple[StorageArray, ...] = ()
     networks: tuple[tuple[str, Link], ...] = ()
@@ -527,7 +528,11 @@ def with_links_scaled(system: Wired, family: str, ratio: Quantity, *, latency: Q
     if is_symbolic(ratio, latency):
         topology: Topology = OpenTopology(stated, {name: scaled(channel) for name, channel in stated.channels.items()})
     else:
-        wires = [replace(wire, upward=scaled(wire.upward), downward=scaled(wire.downward)) for wire in stated.wires]
+
+        def scaled_wire(wire: Wire) -> Wire:
+            return replace(wire, upward=scaled(wire.upward), downward=scaled(wire.downward))
+
+        wires = changed_wires(stated.wires, scaled_wire)
         topology = Topology(stated.places.values(), wires, equal_machines=stated.equal_machines)
     changed = copy.copy(system)
     changed.__dict__["topology"] = topology

@@ -27,8 +27,11 @@ from perfmodel.sync.ring_order import way_between
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route, Topology
 
-MANY_MESSAGES: Final = 16_384
+MANY_MESSAGES: Final = 4096
 """Fewest messages of a collective, over all rounds, that are sorted into classes below one switch. [1]"""
+
+MANY_OF_KIND: Final = 4
+"""Fewest messages for each kind below one switch; with fewer, looking at each message costs less. [1]"""
 
 MANY_OVER_LEAVES: Final = 512
 """The same where machines hang on several leaf switches, so that three of them cannot stand for all. [1]"""
@@ -100,10 +103,14 @@ def classes_of_rounds(
     tuple of PlacedRound or None
         In the order of the rounds; a round equal to an earlier one only adds to its ``repeat``. [-]
     """
-    fewest = MANY_MESSAGES if topology.alike else MANY_OVER_LEAVES
-    if not topology.equal_machines or sum(len(round_.messages) for round_ in rounds) < fewest:
+    if not topology.equal_machines:
+        return None
+    count = sum(len(round_.messages) for round_ in rounds)
+    if count < (MANY_MESSAGES if topology.alike else MANY_OVER_LEAVES):
         return None
     ends = _Ends.of(topology, names, through_host=through_host)
+    if topology.alike and count < MANY_OF_KIND * _kind_count(rounds, ends):
+        return None
     classes: dict[object, PlacedRound] = {}
     for round_ in rounds:
         key = _recognised(round_, ends)
@@ -113,6 +120,13 @@ def classes_of_rounds(
         else:
             classes[key] = _classes(round_, ends)
     return tuple(classes.values())
+
+
+def _kind_count(rounds: Sequence[Round], ends: _Ends) -> int:
+    """Count the kinds of messages, by their places in machines and whether they leave one. [1]"""
+    ranks = np.array([message[:2] for round_ in rounds for message in round_.messages], dtype=np.int64).T - ends.first
+    machines = ends.machine[ranks]
+    return int(_numbered(*ends.place[ranks], machines[0] == machines[1]).max()) + 1
 
 
 def _recognised(round_: Round, ends: _Ends) -> object:

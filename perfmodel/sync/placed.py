@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.cost.alike_flows import alike_rates
 from perfmodel.cost.message_protocols import pipelined_time
-from perfmodel.cost.transfer import longest_byte_time, max_min_rates
+from perfmodel.cost.transfer import longest_byte_time
 from perfmodel.derived import derived, derived_property, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
@@ -413,11 +414,8 @@ def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, thro
         rates[flows] = [1 / per_byte for per_byte in byte_times([routes[index] for index in flows])]
     elif flows:
         column = {name: place for place, name in enumerate(channels)}
-        uses = np.zeros((len(flows), len(channels)))
-        for row, index in enumerate(flows):
-            for name in routes[index].channel_names:
-                uses[row, column[name]] += 1
-        rates[flows] = max_min_rates(capacity=list(channels.values()), uses=uses)
+        passed = [[column[name] for name in routes[index].channel_names] for index in flows]
+        rates[flows] = alike_rates(capacity=list(channels.values()), passed=passed)
     return PlacedRound(
         messages=round_.messages,
         routes=routes,
@@ -466,9 +464,7 @@ def _default_servers(collective: Collective, topology: Topology, ranks: Sequence
 def _switch(topology: Topology, ranks: Sequence[str]) -> str:
     """Return the node above all ranks: the top of the fabric, a switch of peer links, or one PCIe root."""
     if len({topology.places[name].node for name in ranks}) > 1:
-        fabrics = topology.of_kind("fabric")
-        below = {wire.upper for wire in topology.wires if wire.lower in fabrics}  # a wire leads towards the sockets
-        nodes = [name for name in fabrics if name not in below]
+        nodes = list(topology.top_fabrics)
     else:
         near = topology.joined_to(ranks[0])
         switches = [name for name in topology.of_kind("switch") if name in near]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -67,14 +68,22 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     machines: dict[str, list[int]] = {}
     for place, name in enumerate(ranks):
         machines.setdefault(topology.places[name].node if name in topology.places else "", []).append(place)
-    tours: dict[tuple[str, ...], list[int]] = {}  # machines with the same ranks share a tour
+    tours = _tours(topology)
     tour: list[int] = []
     for node, members in machines.items():
-        key = tuple(ranks[place].removeprefix(node) if topology.equal_machines else ranks[place] for place in members)
+        local = node if topology.equal_machines else ""  # equal machines with the same ranks share a tour
+        key = through_host, *(ranks[place].removeprefix(local) for place in members)
         if key not in tours:
             tours[key] = [members.index(place) for place in _tour(members, distance)]
         tour += [members[index] for index in tours[key]]
     return tuple(ranks[place] for place in tour)
+
+
+@derived
+def _tours(topology: Topology) -> dict[tuple[object, ...], list[int]]:
+    """Return the known tours of a system's machines, each as places in the list of ranks that is its key."""
+    del topology
+    return {}
 
 
 def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...], ...]:
@@ -120,16 +129,22 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...
             first_at.setdefault(topology.own_nic(tour[place]), index)
         entries.append([0] if None in first_at else list(first_at.values()))
     count = min(map(len, entries))
+    known: dict[tuple[object, ...], tuple[int, ...]] = {}
+
+    def through(places: list[int], starts: list[int], ring: int) -> Iterator[int]:
+        """Yield the places of a machine in the order of a ring; equal machines with equal ranks have the same."""
+        node, before = nodes[places[0]], starts[(ring or count) - 1]  # where the ring before enters
+        names = [tour[place] for place in places]
+        key = starts[ring], before, *(name.removeprefix(node) if topology.equal_machines else name for name in names)
+        if key not in known:
+            entered = (*places[starts[ring] :], *places[: starts[ring]])
+            ordered = _left_by_adapter(topology, tour, entered, adapter=topology.own_nic(tour[places[before]]))
+            known[key] = tuple(place - places[0] for place in ordered)
+        return (places[0] + index for index in known[key])
+
     return tuple(
         tuple(
-            place
-            for places, starts in zip(machines, entries, strict=True)
-            for place in _left_by_adapter(
-                topology,
-                tour,
-                (*places[starts[ring] :], *places[: starts[ring]]),
-                adapter=topology.own_nic(tour[places[starts[(ring or count) - 1]]]),  # where the ring before enters
-            )
+            place for places, starts in zip(machines, entries, strict=True) for place in through(places, starts, ring)
         )
         for ring in range(count)
     )

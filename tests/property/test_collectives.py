@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.topology import Place, Topology, Wire
+from perfmodel.hardware.topology import Topology
+from perfmodel.hardware.wires import Place, Wire
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import ALL_REDUCES, collective
 from perfmodel.sync.registry import COLLECTIVES as EVERY

@@ -13,7 +13,8 @@ from perfmodel.errors import ArgumentError, SpecError, TableError, UnknownNameEr
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
-from perfmodel.hardware.topology import Place, Topology
+from perfmodel.hardware.topology import Topology
+from perfmodel.hardware.wires import Place
 from perfmodel.measurements.kernel_tables import read_collectives, read_data_folder
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective, place_library

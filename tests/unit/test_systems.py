@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.topology import Channel, Place, Topology, Wire
+from perfmodel.hardware.topology import Topology
+from perfmodel.hardware.wires import Channel, Place, Wire
 
 GB = 1e9
 PCIE_3_X16 = 8e9 / 8 * 16 * 128 / 130 * 0.79

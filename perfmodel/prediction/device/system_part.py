@@ -13,7 +13,8 @@ import numpy as np
 from perfmodel.cost.transfer import max_min_rates
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.topology import Channel, Route
+from perfmodel.hardware.topology import Route
+from perfmodel.hardware.wires import Channel
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import is_symbolic
 

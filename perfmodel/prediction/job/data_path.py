@@ -23,7 +23,8 @@ from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import Drive, Storage
-from perfmodel.hardware.topology import Channel, Route
+from perfmodel.hardware.topology import Route
+from perfmodel.hardware.wires import Channel
 from perfmodel.numeric import exceeds, maximum, minimum
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY
