@@ -5,11 +5,13 @@ A pipeline has as many chunks of layers as devices times ``interleave``; chunk k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
-from itertools import accumulate, chain
+from itertools import chain
 from operator import add, ge
 from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
@@ -293,19 +295,74 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
     40
     """
     counts = _kept_counts(ById(order), tuple(kept_bytes))
-    sums = [
-        reduce(add, [count * kept for count, kept in zip(moment, kept_bytes.values(), strict=True) if count], 0)
-        for moment in counts
-    ]
-    return reduce(maximum, sums, 0)
+    return reduce(maximum, [_held(moment, kept_bytes.values()) for moment in counts], 0)
+
+
+def most_kept_beside(
+    order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity], meanwhile_bytes: Mapping[int, Quantity]
+) -> tuple[Quantity, Quantity]:
+    """Return what a device keeps for micro-batches when that and what it holds for working chunks are largest.
+
+    Parameters
+    ----------
+    order : sequence of Turn
+        Turns of one device. [-]
+    kept_bytes : mapping of int to float
+        Memory that a micro-batch occupies in each chunk, by the chunk's number. [B]
+    meanwhile_bytes : mapping of int to float
+        Memory that each chunk occupies from its first to its last backward phase. [B]
+
+    Returns
+    -------
+    tuple of float
+        The summands of the largest sum. [B]
+
+    Examples
+    --------
+    A chunk whose last backward phase is over gives its gradients back before another one has any:
+
+    >>> order = interleaved_order(stage_count=2, micro_batch_count=2, interleave=2)[1]
+    >>> [int(size) for size in most_kept_beside(order, kept_bytes={1: 1, 3: 1}, meanwhile_bytes={1: 8, 3: 8})]
+    [3, 8]
+    """
+    most: tuple[Quantity, Quantity] = 0, 0
+    for moment in _kept_counts(ById(order), tuple(kept_bytes), with_working=True):
+        kept = _held(moment[: len(kept_bytes)], kept_bytes.values())
+        most = larger_pair(most, (kept, _held(moment[len(kept_bytes) :], meanwhile_bytes.values())))
+    return most
+
+
+def _held(counts: Sequence[int], sizes: Iterable[Quantity]) -> Quantity:
+    return reduce(add, [count * size for count, size in zip(counts, sizes, strict=True) if count], 0)
+
+
+def larger_pair(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]) -> tuple[Quantity, Quantity]:
+    """Of two pairs, take the one with the larger sum, for each configuration."""
+    is_larger = one[0] + one[1] >= other[0] + other[1]
+    if np.ndim(is_larger) == 0:
+        return one if is_larger else other
+    return np.where(is_larger, one[0], other[0]), np.where(is_larger, one[1], other[1])
 
 
 @lru_cache(maxsize=MOST_ORDERS)
-def _kept_counts(key: ById, chunks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return a device's micro-batches in each chunk, at moments when no other moment holds more of every chunk."""
-    changes = [(chunk, 1 if phase == "forward" else -1) for phase, chunk, _ in key.orders]
-    of_chunks = [accumulate([change if of == chunk else 0 for of, change in changes]) for chunk in chunks]
-    moments = set(zip(*of_chunks, strict=True))
+def _kept_counts(key: ById, chunks: tuple[int, ...], *, with_working: bool = False) -> tuple[tuple[int, ...], ...]:
+    """Return a device's micro-batches in each chunk, at moments when no other moment holds more of every chunk.
+
+    With ``with_working``, behind them, 1 for each chunk that is between its first and its last backward phase.
+    """
+    last = {turn.chunk: place for place, turn in enumerate(key.orders) if turn.phase == "backward"}
+    counts, working = dict.fromkeys(chunks, 0), dict.fromkeys(chunks if with_working else (), 0)
+    moments = set()
+    for place, (phase, chunk, _) in enumerate(key.orders):
+        if phase == "forward":
+            counts[chunk] += 1
+        elif with_working:
+            working[chunk] = 1
+        moments.add((*counts.values(), *working.values()))  # during the turn
+        if phase == "backward":
+            counts[chunk] -= 1
+            if with_working and last[chunk] == place:
+                working[chunk] = 0
     most: list[tuple[int, ...]] = []
     for moment in sorted(moments, reverse=True):  # a moment that holds no less of any chunk comes first
         if not any(all(map(ge, other, moment)) for other in most):

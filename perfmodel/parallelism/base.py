@@ -22,7 +22,7 @@ Group = Literal["data", "tensor", "pipeline", "context"]
 CONTEXT_METHODS: Final = ("ring", "all_to_all")
 """Ways in which devices that share sequences attend to each other's positions."""
 
-STAGE_CUTS: Final = ("balanced", "even_blocks", "even_modules")
+STAGE_CUTS: Final = ("balanced", "even_blocks", "even_modules", "counted_ends")
 """Ways to cut a network into stages: as long as each other, or of as many blocks, or of as many modules, which are the
 blocks and each layer outside them that has parameters."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,15 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, ExchangeKind, Layout, Request, StageGraph, in_order
 from perfmodel.parallelism.context_split import context_split
-from perfmodel.parallelism.stages import Cut, chosen_cuts, even_cuts, known_cuts, module_cuts, stage_between
+from perfmodel.parallelism.stages import (
+    Cut,
+    chosen_cuts,
+    counted_end_cuts,
+    even_cuts,
+    known_cuts,
+    module_cuts,
+    stage_between,
+)
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase
@@ -98,6 +106,11 @@ def _exchanges(
     return in_order(graph, found)
 
 
+COUNTED_CUTS: Final[Mapping[str, Callable[..., tuple[Cut, ...]]]] = {
+    "even_blocks": even_cuts, "even_modules": module_cuts, "counted_ends": counted_end_cuts,
+}  # fmt: skip
+"""Value of ``stage_cut`` -> the cuts that deal out parts of the network by their number."""
+
 MOST_PLACED: Final = 1024
 """Placements cached per graph; the oldest is dropped first. [1]"""
 
@@ -150,10 +163,8 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
     if request.cuts:
         at = {cut.place: cut for cut in known_cuts(shard.graph)}
         return shard, tuple([at[place] for place in request.cuts])
-    if layout.stage_cut == "even_blocks":
-        return shard, even_cuts(shard.graph, stage_count=count)
-    if layout.stage_cut == "even_modules":
-        return shard, module_cuts(shard.graph, stage_count=count)
+    if layout.stage_cut in COUNTED_CUTS:
+        return shard, COUNTED_CUTS[layout.stage_cut](shard.graph, stage_count=count)
     return shard, chosen_cuts(
         shard.graph,
         stage_count=count,

@@ -275,19 +275,49 @@ def module_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
     >>> [cut.tensor for cut in cuts]
     ['block4_mlp_add']
     """
-    blocks, starts, last = set(blocks_of(graph.layers)), [], ""
-    for place, node in enumerate(graph.layers):
+    blocks, modules, last = set(blocks_of(graph.layers)), [], ""
+    for node in graph.layers:
         block = block_of(node.name)
-        module = block if block in blocks else node.name if node.parameter_shapes else last
-        if module != last:
-            starts.append(place)
-        last = str(module)
+        last = str(block if block in blocks else node.name if node.parameter_shapes else last)
+        modules.append(last)
+    return _dealt_out(graph, modules, stage_count=stage_count, way="even_modules", parts="modules")
+
+
+def counted_end_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
+    """Choose the cuts that give each stage as many blocks, where what is before, and behind, all of them counts as one.
+
+    The first stages have one more where the number is no multiple. So torchtitan cuts (``input_weight`` and
+    ``output_weight`` of 1 [1]_), and Megatron-LM with ``--account-for-embedding-in-pipeline-split`` and
+    ``--account-for-loss-in-pipeline-split``.
+
+    Examples
+    --------
+    >>> from perfmodel import zoo
+    >>> sizes = {"layers": 6, "width": 64, "heads": 2, "key_heads": 2, "sequence_length": 8, "vocabulary": 32}
+    >>> cuts = counted_end_cuts(zoo.llama(**sizes), stage_count=4)
+    >>> [cut.tensor for cut in cuts]
+    ['block1_mlp_add', 'block3_mlp_add', 'block5_mlp_add']
+
+    References
+    ----------
+    .. [1] torchtitan, torchtitan/distributed/pipeline_parallel.py, generate_llm_fqn_per_model_part.
+    """
+    blocks, ends = set(blocks_of(graph.layers)), ["", "end"]
+    parts = [block if (block := block_of(node.name)) in blocks else None for node in graph.layers]
+    first = next((place for place, part in enumerate(parts) if part is not None), 0)
+    modules = [str(ends[place > first] if part is None else part) for place, part in enumerate(parts)]
+    return _dealt_out(graph, modules, stage_count=stage_count, way="counted_ends", parts="blocks and ends")
+
+
+def _dealt_out(graph: LayerGraph, modules: Sequence[str], *, stage_count: int, way: str, parts: str) -> tuple[Cut, ...]:
+    """Cut between modules, given that of each layer, so that each stage has as many, the first perhaps one more."""
+    starts = [place for place, module in enumerate(modules) if place == 0 or module != modules[place - 1]]
     at = {cut.place: cut for cut in known_cuts(graph)}
     least, more = divmod(len(starts), stage_count)
     firsts = [stage * least + min(stage, more) for stage in range(1, stage_count)]
     if not least or not all(starts[first] in at for first in firsts):
-        allowed = f"'balanced' for {graph.name}, whose {len(starts)} modules do not make {stage_count} stages"
-        raise ArgumentError("stage_cut", "even_modules", allowed)
+        allowed = f"'balanced' for {graph.name}, whose {len(starts)} {parts} do not make {stage_count} stages"
+        raise ArgumentError("stage_cut", way, allowed)
     return tuple(at[starts[first]] for first in firsts)
 
 

@@ -58,7 +58,7 @@ AXES = {
     "parallelism": (["data", "tensor", "pipeline", "model", "hybrid"], {}),
     "stages": ([1, 2, 4], {**PIPELINE}),
     "stage_cut": (
-        ["balanced", "even_blocks", "even_modules"],
+        ["balanced", "even_blocks", "even_modules", "counted_ends"],
         {**PIPELINE, "network": "many words", "batch_size": 1024}),
     "micro_batches": ([1, 2, 4], {}),
     "schedule": (["1f1b", "gpipe", "interleaved"], {**PIPELINE}),

@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.cost.pipeline_ends import pipeline_ends, pipelines_ends
-from perfmodel.cost.pipeline_order import SCHEDULES, interleaved_order, most_kept, one_forward_one_backward_order
+from perfmodel.cost.pipeline_order import (
+    SCHEDULES,
+    interleaved_order,
+    most_kept,
+    most_kept_beside,
+    one_forward_one_backward_order,
+)
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline import Hop, pipeline_resources, pipeline_schedule_tasks
@@ -178,6 +184,31 @@ def test_what_is_kept_of_micro_batches():
     # Megatron-LM: 2 (p - d - 1) + (v - 1) p + 1 chunks, so 1 + (p - 1)/(p v) times 1F1B's first stage
     both = interleaved_order(stage_count=4, micro_batch_count=8, interleave=2)
     assert [most_kept(order, kept_bytes=kept) for order in both] == [110, 90, 70, 50]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_gradients_are_held_from_the_first_to_the_last_backward_turn_of_their_chunk(data):
+    stages, interleave = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
+    name = "interleaved" if interleave > 1 else data.draw(st.sampled_from(["1f1b", "gpipe"]))
+    count = stages * data.draw(st.integers(1, 2))
+    device = data.draw(st.integers(0, stages - 1))
+    order = SCHEDULES[name](stage_count=stages, micro_batch_count=count, interleave=interleave)[device]
+    sizes = data.draw(
+        st.lists(st.tuples(st.integers(0, 9), st.integers(0, 99)), min_size=interleave, max_size=interleave)
+    )
+    kept = {device + chunk * stages: size for chunk, (size, _) in enumerate(sizes)}
+    lent = {device + chunk * stages: size for chunk, (_, size) in enumerate(sizes)}
+
+    def at(place):
+        """Sum during a turn: what began before or with it, and has not ended before it."""
+        waiting = sum(kept[turn.chunk] for turn in order[: place + 1] if turn.phase == "forward")
+        waiting -= sum(kept[turn.chunk] for turn in order[:place] if turn.phase == "backward")
+        begun = {turn.chunk for turn in order[: place + 1] if turn.phase == "backward"}
+        ahead = {turn.chunk for turn in order[place:] if turn.phase == "backward"}
+        return waiting + sum(lent[chunk] for chunk in begun & ahead)
+
+    assert sum(most_kept_beside(order, kept_bytes=kept, meanwhile_bytes=lent)) == max(map(at, range(len(order))))
 
 
 def test_what_does_not_fit_is_refused():

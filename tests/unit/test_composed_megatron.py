@@ -80,6 +80,25 @@ def test_stages_have_as_many_modules_the_table_and_the_head_among_them():
         pm.predict(LLAMA, stages=8, stage_cut="even_modules", **how)
 
 
+def test_both_ends_count_as_a_block_each():
+    """As in Llama 3.1 405B, whose 126 blocks are in 16 stages of 8 chunks: first and last chunk have none."""
+    how = {"framework": "torchtitan", "parallelism": "pipeline", "micro_batches": 3, **JOB, "batch_size": 3}
+    stages = pm.Job(LLAMA, stages=3, stage_cut="counted_ends", **how).prepared.stages
+    names = [[node.name for node in stage.placed.graph.layers] for stage in stages]
+    assert [sum(name.endswith("_mlp_add") for name in each) for each in names] == [1, 2, 1]
+    six = pm.Job(LLAMA, stages=3, interleave=2, schedule="interleaved", stage_cut="counted_ends", **how).prepared.stages
+    assert [sum(node.name.endswith("_mlp_add") for node in each.placed.graph.layers) for each in six] == [
+        0,
+        1,
+        1,
+        1,
+        1,
+        0,
+    ]
+    with pytest.raises(ArgumentError, match="6 blocks and ends do not make 8 stages"):
+        pm.predict(LLAMA, stages=8, stage_cut="counted_ends", **how)
+
+
 def test_scores_of_attention_are_cast_scaled_masked_and_normalised_in_fp32():
     graph = pm.zoo.llama(**SIZES, key_heads=8, attention="materialised")
     one = {"batch_size": 1, "device": "a100_80_sxm", "dtype": "bf16", "phase": "forward"}

@@ -316,6 +316,20 @@ def test_whole_gradients_kept_for_all_micro_batches_take_more_memory(language_mo
     assert kept.total_bytes - each.total_bytes == pytest.approx(more)
 
 
+def test_gradients_of_a_chunk_are_shared_behind_its_last_micro_batch():
+    """As many micro-batches as stages all go forward first; then each chunk's are backward before the next chunk's."""
+    graph = pm.zoo.gpt(layers=8, width=1024, heads=8, sequence_length=1024, vocabulary=1000)
+    cut = {"stages": 2, "interleave": 4, "schedule": "interleaved", "stage_cut": "even_blocks", "sync": "all_reduce"}
+    job = {"system": "dgx_h100", "dtype": "bf16", "optimizer": "adamw", "framework": "megatron_core", "workers": 4}
+    how = {**job, **cut, "parallelism": "pipeline", "gradient_dtype": "fp32", "shard_stage": 2, "no_sync": True}
+    few, many = (pm.predict(graph, batch_size=8 * parts, micro_batches=parts, **how) for parts in (2, 4))
+    passes = pm.predict(graph, batch_size=64, micro_batches=4, accumulation_steps=2, **how)
+    fullest = pm.Job(graph, batch_size=16, micro_batches=2, **how).prepared.stages[:-2:2]  # all but its last chunk
+    others = 4 * sum(stage.placed.graph.parameter_count for stage in fullest)
+    assert many.memory.gradients_bytes - few.memory.gradients_bytes == pytest.approx(others * 3 / 4)
+    assert passes.memory.gradients_bytes == pytest.approx(many.memory.gradients_bytes)  # kept from pass to pass
+
+
 def test_activations_at_the_peak_of_sharded_training_grow_with_the_batch(language_model):
     sizes = [sharded(language_model, batch_size=size).memory for size in (4, 8, 16)]
     total, root = language_model.trained_parameter_count, sharded_units(language_model)[-1].parameter_count

@@ -124,8 +124,9 @@ def _sharing_groups(columns: Columns) -> NDArray[np.bool_]:
 
 
 def _cuts(columns: Columns) -> NDArray[np.bool_]:
-    is_cut = (columns["stages"] > 1) & (columns["block_count"] % columns["stages"] == 0)
-    can_be: NDArray[np.bool_] = is_cut | (columns["stage_cut"] == "balanced")
+    cut, stages = columns["stage_cut"], columns["stages"]
+    divides = (cut != "even_blocks") | (columns["block_count"] % stages == 0)
+    can_be: NDArray[np.bool_] = ((stages > 1) & divides) | (cut == "balanced")
     return can_be
 
 

@@ -334,7 +334,8 @@ _ROWS: Final = (
         check=partial(one_of, known=STAGE_CUTS),
         needs=(Need("stages", allowed="'balanced' with stages=1, with which nothing is cut"),),
         help="Where stages end: all take about as long (balanced), or have as many blocks (even_blocks), or as many "
-        "modules: blocks, and layers with parameters outside them (even_modules).",
+        "modules: blocks, and layers with parameters outside them (even_modules), or as many blocks, where what is "
+        "before and behind all of them counts as one each (counted_ends).",
     ),
     Argument(
         name="micro_batches", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),

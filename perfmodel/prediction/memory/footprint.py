@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.cost.model_state import model_state_bytes
-from perfmodel.cost.pipeline_order import Turn, most_kept
+from perfmodel.cost.pipeline_order import Turn, larger_pair, most_kept, most_kept_beside
 from perfmodel.derived import derived
 from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
@@ -424,7 +424,8 @@ class SharedMemory:
     """Memory of one device of a worker, for any order of micro-batches.
 
     ``alone`` is the footprint of a whole mini-batch; ``among`` that of one micro-batch of several, beside the gradients
-    of the others.
+    of the others that are there for the whole step. ``gradient_bytes`` are those of each chunk that exist from its
+    first to its last backward phase, after which workers share them.
     """
 
     chunks: tuple[int, ...]
@@ -432,18 +433,24 @@ class SharedMemory:
     among: MemoryFootprint
     waiting_bytes: tuple[Any, ...]
     arriving_bytes: tuple[Any, ...]
+    gradient_bytes: tuple[Any, ...]
     trains: bool
 
     def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
         """Footprint at the peak of a step. [B]"""
         if len(self.chunks) == 1 and parts == 1:
             return self.alone
-        waiting, arriving = (
-            dict(zip(self.chunks, sizes, strict=True)) for sizes in (self.waiting_bytes, self.arriving_bytes)
+        waiting, arriving, gradients = (
+            dict(zip(self.chunks, sizes, strict=True))
+            for sizes in (self.waiting_bytes, self.arriving_bytes, self.gradient_bytes)
         )
+        kept: tuple[Quantity, Quantity] = (most_kept(order, kept_bytes=waiting), 0.0)
+        if any(map(np.any, self.gradient_bytes)):
+            kept = most_kept_beside(order, kept_bytes=waiting, meanwhile_bytes=gradients)
         return replace(
             self.among,
-            activations_bytes=self.among.activations_bytes + most_kept(order, kept_bytes=waiting),
+            activations_bytes=self.among.activations_bytes + kept[0],
+            gradients_bytes=self.among.gradients_bytes + kept[1],
             input_bytes=most_kept(order, kept_bytes=arriving) if self.trains else reduce(maximum, arriving.values()),
         )
 
@@ -464,7 +471,7 @@ class DeviceMemory:
         if layout.shard_stage == ALL_SHARED:  # which layers are gathered together depends on their names
             return self._shared(layout, has_buckets=has_buckets)
         sharing_size = layout.sharing_size if layout.shard_stage else 1
-        key = (layout.shard_stage, sharing_size, layout.no_sync, has_buckets)
+        key = (layout.shard_stage, sharing_size, layout.no_sync, has_buckets, layout.accumulation_steps == 1)
         if key not in self.known:
             self.known[key] = self._shared(layout, has_buckets=has_buckets)
         known = self.known[key]
@@ -475,7 +482,12 @@ class DeviceMemory:
             [chunk.rules(layout, in_parts=in_parts, has_buckets=has_buckets) for chunk in self.chunks]
             for in_parts in (False, True)
         )
-        alone, among = self.chunks[0].alone(whole[0]), self._among(cut)
+        kept = [chunk.kept_gradients(rules) for chunk, rules in zip(self.chunks, cut, strict=True)]
+        # whole until the chunk's last micro-batch
+        is_lent = layout.shard_stage > 1 and layout.no_sync and layout.accumulation_steps == 1
+        lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
+        alone, among = self.chunks[0].alone(whole[0]), self._among(cut, kept)
+        among = replace(among, gradients_bytes=among.gradients_bytes - sum(lent))
         if layout.shard_stage and layout.sharing_size > 1:
             alone, among = (self._divided(footprint, layout) for footprint in (alone, among))
         return SharedMemory(
@@ -484,19 +496,18 @@ class DeviceMemory:
             among=among,
             waiting_bytes=tuple(chunk.waiting_bytes for chunk in self.chunks),
             arriving_bytes=tuple(chunk.beside.input_bytes for chunk in self.chunks),
+            gradient_bytes=tuple(lent),
             trains=self.trains,
         )
 
-    def _among(self, rules: Sequence[GradientRules]) -> MemoryFootprint:
+    def _among(self, rules: Sequence[GradientRules], kept: Sequence[float]) -> MemoryFootprint:
         """Footprint of one micro-batch of several, without what others keep for back-propagation. [B]"""
         footprints = [chunk.beside for chunk in self.chunks]
-        kept = [chunk.kept_gradients(of_chunk) for chunk, of_chunk in zip(self.chunks, rules, strict=True)]
-        largest: tuple[Quantity, Quantity] | None = None
+        passing: list[tuple[Quantity, Quantity]] = []
         for chunk, of_chunk, kept_bytes in zip(self.chunks, rules, kept, strict=True):
             activations, gradients = chunk.peak(of_chunk)
-            passing = activations - chunk.waiting_bytes, gradients - kept_bytes
-            largest = passing if largest is None else _larger(largest, passing)
-        assert largest is not None
+            passing.append((activations - chunk.waiting_bytes, gradients - kept_bytes))
+        largest = reduce(larger_pair, passing)
         return replace(
             footprints[0],
             weights_bytes=sum(footprint.weights_bytes for footprint in footprints),
@@ -518,14 +529,6 @@ class DeviceMemory:
         )
         gathered = 0.0 if units is None else units.gathered(layout)
         return replace(footprint, weights_bytes=weights + gathered, optimizer_bytes=optimizer)
-
-
-def _larger(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]) -> tuple[Quantity, Quantity]:
-    """Of two pairs, take the one with the larger sum, for each configuration."""
-    is_larger = one[0] + one[1] >= other[0] + other[1]
-    if np.ndim(is_larger) == 0:
-        return one if is_larger else other
-    return np.where(is_larger, one[0], other[0]), np.where(is_larger, one[1], other[1])
 
 
 def device_memory(
