@@ -2,6 +2,7 @@
 
 python benchmarks/sizes.py
 python benchmarks/sizes.py jobs 1000000
+python benchmarks/sizes.py small_jobs 1000000 480
 """
 
 from __future__ import annotations
@@ -71,6 +72,37 @@ def jobs(count: int) -> None:
             assert pm.predict(graph, batch_size=4 * (1 + number // 1920), **asked).memory.total_bytes > 0
 
 
+def small_jobs(count: int, seconds: int) -> None:
+    """Predict as many different small jobs as some processor time allows; print the memory held every 20,000."""
+    import perfmodel as pm
+
+    graph = pm.zoo.build("mnist_classifier")
+    layouts = itertools.cycle(
+        [
+            {"device": "gtx_1080", "framework": "torch_423cfba"},
+            {"device": "v100_sxm2", "framework": "pytorch_2", "optimizer": "adam"},
+            {"device": "h100_sxm", "framework": "pytorch_2", "dtype": "bf16"},
+            *({"system": "dgx_a100", "framework": "pytorch_2", "workers": workers} for workers in (2, 4, 8)),
+            {"system": "dgx_a100", "framework": "pytorch_2", "workers": 4, "shard_stage": 1},
+            {"system": "dgx_1_p100", "framework": "caffe_cudnn5", "workers": 4, "sync": "parameter_server"},
+        ]
+    )
+    done = 0
+    while done < count and time.process_time() < seconds:
+        asked = next(layouts)
+        assert pm.predict(graph, batch_size=1 + done // 8, **asked).step_s > 0
+        done += 1
+        if done % 20_000 == 0:
+            print(f"{done:9,} jobs {time.process_time():6.0f} s {held_mib():6.1f} MiB", flush=True)
+    print(f"{done:9,} jobs")
+
+
+def held_mib() -> float:
+    """Memory that the process holds now. [MiB]"""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
+
+
 SIZES = {
     "chain": [(1_000,), (10_000,), (100_000,)],
     "llama": [(126, 16_384, 53_248), (500, 40_960, 131_072)],
@@ -82,7 +114,9 @@ SIZES = {
 def main() -> None:
     """Print processor time and peak memory of each row, the start of Python included."""
     if len(sys.argv) > 1:
-        {"chain": chain, "llama": llama, "cluster": cluster, "jobs": jobs}[sys.argv[1]](*map(int, sys.argv[2:]))
+        {"chain": chain, "llama": llama, "cluster": cluster, "jobs": jobs, "small_jobs": small_jobs}[sys.argv[1]](
+            *map(int, sys.argv[2:])
+        )
         print(f"{time.process_time():6.2f} s {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:6.0f} MiB")
         return
     for name, rows in SIZES.items():

@@ -238,3 +238,18 @@ def test_arrays_over_configurations_are_composed_as_floats_are(sync, layout):
         for part in PARTS:
             found = np.broadcast_to(getattr(together, part), 7)[index]
             assert found == pytest.approx(getattr(alone, part), rel=0, abs=TOLERANCE * alone.step_s), part
+
+
+@pytest.mark.parametrize("place", ["blas.tile_rows", "blas.split_k", "dnn.recurrent_tile_efficiency"])
+@pytest.mark.parametrize("count", [2, 12, 4])  # 12 and 4 tiles are listed: an array as long must not scale each tile
+def test_a_list_of_tiles_takes_one_factor_and_refuses_an_array(place, count):
+    prepared = predicted("lstm32", batch_size=16, device="h100_sxm", framework="pytorch_2").basis.prepared
+    library, constant = place.split(".")
+    stem = prepared.libraries[f"gpu_{library}"].stem
+    name = f"libraries/{stem}/hopper.{constant}"
+    assert name in prepared.constant_names
+    nominal, as_stated, slow = (prepared.step({name: factor}).parts.step_s for factor in (1.0, np.array(1.0), 0.5))
+    assert as_stated == nominal > 0
+    assert slow > 0
+    with pytest.raises(PerfmodelError, match=rf"{name} must be one factor on the list of \d+"):
+        prepared.step({name: np.linspace(0.9, 1.1, count)})

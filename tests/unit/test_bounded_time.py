@@ -9,6 +9,7 @@ import perfmodel as pm
 from perfmodel.cost.pipeline_order import MOST_TURNS, orders_of
 from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.numeric import divisors
+from perfmodel.prediction.arguments.checks import MOST_ENTRIES
 from perfmodel.simulation import engine, synchronous
 from perfmodel.sync.ring_order import ring_order
 from perfmodel.zoo.transformer import MOST_BLOCKS
@@ -144,3 +145,9 @@ def test_cards_that_hang_on_the_same_are_as_far_from_every_third(name):
                         second.capacity_bytes_per_s,
                         second.latency_s,
                     )
+
+
+@pytest.mark.parametrize("verb", [pm.sweep, pm.scaling])
+def test_a_list_of_a_verb_and_an_axis_of_a_sweep_have_one_bound(verb):
+    with pytest.raises(ArgumentError, match="a list of at most 1,000,000 entries"):
+        verb(ALEXNET, batch_size=16, system="dgx_a100", workers=range(1, MOST_ENTRIES + 2))

@@ -504,7 +504,7 @@ def test_a_set_of_names_has_one_order_in_every_process():
         ({"device": ["gtx_1080", 3]}, "device must be "),
         ({"device": "gtx_1080", "framework": [None]}, "framework must be "),
         ({"system": "survey_fig5", "link": [["pcie_4_x16"]]}, "link must be a name, or a path"),
-        ({"device": "gtx_1080", "prefetch": range(10**11), "limit": 9}, "at most 10,000,000 values"),
+        ({"device": "gtx_1080", "prefetch": range(10**11), "limit": 9}, "a list of at most 1,000,000 entries"),
     ],
 )
 def test_what_no_row_could_be_predicted_with_is_refused_before_any_work(axes, message, monkeypatch):

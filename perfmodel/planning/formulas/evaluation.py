@@ -19,7 +19,7 @@ import numpy as np
 import sympy
 
 from perfmodel.derived import derived_property
-from perfmodel.planning.formulas.named_expressions import Definitions, Leading, Taken, number_of, without_mod
+from perfmodel.planning.formulas.named_expressions import Definitions, Hidden, Leading, Taken, number_of, without_mod
 from perfmodel.symbolic import expression_of, substituted
 
 
@@ -344,7 +344,7 @@ class AtPoint(_Nodes):
         self.at = at
         self.taken: dict[sympy.Expr, Taken] = {}
         self.on_branch: dict[sympy.Expr, sympy.Expr] = {}
-        self.hidden: dict[sympy.Dummy, sympy.Expr] = {}
+        self.hidden = Hidden()
         self.leading: dict[sympy.Expr, Leading] = {}
 
     @staticmethod

@@ -147,62 +147,82 @@ MOST_TERMS: Final = 5000
 
 def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:
     """Return an expression with every Max, Min and choice replaced by the branch that is active at a point."""
-    known: dict[Any, Any] = point.on_branch
-    hidden: dict[sympy.Dummy, sympy.Expr] = point.hidden
+    known, hidden = point.on_branch, point.hidden
     if only is not None:
-        known, hidden = {symbol: sympy.Float(value) for symbol, value in point.at.items() if symbol != only}, {}
+        known, hidden = {symbol: sympy.Float(value) for symbol, value in point.at.items() if symbol != only}, Hidden()
     taken = _multiplied_out(point, expression, known, hidden, keep_ceilings=only is None)
     full: dict[sympy.Dummy, sympy.Expr] = {}
-    for dummy, of_dummy in hidden.items():
+    for dummy, of_dummy in hidden.expressions.items():
         full[dummy] = of_dummy.xreplace(full)
     return taken.xreplace(full)
 
 
 def _multiplied_out(
-    point: AtPoint,
-    expression: Any,
-    known: dict[Any, Any],
-    hidden: dict[sympy.Dummy, sympy.Expr],
-    *,
-    keep_ceilings: bool,
+    point: AtPoint, expression: Any, known: dict[Any, Any], hidden: Hidden, *, keep_ceilings: bool
 ) -> sympy.Expr:
     """Return an expression on its branch as a sum of products, in which long powers are hidden behind dummies."""
     expression = expression_of(expression)
     point.value(expression)
     for name, expression_of_symbol in point.definitions.needed_for([expression]).items():
         if name not in known:
-            taken = _taken(point, expression_of_symbol, known, keep_ceilings=keep_ceilings)
+            taken = _taken(point, expression_of_symbol, known, hidden, keep_ceilings=keep_ceilings)
             known[name] = _Hiding(hidden)(taken)  # here, as each further step may use a name several times
-    taken = _Hiding(hidden)(_taken(point, expression, known, keep_ceilings=keep_ceilings))
-    return sympy.expand(taken, power_base=False, power_exp=False)
+    taken = _Hiding(hidden)(_taken(point, expression, known, hidden, keep_ceilings=keep_ceilings))
+    return _expanded(taken).xreplace(hidden.short)
+
+
+def _expanded(expression: sympy.Expr) -> sympy.Expr:
+    return sympy.expand(expression, power_base=False, power_exp=False)
+
+
+@dataclass
+class Hidden:
+    """What dummies stand for, each after those that it needs; ``short`` has those bases of powers that may be shown."""
+
+    expressions: dict[sympy.Dummy, sympy.Expr] = field(default_factory=dict)
+    short: dict[sympy.Dummy, sympy.Expr] = field(default_factory=dict)
+    _bases: dict[sympy.Expr, sympy.Dummy] = field(default_factory=dict)
+
+    def dummy(self, node: sympy.Expr) -> sympy.Dummy:
+        """Return a new dummy for a real expression."""
+        dummy = sympy.Dummy(real=True)
+        self.expressions[dummy] = node
+        return dummy
+
+    def base(self, node: sympy.Add) -> sympy.Dummy:
+        """Return the dummy of a sum that is raised to a broken power, one for equal sums.
+
+        Such a power is never multiplied out, and of a sum of two sympy would prove that neither is infinite.
+        """
+        if node not in self._bases:
+            self._bases[node] = dummy = sympy.Dummy()
+            self.expressions[dummy] = expanded = _expanded(node)
+            if _Hiding(self).size(expanded)[0] <= MOST_NODES:
+                self.short[dummy] = expanded.xreplace(self.short)
+        return self._bases[node]
 
 
 @dataclass
 class _Hiding:
-    """Puts dummies for long nodes that are neither sums nor short products; ``hidden`` says what they stand for."""
+    """Puts dummies for long nodes that are neither sums nor short products."""
 
-    hidden: dict[sympy.Dummy, sympy.Expr]
+    hidden: Hidden
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
     made: dict[int, Any] = field(default_factory=dict)
 
     def __call__(self, node: Any) -> Any:
-        nodes, terms = self._size(node)
+        nodes, terms = self.size(node)
         if nodes <= MOST_NODES and terms <= MOST_TERMS:
             return node
         if id(node) not in self.made:
             opened = isinstance(node, sympy.Add) or (isinstance(node, sympy.Mul) and terms <= MOST_TERMS)
-            self.made[id(node)] = node.func(*map(self, node.args)) if opened else self._dummy(node)
+            self.made[id(node)] = node.func(*map(self, node.args)) if opened else self.hidden.dummy(node)
         return self.made[id(node)]
 
-    def _dummy(self, node: Any) -> sympy.Dummy:
-        dummy = sympy.Dummy(real=True)
-        self.hidden[dummy] = node
-        return dummy
-
-    def _size(self, node: Any) -> tuple[int, int]:
+    def size(self, node: Any) -> tuple[int, int]:
         """Return the nodes of an expression as a tree, and the terms of its sum when multiplied out. [1], [1]"""
         if id(node) not in self.sizes:
-            inner = [self._size(argument) for argument in node.args]
+            inner = [self.size(argument) for argument in self.hidden.short.get(node, node).args]
             terms = 1
             if isinstance(node, sympy.Add):
                 terms = sum(of_argument for _, of_argument in inner)
@@ -214,17 +234,19 @@ class _Hiding:
         return self.sizes[id(node)]
 
 
-def _taken(point: AtPoint, node: Any, known: dict[Any, Any], *, keep_ceilings: bool) -> Any:
+def _taken(point: AtPoint, node: Any, known: dict[Any, Any], hidden: Hidden, *, keep_ceilings: bool) -> Any:
     if node not in known:
         rounded = isinstance(node, sympy.ceiling | sympy.floor)
         if node in point.taken:
-            known[node] = _taken(point, point.taken[node].argument, known, keep_ceilings=keep_ceilings)
+            known[node] = _taken(point, point.taken[node].argument, known, hidden, keep_ceilings=keep_ceilings)
         elif not node.args:
             known[node] = node
         elif rounded and not keep_ceilings:
             known[node] = sympy.Float(point.value(node))
         else:
-            arguments = [_taken(point, argument, known, keep_ceilings=keep_ceilings) for argument in node.args]
+            arguments = [_taken(point, argument, known, hidden, keep_ceilings=keep_ceilings) for argument in node.args]
+            if isinstance(node, sympy.Pow) and isinstance(arguments[0], sympy.Add) and arguments[1].is_Float:
+                arguments[0] = hidden.base(arguments[0])
             known[node] = node.func(*arguments, evaluate=False) if rounded else node.func(*arguments)
     return known[node]
 
@@ -249,7 +271,7 @@ def _leading_terms(point: AtPoint, expression: Any) -> Leading:
     taken = _multiplied_out(point, expression, point.on_branch, point.hidden, keep_ceilings=True)
     terms = sympy.Add.make_args(taken)
     at: dict[Any, Any] = dict(point.at)
-    for dummy, of_dummy in point.hidden.items():
+    for dummy, of_dummy in point.hidden.expressions.items():
         at[dummy] = sympy.Float(of_dummy.xreplace(at))
     values = {term: float(term.xreplace(at)) for term in terms}
     if sum(map(abs, values.values())) > CANCELLING * abs(value):

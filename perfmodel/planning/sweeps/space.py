@@ -18,7 +18,7 @@ from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.link import Link
 from perfmodel.prediction.arguments import table
-from perfmodel.prediction.arguments.checks import MOST_VALUES, is_huge, whole_number
+from perfmodel.prediction.arguments.checks import MOST_ENTRIES, is_huge, whole_number
 from perfmodel.prediction.arguments.table import Check
 from perfmodel.prediction.predict import predict
 
@@ -134,9 +134,9 @@ def listed_values(name: str, requested: Any) -> tuple[Any, ...]:
             requested, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value))
         )
     is_list = isinstance(requested, list | tuple | range | Iterator)
-    values = tuple(islice(requested, MOST_VALUES + 1)) if is_list and not is_huge(requested) else (requested,)
-    if is_huge(requested) or len(values) > MOST_VALUES:
-        raise ArgumentError(name, requested, f"at most {MOST_VALUES:,} values")
+    values = tuple(islice(requested, MOST_ENTRIES + 1)) if is_list and not is_huge(requested) else (requested,)
+    if is_huge(requested) or len(values) > MOST_ENTRIES:
+        raise ArgumentError(name, requested, f"a list of at most {MOST_ENTRIES:,} entries")
     if not values:
         raise ArgumentError(name, requested, "must have at least one value")
     return values

@@ -47,8 +47,8 @@ def is_finite_number(value: Any) -> bool:
         return False
 
 
-MOST_VALUES: Final = 10_000_000
-"""Most values of an argument at a time: a larger number of them is a typing error. [1]"""
+MOST_ENTRIES: Final = 1_000_000
+"""Longest list of an argument, of a verb or of an axis of a sweep: a longer one is a typing error. [1]"""
 
 
 def is_huge(value: Any) -> bool:
@@ -59,7 +59,7 @@ def is_huge(value: Any) -> bool:
     >>> is_huge(range(10**30)), is_huge(range(100)), is_huge([1, 2])
     (True, False, False)
     """
-    return isinstance(value, range) and bool(value[MOST_VALUES:])
+    return isinstance(value, range) and bool(value[MOST_ENTRIES:])
 
 
 def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.measurements.table import Run
-from perfmodel.prediction.arguments.checks import flag, whole_number
+from perfmodel.prediction.arguments.checks import MOST_ENTRIES, flag, whole_number
 from perfmodel.prediction.arguments.finite import checked_answer
 from perfmodel.prediction.arguments.table import Check, of_spec
 from perfmodel.symbolic import is_symbolic
@@ -29,9 +29,6 @@ Entry: TypeAlias = Callable[[str, Any], Any]
 
 MOST_NUMBER: Final = 1e300
 """Largest finite number of an argument; sums and products of a few of them are to be numbers too. [1]"""
-
-MOST_ENTRIES: Final = 1_000_000
-"""Longest list of an argument. [1]"""
 
 
 def text(name: str, value: Any) -> str:

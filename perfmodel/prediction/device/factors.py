@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived
+from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Device
 from perfmodel.symbolic import Quantity, is_symbolic
@@ -56,6 +57,8 @@ def scaled(
 ) -> dict[str, Any]:
     """Multiply constants by their factors, within their valid ranges.
 
+    A list, as of tiles, takes one number: an array over configurations would meet its entries.
+
     Examples
     --------
     >>> scaled({"dispatch_us": 8.0, "gemm": 0.9}, place="frameworks/a/gpu", factors={"frameworks/a/gpu.gemm": 0.5})
@@ -68,7 +71,12 @@ def scaled(
         full_name = f"{place}{name}" if place.endswith("/") else f"{place}.{name}"
         if full_name not in factors:
             continue
-        product = np.multiply(value, factors[full_name]) if isinstance(value, tuple) else value * factors[full_name]
+        factor = factors[full_name]
+        if isinstance(value, tuple) and np.ndim(factor):
+            raise ArgumentError(
+                full_name, factor, f"one factor on the list of {len(value)}; an array takes a call for each"
+            )
+        product = np.multiply(value, factor) if isinstance(value, tuple) else value * factor
         # a symbol is the value itself: whoever substitutes a number must keep it in range
         if described is not None and name in described and not is_symbolic(product):
             product = np.minimum(np.maximum(product, described[name].valid_min), described[name].valid_max)
