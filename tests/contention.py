@@ -10,5 +10,5 @@ def contends(p):
         return True
     if len(reductions) > 1 and p.agreement.slowdown:  # calls slow down what computes, wherever it stands
         return True
-    used = [set(each.placed.channel_bytes(1e6)) for each in reductions]
+    used = [set(each.placed.call(1e6).placed.channel_bytes(1e6)) for each in reductions]
     return any(one & other for one, other in combinations(used, 2))  # devices with other layers, at the same time

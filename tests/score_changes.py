@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from board_records import BoardScore, Scoreboard, scores_by_key
+from board_records import BoardScore, Scoreboard
 from perfmodel.validation.scores.table_report import PERFMODEL
 
 SAME: Final = 0.05
@@ -58,6 +58,10 @@ class ScoreChange:
         return f"{of.table}, {of.subset}{part}, {of.protocol}: {change}"
 
 
+def _by_key(scores: Iterable[BoardScore]) -> dict[tuple[str, ...], BoardScore]:
+    return {score.key: score for score in scores}
+
+
 def differences(committed: Scoreboard, recomputed: Scoreboard) -> list[str]:
     """Return how a recomputation differs from committed scores.
 
@@ -72,7 +76,7 @@ def differences(committed: Scoreboard, recomputed: Scoreboard) -> list[str]:
         A line for each score that only one of them has, or that differs by more than rounding, and for each table of
         which another number of rows is scored. [-]
     """
-    known = scores_by_key(committed.scores)
+    known = _by_key(committed.scores)
     found = [*_other_rows(committed, recomputed), *_no_longer_computed(committed, recomputed)]
     for score in recomputed.scores:
         old = known.get(score.key)
@@ -103,7 +107,7 @@ def _no_longer_computed(committed: Scoreboard, recomputed: Scoreboard) -> list[s
     """Name committed scores that a recomputation of their table and protocol does not have."""
     tables = {table.name for table in recomputed.tables}
     jobs = {(score.subset, score.protocol) for score in recomputed.scores}
-    there = scores_by_key(recomputed.scores)
+    there = _by_key(recomputed.scores)
     return [
         f"{', '.join(score.key)}: on the committed scoreboard and no longer computed"
         for score in committed.scores
@@ -156,7 +160,7 @@ def worse_scores(released: Scoreboard, committed: Scoreboard) -> list[ScoreChang
     list of ScoreChange
         Figures that rose by more than ``WORSE``, and numbers of cells that fell. [-]
     """
-    known = scores_by_key(committed.scores)
+    known = _by_key(committed.scores)
     kinds = {table.name: table.kind for table in committed.tables}
     found = []
     for old in released.scores:

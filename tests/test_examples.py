@@ -167,7 +167,8 @@ def test_a_notebook_runs_and_shows_what_it_was_committed_with(path, tmp_path):
         executed.cells.insert(first_code + 1, nbformat.v4.new_code_cell(COUNTED.format(root=str(EXAMPLES.parent))))
     # in another folder, so that nothing is read from or left in this one
     resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(executed, timeout=1800, kernel_name="python3", resources=resources).execute()
+    waits = {"timeout": 1800, "startup_timeout": 600}  # on the busiest machine too
+    NotebookClient(executed, kernel_name="python3", resources=resources, **waits).execute()
     if path.stem in MEASURING:
         assert "predicted [ms]" in printed_by(executed)
     else:

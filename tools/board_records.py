@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -251,11 +251,6 @@ def load_scoreboard(path: str | Path) -> Scoreboard:
         message = f"{path}: cannot be read as a scoreboard: {error}"
         raise TableError(message) from error
     return Scoreboard.from_dict(content, file=str(path))
-
-
-def scores_by_key(scores: Iterable[BoardScore]) -> dict[tuple[str, ...], BoardScore]:
-    """Return scores by their keys."""
-    return {score.key: score for score in scores}
 
 
 FINGERPRINT_DIGITS: Final = 12

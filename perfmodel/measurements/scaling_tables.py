@@ -179,17 +179,6 @@ class ParallelTable:
     evidence: Mapping[str, str] = field(default_factory=dict)
 
 
-def parallel_names() -> tuple[str, ...]:
-    """Return the keys of the tables that come with perfmodel.
-
-    Examples
-    --------
-    >>> parallel_names()
-    ('korthikanti2022', 'paleo2017')
-    """
-    return names_in(PARALLEL_FOLDER)
-
-
 def load_parallel(key: str) -> ParallelTable:
     """Load a table that comes with perfmodel.
 

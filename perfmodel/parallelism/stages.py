@@ -132,10 +132,8 @@ def layer_weights(graph: LayerGraph) -> dict[str, float]:
     return weights
 
 
-def balanced_cuts(
-    work: Sequence[float], boundaries: Sequence[tuple[int, float]], *, stage_count: int
-) -> tuple[int, ...] | None:
-    r"""Cuts that make the longest stage shortest and, among those, the most even cuts.
+class Balance:
+    r"""Cuts of one row of layers that make the longest stage shortest and, among those, the most even cuts.
 
     .. math:: \min_{c} \max_i \left(\sum_{l = c_{i-1}}^{c_i - 1} w_l + t_{c_{i-1}} + t_{c_i}\right)
 
@@ -145,13 +143,6 @@ def balanced_cuts(
         Time of each layer, in order. [s]
     boundaries : sequence of tuple
         Possible cuts (layers before each), ascending, with the time of the transfer there. [1], [s]
-    stage_count : int
-        Stages. [1]
-
-    Returns
-    -------
-    tuple of int or None
-        Indices of the chosen boundaries; None if there are too few. [1]
 
     Notes
     -----
@@ -161,14 +152,9 @@ def balanced_cuts(
 
     Examples
     --------
-    >>> balanced_cuts([1, 1, 1, 1, 4], [(1, 0.0), (2, 0.0), (3, 0.0), (4, 0.0)], stage_count=2)
+    >>> Balance([1, 1, 1, 1, 4], [(1, 0.0), (2, 0.0), (3, 0.0), (4, 0.0)]).cuts(stage_count=2)
     (3,)
     """
-    return Balance(work, boundaries).cuts(stage_count)
-
-
-class Balance:
-    """Balanced cuts of one row of layers, for any number of stages; see :func:`balanced_cuts`."""
 
     def __init__(self, work: Sequence[float], boundaries: Sequence[tuple[int, float]]) -> None:
         before = np.concatenate([[0.0], np.cumsum(np.asarray(work, dtype=float))])
@@ -181,7 +167,7 @@ class Balance:
         self._longest = [self.cost[0]]
 
     def cuts(self, stage_count: int) -> tuple[int, ...] | None:
-        """Return the chosen boundaries; None if there are too few."""
+        """Return the indices of the chosen boundaries; None if there are too few."""
         if stage_count - 1 > self.boundary_count:
             return None
         _extend(self._longest, self.cost, stage_count, combine=np.maximum)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -209,10 +209,6 @@ class LibraryCollective:
     def sent_bytes(self, size_bytes: float) -> float:
         """Bytes of all messages of a call of this many bytes [B], without a protocol's flags. [B]"""
         return float(self._way(size_bytes)[0].sent_bytes(size_bytes))
-
-    def channel_bytes(self, size_bytes: float) -> Mapping[str, Quantity]:
-        """Bytes that a message of this size [B] sends over each channel, without a protocol's flags. [B]"""
-        return self._way(size_bytes)[0].channel_bytes(size_bytes)
 
     @property
     def channels(self) -> frozenset[str]:

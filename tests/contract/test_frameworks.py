@@ -59,11 +59,10 @@ def test_its_pass_rules_are_for_passes_that_exist(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("device", spec_files.names("devices"))
-def test_it_predicts_on_every_device(path, device):
-    p = pm.predict(GRAPHS["alexnet"], batch_size=16, framework=path.stem, device=device)
-    assert math.isfinite(p.step_s)
-    assert p.step_s > 0
+def test_it_predicts_on_every_device(path):
+    for device in spec_files.names("devices"):
+        p = pm.predict(GRAPHS["alexnet"], batch_size=16, framework=path.stem, device=device)
+        assert 0 < p.step_s < math.inf, device
 
 
 def places():
@@ -74,8 +73,9 @@ def places():
 
 
 PLACES = places()
-STEP = 5
-"""One place in so many for a network under a framework, another one under the next; ``PERFMODEL_FULL_WALK=1``: all."""
+STEP = min(len(FILES), len(GRAPHS))
+"""One place in so many for a network under a framework, another one under the next, so that every pair of two of the
+three still meets: with a larger step some would not. ``PERFMODEL_FULL_WALK=1`` takes every place."""
 
 
 def walk():

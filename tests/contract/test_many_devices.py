@@ -181,7 +181,7 @@ def check_memory(p, graph):
 
 def leaving(placed, names, size_bytes):
     """Return what passes the channels that leave these devices."""
-    passed = placed.channel_bytes(size_bytes)
+    passed = placed.call(size_bytes).placed.channel_bytes(size_bytes)
     return sum(found for name, found in passed.items() if name.split(">")[0] in names and ">" in name)
 
 

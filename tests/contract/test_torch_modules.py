@@ -1,6 +1,7 @@
 """Modules of varied kinds, imported: every parameter, every product of torch's own counter, no hole of weight."""
 
 import warnings
+from functools import cache
 
 import pytest
 import torch
@@ -29,13 +30,15 @@ def _on_meta(value):
     return tuple(map(_on_meta, value))
 
 
-def torch_counts(kind, inputs):
+@cache
+def torch_counts(name):
     """Products of forward and backward as FlopCounterMode counts them, in a run of its own on the meta device.
 
     On the meta device no fused kernel hides products: attention is made of two, an LSTM of one per step.
     """
+    kind, inputs = MODULES[name]
     module = kind().to("meta").train()
-    given = _on_meta(inputs)
+    given = _on_meta(inputs(2))
     forward = FlopCounterMode(display=False)
     with torch.device("meta"), forward:
         returned = _called(module, given)
@@ -89,8 +92,7 @@ def test_no_hole_has_weight(case):
 
 def test_products_equal_torchs_in_a_run_of_its_own(case):
     name, graph, _ = case
-    kind, inputs = MODULES[name]
-    forward, backward = torch_counts(kind, inputs(2))
+    forward, backward = torch_counts(name)
     audit = pm.audit(graph, batch_size=2)
     assert audit.forward_flop_count == forward
     assert audit.backward_flop_count == backward - EXCESS.get(name, 0)
@@ -104,7 +106,7 @@ def test_products_equal_torchs_operation_by_operation(case):
         audit = pm.audit(kind(), inputs(2))
     assert audit.mismatches == ()
     assert audit.torch_excess_flop_count == EXCESS.get(name, 0)
-    forward, backward = torch_counts(kind, inputs(2))
+    forward, backward = torch_counts(name)
     assert (audit.torch_forward_flop_count, audit.torch_backward_flop_count) == (forward, backward)
 
 

@@ -14,7 +14,7 @@ from perfmodel.graph.liveness import MemoryRules
 from perfmodel.layers import CrossEntropy, Dense, ReLU
 from perfmodel.parallelism.base import Layout, with_repeated_exchanges
 from perfmodel.parallelism.registry import PARALLELISMS, place
-from perfmodel.parallelism.stages import balanced_cuts, cuts_of
+from perfmodel.parallelism.stages import Balance, cuts_of
 from perfmodel.records import Phase, Role
 
 BUILDERS = {
@@ -95,7 +95,7 @@ def test_no_other_cuts_have_a_shorter_longest_stage(work, sends, stage_count):
         edges = [(0, 0), *(boundaries[index] for index in chosen), (len(work), 0)]
         return max(sum(work[a:b]) + s + t for (a, s), (b, t) in itertools.pairwise(edges))
 
-    found = balanced_cuts(work, boundaries, stage_count=stage_count)
+    found = Balance(work, boundaries).cuts(stage_count)
     if stage_count > len(work):
         assert found is None
         return

@@ -13,7 +13,7 @@ from perfmodel import measurements
 from perfmodel.fitting.interval_scale_fit import conformal_quantile
 from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.interval_scale import load_interval_scale
-from perfmodel.measurements.scaling_tables import parallel_names
+from perfmodel.measurements.scaling_tables import PARALLEL_FOLDER, names_in
 from perfmodel.validation.scores.interval_coverage import ENOUGH, Residuals, path_of, read_residuals
 from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio
 from perfmodel.validation.validate import validate_steps as validate
@@ -168,7 +168,7 @@ def test_the_scale_follows_from_the_residuals(processor):
     assert scale.quantile.interpolated == pytest.approx(fitted.quantile["interpolated"], rel=0.02)
     assert scale.found_on.residual_count == len(residuals.rows)
     assert set(scale.seen) == set(scale.found_on.tables) == {row.key[0] for row in residuals.rows}
-    assert set(scale.found_on.tables) - set(measurements.names()) <= set(parallel_names())
+    assert set(scale.found_on.tables) - set(measurements.names()) <= set(names_in(PARALLEL_FOLDER))
 
 
 def test_a_validation_prints_them():

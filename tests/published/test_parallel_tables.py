@@ -18,14 +18,14 @@ from perfmodel.validation.tables import parallel_report
 
 @pytest.fixture(scope="module")
 def reports():
-    return {key: pm.validate(key) for key in scaling_tables.parallel_names()}
+    return {key: pm.validate(key) for key in scaling_tables.names_in(scaling_tables.PARALLEL_FOLDER)}
 
 
 def _mean(scores, name="error_percent"):
     return sum(abs(getattr(score, name)) for score in scores) / len(scores)
 
 
-@pytest.mark.parametrize("key", scaling_tables.parallel_names())
+@pytest.mark.parametrize("key", scaling_tables.names_in(scaling_tables.PARALLEL_FOLDER))
 def test_every_line_is_a_row_that_can_be_placed_and_says_where_it_comes_from(key):
     table = scaling_tables.load_parallel(key)
     with (scaling_tables.PARALLEL_FOLDER / f"{key}.csv").open(newline="") as file:

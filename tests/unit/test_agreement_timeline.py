@@ -50,7 +50,7 @@ def exchanged_bytes(reduction, size_bytes):
     placed = [reduction.placed] if hasattr(reduction, "placed") else [reduction.push, reduction.pull]
     found = defaultdict(float)
     for each in placed:
-        for name, size in each.channel_bytes(size_bytes).items():
+        for name, size in each.call(size_bytes).placed.channel_bytes(size_bytes).items():
             found[name] += size
     return dict(found)
 

@@ -66,10 +66,11 @@ def test_the_gpus_of_a_box_sum_a_tensor():
     assert [each["process_count"] for each in found] == [torch.cuda.device_count()] * (torch.cuda.device_count() > 1)
 
 
-def test_a_process_that_fails_is_quoted_and_none_is_left_behind():
+def test_a_process_that_fails_is_quoted_and_none_is_left_behind(monkeypatch):
     pytest.importorskip("torch")
     from perfmodel.calibration.backends import torch_overheads
 
+    monkeypatch.setattr(torch_overheads, "LONGEST_S", 600.0)  # it fails once it has imported torch
     with pytest.raises(CalibrationError, match="ended with code"):
         torch_overheads.all_reduces(library="absent", process_count=1, threads=1)
 

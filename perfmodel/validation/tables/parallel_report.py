@@ -172,14 +172,6 @@ def _percent(predicted: float, measured: float) -> float:
     return 100 * (predicted / measured - 1)
 
 
-def predicted_steps(table: ParallelTable) -> list[tuple[ParallelRow, Prepared, TimedStep]]:
-    """Predict the rows of a table whose times were measured, each as it ran."""
-    graphs = ((row, zoo.build(row.builder, **row.builder_options)) for row in table.rows if row.measured_s is not None)
-    return [
-        (row, *_step(table, row, graph, row.parallelism, row.sizes, row.global_batch_size)) for row, graph in graphs
-    ]
-
-
 def _step(
     table: ParallelTable,
     row: ParallelRow,
