@@ -358,13 +358,20 @@ SYSTEMS: Final = {"a100_40_sxm": "dgx_a100", "a100_80_sxm": "dgx_a100_80"}
 """Board -> machine of eight. [-]"""
 
 FRAMEWORK: Final = "llm_foundry"
-"""Framework of the steps: LLM Foundry on PyTorch 2.0 with FlashAttention 1. [-]"""
+"""Framework of the steps: LLM Foundry on PyTorch 1.13 and 2.0, with FlashAttention of the first generation. [-]"""
+
+LATER_FRAMEWORK: Final = "pytorch_2"
+"""A framework that did not run them, beside it: FlashAttention 2, layer norms and losses in fp32. [-]"""
+
+WITH_LATER: Final = f"perfmodel, with {LATER_FRAMEWORK}"
+"""Name of the same jobs in that framework. [-]"""
 
 
 def sharded_steps(file: Path) -> RowReport:
     """Score steps of fully sharded language models."""
     records = read_records(file)
-    rows = row_table([_sharded_row(record, file) for record in records], title=file.stem)
+    jobs = [_sharded_job(record, file) for record in records]
+    rows = row_table([_sharded_row(*each) for each in zip(records, jobs, strict=True)], title=file.stem)
     networks, measured = np.array(rows.column("network")), np.array(rows.column("measured_s"))
     shares = np.array([float(record["mfu_percent"]) for record in records])
     by_model = np.array([np.exp(np.mean(np.log(shares[networks == name]))) for name in networks])
@@ -382,7 +389,8 @@ def sharded_steps(file: Path) -> RowReport:
         f"80 % intervals hold {intervals.coverage_percent:.1f} % of the steps, {intervals.median_ratio:.2f} times from "
         f"end to end in the median, interval score of ln(time) {intervals.log_score:.3f}"
     )
-    scores = [*compared("steps", predictions, measured=measured, fitted=fitted, note=note)]
+    later_s = np.array([float(job.replace(framework=LATER_FRAMEWORK).predict().step_s) for job in jobs])
+    scores = [*compared("steps", {**predictions, WITH_LATER: later_s}, measured=measured, fitted=fitted, note=note)]
     for name in SIZES:
         if name in networks:
             of_model = networks == name
@@ -390,7 +398,7 @@ def sharded_steps(file: Path) -> RowReport:
     return RowReport(table=file.stem, rows=rows, parts=tuple(scores))
 
 
-def _sharded_row(record: Mapping[str, str], file: Path) -> dict[str, Any]:
+def _sharded_job(record: Mapping[str, str], file: Path) -> Job:
     name, board = record["model"].lower(), record["device"]
     if name not in SIZES or board not in SYSTEMS:
         message = (
@@ -408,7 +416,7 @@ def _sharded_row(record: Mapping[str, str], file: Path) -> dict[str, Any]:
     )
     count, passes = int(record["gpus"]), int(record["accumulation_steps"])
     machines = count // MACHINE_SIZE
-    job = Job(
+    return Job(
         graph,
         batch_size=int(record["global_batch_samples"]) // count,
         workers=count,
@@ -422,15 +430,18 @@ def _sharded_row(record: Mapping[str, str], file: Path) -> dict[str, Any]:
         accumulation_steps=passes,
         gradient_dtype="bf16" if record["mixed_precision_mode"] == "PURE" else None,
     )
+
+
+def _sharded_row(record: Mapping[str, str], job: Job) -> dict[str, Any]:
     prediction, measured = job.predict(), float(record["step_s"])
     memory, (low_s, high_s) = prediction.memory, prediction.interval_s
     return {
-        "network": name,
-        "sequence_length": length,
-        "device": board,
-        "devices": count,
+        "network": record["model"].lower(),
+        "sequence_length": int(record["sequence_length"]),
+        "device": record["device"],
+        "devices": int(record["gpus"]),
         "micro_batch_size": int(record["micro_batch_samples_per_gpu"]),
-        "accumulation_steps": passes,
+        "accumulation_steps": int(record["accumulation_steps"]),
         "measured_s": measured,
         "predicted_s": float(prediction.step_s),
         "low_s": low_s,
