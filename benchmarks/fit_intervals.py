@@ -1,28 +1,30 @@
 """Find how wide prediction intervals must be, from residuals of rows that fits held out, and write what ships.
 
-Run:  python benchmarks/fit_intervals.py [--processor gpu] [--dry-run] [--exchange FOLDER]
+Run:  python benchmarks/fit_intervals.py [--processor gpu] [--dry-run] [--exchange FOLDER | --shared FOLDER]
 
 Writes ``hardware_specs/intervals/<processor>_80.toml`` and, beside it, the residuals as a CSV. Every protocol is
 fitted (or taken from the cache of fits), each held-out cell gets its exposure, and one spread is found for all of them.
 What is printed is what ``perfmodel validate`` will print: each fold's intervals come from the residuals of other cells,
 and stand beside constant ratios found from the same residuals.
 
-With ``--exchange`` only [exchange] of the GPU's file is found anew, from the measured collectives in a folder of tables
-that do not come with perfmodel; without, it is kept as it is.
+With ``--shared`` only the quantile of training that devices share is found anew, from tables of language models, with
+``--exchange`` only [exchange] of the GPU's file, from measured collectives; both need a folder of tables that do not
+come with perfmodel. Without, both are kept as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from perfmodel import measurements
+from perfmodel import measurements, zoo
 from perfmodel.atomic_write import replacement_of
+from perfmodel.cost.interval_width import SHARED, log_spread
 from perfmodel.fitting.interval_scale_fit import LEVEL
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.interval_scale import (
@@ -37,10 +39,18 @@ from perfmodel.hardware.interval_scale import (
 from perfmodel.hardware.source import Source
 from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.measurements.kernel_tables import read_collectives
+from perfmodel.measurements.published_layouts import load_published
 from perfmodel.measurements.scaling_tables import ParallelRow, load_parallel
-from perfmodel.prediction.certainty.prediction_interval import exposure_of, known_constants, uncertainty_of
+from perfmodel.measurements.sharded_tables import load_sharded
+from perfmodel.prediction.certainty.prediction_interval import (
+    exposure_of,
+    known_constants,
+    parameters_of,
+    uncertainty_of,
+)
 from perfmodel.prediction.device.factors import NO_FACTORS
 from perfmodel.prediction.job.prepared import Prepared, TimedStep
+from perfmodel.prediction.prediction import Prediction
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED, HeldOut
@@ -61,8 +71,12 @@ from perfmodel.validation.scores.interval_coverage import (
     seen_of,
     with_intervals,
 )
+from perfmodel.validation.scores.table_report import read_records
 from perfmodel.validation.tables.clusters import predicted_times
+from perfmodel.validation.tables.layouts import predicted_layout
 from perfmodel.validation.tables.parallel_report import predicted_steps
+from perfmodel.validation.tables.published_report import cases_of
+from perfmodel.validation.tables.sharded_report import job_of_run
 from perfmodel.validation.validate import checked_table, hold_out
 
 PROTOCOLS = (
@@ -76,6 +90,10 @@ DAMPING_NOTE = (
     "between one ratio for all predictions and ratios in proportion to their spreads: between 0.25 and 1 the score of "
     "held-out cells hardly tells (within 1.5 % on GPUs and on CPUs); at 0.75 coverage and sharpness hold on both"
 )
+
+SHARED_FIELD = f"quantile.{SHARED}"
+LAYOUT_STEP = 5
+"""Every so many timed rows of ``layouts_a100`` are predicted, as each takes seconds."""
 
 LANGUAGE_TABLES = {"gpu": ("korthikanti2022",)}
 """Processor -> tables of whole steps on several devices, timed, that count beside those of single devices."""
@@ -182,11 +200,65 @@ def language_residuals(
     for row, prepared, timed in steps:
         uncertainty = uncertainty_of(prepared, NO_FACTORS, known=known_constants(prepared, None), spreads=scale.spread)
         exposure = exposure_of(prepared, timed, uncertainty=uncertainty, seen=others, measured_architectures=known)
-        exposure = replace(exposure, device=0.0, framework=0.0)
+        exposure = replace(exposure, device=0.0, framework=0.0, shared_attention=0.0)
         key = (table, prepared.profile.stem, row.label, row.global_batch_size, row.device, None)
         log_ratio = float(np.log(row.measured_s / timed.parts.step_s))
         rows.append(Residual(protocol=NOTHING_FITTED, key=key, log_ratio=log_ratio, exposure=exposure))
     return rows
+
+
+def shared_steps(folder: Path) -> Iterator[tuple[str, float, Prediction]]:
+    """Yield table, measured step and prediction of training that devices share. [s]"""
+    for run in load_sharded("torchtitan2024").rows:
+        if not run.not_scored:
+            graph = zoo.build("llama", **dict(run.network_options))
+            yield "torchtitan2024", run.step_s, job_of_run(run, graph).predict()
+    for study, _, job, measured_s in cases_of(load_published("published_layouts")):
+        yield study if study in LANGUAGE_TABLES["gpu"] else "published_layouts", measured_s, job.predict()
+    file = folder / "llm" / "layouts_a100.csv"
+    timed = [record for record in read_records(file) if record["outcome"] == "timed"]
+    for record in timed[LAYOUT_STEP // 2 :: LAYOUT_STEP]:
+        yield "layouts_a100", float(record["step_s"]), predicted_layout(record, file)
+
+
+def with_shared(scale: IntervalScale, folder: Path) -> IntervalScale:
+    """Return the scale with the quantile of shared training found anew, each table with the same weight."""
+    sizes: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
+    parameters = parameters_of(scale)
+    for table, measured_s, prediction in shared_steps(folder):
+        exposure = prediction.interval.exposure
+        assert exposure is not None  # of a file's device, not of a measured machine
+        sizes.setdefault(table, []).append(abs(float(np.log(measured_s / prediction.step_s))))
+        damped = log_spread(exposure, parameters=parameters) ** scale.damping
+        scores.setdefault(table, []).append(sizes[table][-1] / float(damped))
+    every = np.concatenate([scores[table] for table in scores])
+    weights = np.concatenate([np.full(len(scores[table]), 1 / len(scores[table])) for table in scores])
+    order = np.argsort(every)
+    reached = np.cumsum(weights[order]) / weights.sum()
+    alone = float(every[order][np.searchsorted(reached, LEVEL)])
+    tables, of_all = ", ".join(scores), np.concatenate(list(sizes.values()))
+    source = Source(
+        fields=(SHARED_FIELD,),
+        title=f"residuals of the measured tables {tables}",
+        note=(
+            "benchmarks/fit_intervals.py --shared: 80 % quantile of abs ln(measured / predicted) over the damped "
+            "spread, each table with the same weight, of layouts_a100 every fifth timed row; "
+            f"{alone:.3f}, and of it and the quantile of one device the geometric mean, as four tables say little of a "
+            "fifth. Valid for training in 16 bit of networks with attention on several devices with nothing fitted"
+        ),
+        provenance="fitted",
+        table=tables,
+        rows=len(of_all),
+        residual_percent=round(100 * float(np.expm1(np.median(of_all))), 1),
+    )
+    found = round(float(np.sqrt(alone * scale.quantile.unfitted)), 4)
+    return scale.model_copy(
+        update={
+            "quantile": scale.quantile.model_copy(update={SHARED: found}),
+            "source": (*(each for each in scale.source if SHARED_FIELD not in each.fields), source),
+        }
+    )
 
 
 def spread_of(log_ratios) -> float:
@@ -323,9 +395,12 @@ def finished(scale: IntervalScale, residuals: Residuals) -> IntervalScale:
         Source(fields=("spread",), title="estimate", provenance="estimate", note=SPREADS_NOTE),
         Source(fields=("damping",), title="estimate", provenance="estimate", note=DAMPING_NOTE),
     ]
+    quantile = {regime: round(value, 4) for regime, value in fitted.quantile.items()}
     if scale.exchange is not None:
-        known = load_interval_scale(f"{processor}_80").source
-        sources += [each for each in known if any(field.startswith("exchange.") for field in each.fields)]
+        known = load_interval_scale(f"{processor}_80")
+        kept = ("exchange.", SHARED_FIELD)  # found by commands of their own
+        sources += [each for each in known.source if any(field.startswith(kept) for field in each.fields)]
+        quantile[SHARED] = known.quantile.shared_attention
     for way in (way for way, is_met in met.items() if not is_met):
         note = "no held-out row met it: about as much as a new framework" if unseen[way] else "cannot occur"
         note = NEW_ARCHITECTURE_NOTE if way == "architecture" else note
@@ -342,7 +417,7 @@ def finished(scale: IntervalScale, residuals: Residuals) -> IntervalScale:
             "other_slope": round(parameters.other_slope, 3),
             "mean_other_share": round(parameters.mean_other_share, 3),
             "damping": fitted.damping,
-            "quantile": {regime: round(value, 4) for regime, value in fitted.quantile.items()},
+            "quantile": quantile,
             "unseen": unseen,
             "spread": scale.spread.model_dump(),
             "exchange": None if scale.exchange is None else scale.exchange.model_dump(),
@@ -379,7 +454,8 @@ def toml_text(scale: IntervalScale) -> str:
         ),
     ]
     for name in tables:
-        lines += ["", f"[{name}]", *toml_entries(content[name])]
+        stated = {key: entry for key, entry in content[name].items() if entry is not None}
+        lines += ["", f"[{name}]", *toml_entries(stated)]
     for name, seen in content["seen"].items():
         lines += ["", f"[seen.{name}]", *toml_entries(seen)]
     for entry in content["source"]:
@@ -392,10 +468,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processor", choices=tuple(SUBSETS), action="append")
     parser.add_argument("--dry-run", action="store_true", help="print only")
+    parser.add_argument("--shared", type=Path, metavar="FOLDER", help="find the quantile of shared training anew, only")
     parser.add_argument("--exchange", type=Path, metavar="FOLDER", help="find [exchange] anew, and nothing else")
     arguments = parser.parse_args()
-    if arguments.exchange is not None:
-        text = toml_text(with_exchange(load_interval_scale("gpu_80"), arguments.exchange))
+    if arguments.exchange is not None or arguments.shared is not None:
+        scale = load_interval_scale("gpu_80")
+        scale = scale if arguments.exchange is None else with_exchange(scale, arguments.exchange)
+        scale = scale if arguments.shared is None else with_shared(scale, arguments.shared)
+        text = toml_text(scale)
         print(text)
         if not arguments.dry_run:
             (shipped_folder() / "intervals" / "gpu_80.toml").write_text(text, encoding="utf-8")

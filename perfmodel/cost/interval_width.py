@@ -24,6 +24,9 @@ WAYS_TO_EXTRAPOLATE: Final = (
 REGIMES: Final = ("unfitted", "interpolated", "new_device", "new_framework", "new_operations")
 """Nothing fitted; fitted, and nothing new; fitted, and the device, the framework, or the mix of operations is new."""
 
+SHARED: Final = "shared_attention"
+"""Regime beside these: nothing fitted, and devices share the training of a network with attention in 16 bit."""
+
 NEW: Final = 0.5
 """Novelty of a device, framework or mix of operations at or above which a prediction extrapolates. [1]"""
 
@@ -45,6 +48,8 @@ class Exposure:
         Variance of ln(time) from the time of exchanges between workers. [1]
     unfitted, device, framework, operations, dtype, architecture, oversubscription : float or ndarray
         Novelty of each, shape (predictions,): 0 for seen, 1 for never seen. [1]
+    shared_attention : float or ndarray, shape (predictions,)
+        1 where devices share the training of a network with attention in 16 bit, as of language models. [1]
     """
 
     constants_variance: Quantity
@@ -58,6 +63,7 @@ class Exposure:
     dtype: Quantity = 0.0
     architecture: Quantity = 0.0
     oversubscription: Quantity = 0.0
+    shared_attention: Quantity = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +160,7 @@ def regime_of(exposure: Exposure) -> str:
     Returns
     -------
     str
-        One of ``REGIMES``, each with a quantile of its own. [-]
+        One of ``REGIMES`` or ``SHARED``, each with a quantile of its own. [-]
 
     Examples
     --------
@@ -162,7 +168,7 @@ def regime_of(exposure: Exposure) -> str:
     'new_framework'
     """
     if exposure.unfitted:
-        return "unfitted"
+        return SHARED if exposure.shared_attention else "unfitted"
     news = ("operations", "framework", "device")  # the largest contribution first
     return next((f"new_{way}" for way in news if getattr(exposure, way) >= NEW), "interpolated")
 

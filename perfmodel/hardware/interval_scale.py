@@ -25,13 +25,22 @@ class Unseen(spec.SpecTable):
 
 
 class Quantiles(spec.SpecTable):
-    """Spreads on either side that contain the given share of residuals."""
+    """Spreads on either side that contain the given share of residuals.
+
+    ``shared_attention`` is left out where no such steps were measured; they then have that of ``unfitted``.
+    """
 
     unfitted: spec.PositiveNumber
     interpolated: spec.PositiveNumber
     new_device: spec.PositiveNumber
     new_framework: spec.PositiveNumber
     new_operations: spec.PositiveNumber
+    shared_attention: spec.PositiveNumber | None = None
+
+    def of(self, regime: str) -> float:
+        """Return the quantile of a regime. [1]"""
+        found = getattr(self, regime)
+        return float(self.unfitted if found is None else found)
 
 
 class ConstantSpreads(spec.SpecTable):

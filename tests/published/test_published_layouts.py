@@ -23,10 +23,10 @@ PARAMETERS_BILLION = {
 def report():
     """Two rows of another table, the five smallest of this one and the two of 8K tokens: the whole takes 20 s."""
     with pytest.MonkeyPatch.context() as patched:
-        cases = published_report._cases
+        cases = published_report.cases_of
         quick = ("gpt_22b", *PARAMETERS_BILLION, "llama3.1_405b, 8192 tokens, 8192 devices")
         patched.setattr(
-            published_report, "_cases", lambda table: (case for case in cases(table) if case[1].startswith(quick))
+            published_report, "cases_of", lambda table: (case for case in cases(table) if case[1].startswith(quick))
         )
         return pm.validate(KEY)
 

@@ -102,6 +102,8 @@ def test_an_interval_is_symmetric_as_a_ratio():
         ({"framework": 1.0, "operations": 0.8}, "new_operations"),
         ({"unfitted": 1.0, "device": 1.0}, "unfitted"),
         ({"dtype": 1.0}, "interpolated"),
+        ({"unfitted": 1.0, "shared_attention": 1.0}, "shared_attention"),
+        ({"device": 1.0, "shared_attention": 1.0}, "new_device"),
     ],
 )
 def test_each_regime_has_its_quantile(new, regime):

@@ -312,6 +312,28 @@ def exchange_variance_of(**job):
     return pm.predict(pm.zoo.alexnet(), **SYNC_JOB | job).interval.exposure.exchange_variance
 
 
+def test_only_training_that_devices_share_has_the_quantile_of_language_models():
+    """As measured: 16 bit, attention, gradients exchanged. Widths are q sigma^gamma, so only q differs."""
+    gpt = pm.zoo.gpt(layers=2, width=512, heads=8, sequence_length=512, vocabulary=1000)
+    measured = {"dtype": "bf16", "batch_size": 8, "workers": 8, "system": "dgx_a100_80", "framework": "megatron_core"}
+    interval = pm.predict(gpt, **measured).interval
+    q = interval.scale.quantile
+    wider = replace(interval.exposure, shared_attention=0.0)
+    assert uncertainty.regime_of(wider) == "unfitted"
+    spread = uncertainty.log_spread(wider, parameters=uncertainty.parameters_of(interval.scale))
+    assert math.log(interval.ratio) == pytest.approx(2 * q.shared_attention * spread**interval.scale.damping)
+    for network, other in (
+        (gpt, {"dtype": "fp32"}),
+        (gpt, {"phase": "forward", "workers": 1}),
+        (gpt, {"workers": 1}),
+        (pm.zoo.alexnet(), {}),
+    ):
+        assert not pm.predict(network, **measured | other).interval.exposure.shared_attention
+    assert (
+        load_interval_scale("cpu_80").quantile.of("shared_attention") == load_interval_scale("cpu_80").quantile.unfitted
+    )
+
+
 def test_an_exchange_that_is_all_exposed_is_as_uncertain_as_collectives_are():
     """Without overlap d ln(step) = share of the exchange times d ln(exchange), here by a difference of two steps."""
     spreads = load_interval_scale("gpu_80").exchange

@@ -385,7 +385,9 @@ def exposure_of(
     exchange: Uncertainty | None = None,
 ) -> Exposure:
     """Collect everything that makes a timed step more or less certain."""
-    target = prepared.target
+    target, mix = prepared.target, mix_of(prepared, timed)
+    is_narrow = AS_FAST.get(prepared.dtype, prepared.dtype) == "fp16"
+    is_shared = is_narrow and prepared.trains and timed.parts.sync_s and mix.get("attention")
     return Exposure(
         constants_variance=uncertainty.variance,
         other_share=float(1 - timed.parts.compute_s / timed.parts.step_s),
@@ -394,10 +396,11 @@ def exposure_of(
         unfitted=float(residual_ratio is None),
         device=float(target.processor_spec.identity not in seen.devices),
         framework=float(prepared.profile.stem not in seen.frameworks),
-        operations=seen.distance_to(mix_of(prepared, timed)),
+        operations=seen.distance_to(mix),
         dtype=float(AS_FAST.get(prepared.dtype, prepared.dtype) not in {*seen.dtypes, *map(AS_FAST.get, seen.dtypes)}),
         oversubscription=float(target.is_oversubscribed),
         architecture=float(target.architecture not in {*seen.architectures, *measured_architectures}),
+        shared_attention=float(bool(is_shared)),
     )
 
 
@@ -485,7 +488,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     parameters = parameters_of(scale)
     half_width = log_half_width(
         log_spread(exposure, parameters=parameters),
-        quantile=getattr(scale.quantile, regime_of(exposure)),
+        quantile=scale.quantile.of(regime_of(exposure)),
         damping=scale.damping,
     )
     low_s, high_s = interval_ends(float(step_s), half_width=half_width)

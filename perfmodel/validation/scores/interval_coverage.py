@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 CellKey = tuple[str, str, str, int, str, int | None]
 """Table, framework, network, batch size, device and threads of a cell."""
 
-EXPOSURE: Final = tuple(field.name for field in fields(Exposure) if field.name != "exchange_variance")
-"""Fields of an exposure that the file keeps; exchanges of its few rows of several devices add less than 0.0004."""
+OF_SEVERAL_DEVICES: Final = ("exchange_variance", "shared_attention")
+"""Fields of an exposure that only steps of several devices have. [-]"""
+EXPOSURE: Final = tuple(field.name for field in fields(Exposure) if field.name not in OF_SEVERAL_DEVICES)
+"""Fields of an exposure that the file keeps. Exchanges of its few rows of several devices add less than 0.0004."""
 EXPOSURE_COLUMNS: Final = tuple(f"exposure_{name}" for name in EXPOSURE)
 KEY_COLUMNS: Final = ("table", "framework", "network", "batch_size", "device", "threads")
 COLUMNS: Final = ("protocol", *KEY_COLUMNS, "log_ratio", *EXPOSURE_COLUMNS)

@@ -107,7 +107,8 @@ def _with_every_module_checkpointed(graph: LayerGraph) -> LayerGraph:
     return marked
 
 
-def _predicted(record: Mapping[str, str], file: Path) -> Prediction:
+def predicted_layout(record: Mapping[str, str], file: Path) -> Prediction:
+    """Predict the job of one row."""
     model, kernels = record["model"], KERNELS.get(record["kernels"])
     if model not in SIZES or kernels is None:
         message = f"{file}: model and kernels must be of {', '.join(SIZES)} and {', '.join(KERNELS)} (got {record})"
@@ -142,7 +143,7 @@ def _predicted(record: Mapping[str, str], file: Path) -> Prediction:
 def layout_report(file: Path) -> RowReport:
     """Score a table of layouts, each of which took a time or ran out of memory."""
     records = [record for record in read_records(file) if record["outcome"] in ("timed", "OOM Error")]
-    predictions = [_predicted(record, file) for record in records]
+    predictions = [predicted_layout(record, file) for record in records]
     rows = [_row(record, p) for record, p in zip(records, predictions, strict=True)]
     sweeps = np.array([row["sweep"] for row in rows])
     is_timed = np.array([record["outcome"] == "timed" for record in records])

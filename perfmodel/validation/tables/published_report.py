@@ -48,7 +48,7 @@ def published_report(file: Path) -> RowReport:
         If there is no such table.
     """
     table = load_published(file.stem)
-    rows = row_table([_score(*case) for case in _cases(table)], title=table.title)
+    rows = row_table([_score(*case) for case in cases_of(table)], title=table.title)
     measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))
     told = {
         PERFMODEL: np.array(rows.column("predicted_s")),
@@ -66,7 +66,7 @@ def published_report(file: Path) -> RowReport:
     return RowReport(table=table.key, rows=rows, parts=tuple(parts), caveats=(*table.caveats, *_too_large(rows)))
 
 
-def _cases(table: PublishedLayouts) -> Iterator[tuple[str, str, Job, float]]:
+def cases_of(table: PublishedLayouts) -> Iterator[tuple[str, str, Job, float]]:
     """Yield study, layout in words, job and measured step of every row; of one at a time, as graphs are large."""
     for name in table.also:
         other = load_parallel(name)

@@ -80,8 +80,13 @@ def _typical(values: Any) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
 
+def job_of_run(row: ShardedRow, graph: LayerGraph) -> Job:
+    """Describe a measured run."""
+    return Job(graph, dtype=row.dtype, **row.arguments)
+
+
 def _score(row: ShardedRow, graph: LayerGraph) -> dict[str, Any]:
-    job = Job(graph, dtype=row.dtype, **row.arguments)
+    job = job_of_run(row, graph)
     prediction = job.predict()
     predicted_s = float(prediction.step_s)
     score: dict[str, Any] = {
