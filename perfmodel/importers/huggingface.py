@@ -67,7 +67,8 @@ def from_huggingface_config(
     UnknownNameError
         If ``model_type`` is none of these families; suggests the nearest.
     SpecError
-        If fields are missing or have values that do not go together; names file, field, value and what is allowed.
+        If fields are missing, have values that do not go together, or name mixtures of experts or latent attention;
+        names file, field, value and what is allowed.
     ArgumentError
         If an argument has a value that is not allowed.
 
@@ -85,6 +86,7 @@ def from_huggingface_config(
     families = ", ".join(FAMILIES)
     if not fields.has("model_type"):
         raise SpecError(fields.where, [f"model_type is missing: must be one of {families}"])
+    fields.refuse_unmodelled()
     family = fields.text("model_type")
     remedy = "For others use pm.from_torch with the module."
     check_known(f"model_type in {fields.where}:", family, FAMILIES, remedy=remedy)
@@ -259,6 +261,12 @@ FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
 """Builder of each family, by ``model_type``."""
 
 
+UNMODELLED: Final[Mapping[str, tuple[str, int]]] = {
+    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), ("a mixture of experts", 1)),
+    **dict.fromkeys(("kv_lora_rank", "q_lora_rank"), ("latent attention", 0)),
+}
+"""Field -> what it says that blocks have, and the most that says nothing (Mixtral, Qwen MoE, DeepSeek)."""
+
 LAYER_FIELDS: Final = ("n_layer", "num_hidden_layers")
 """Fields that say how many blocks are built, one after another."""
 
@@ -368,6 +376,14 @@ class ConfigFields:
         """Record a fault if a field has a value."""
         if self._content.get(field) == value:
             self.fault(field, allowed)
+
+    def refuse_unmodelled(self) -> None:
+        """Raise SpecError if fields that no family reads say that blocks have parts that no layer kind stands for."""
+        for field, (part, most) in UNMODELLED.items():
+            value = self._content.get(field)
+            if value is not None and not (isinstance(value, int) and value <= most):
+                self.fault(field, f"{part}, which no layer kind models")
+        self.check()
 
     def check_divides(self, field: str, whole: str, *, part: int, of: int) -> None:
         """Record a fault unless one field divides another; skipped if either already has a fault."""

@@ -97,7 +97,7 @@ class PipelineParallelism(Combined):
                 trains=True,
             )
         if layout.shard_stage == 3 and layout.stages > 1:
-            allowed = "0, 1 or 2 in a pipeline; with 3, every micro-batch would gather the parameters again"
+            allowed = "0, 1 or 2 in a pipeline; FSDP keeps parameters gathered there, which is 2 with no_sync=True"
             raise ArgumentError("shard_stage", layout.shard_stage, allowed)
         return layout
 

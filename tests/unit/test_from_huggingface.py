@@ -264,3 +264,19 @@ class TestRefusals:
             pm.from_huggingface_config(VIT_BASE, sequence_length=10)
         with pytest.raises(ArgumentError, match="head"):
             pm.from_huggingface_config(bert_of(1, 8, 2), head="poler")
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "says"),
+    [
+        ("mixtral", {"num_local_experts": 8}, "num_local_experts=8: a mixture of experts"),
+        ("qwen2", {"num_experts": 60}, "num_experts=60: a mixture of experts"),
+        ("mistral", {"kv_lora_rank": 512, "q_lora_rank": None}, "kv_lora_rank=512: latent attention"),
+    ],
+)
+def test_experts_and_latent_attention_are_refused_not_left_out(family, fields, says):
+    with pytest.raises(SpecError, match=says):
+        pm.from_huggingface_config({**MISTRAL_7B, "model_type": family, **fields})
+    plain = {name: 1 for name, value in fields.items() if name.endswith("experts")}
+    if family == "qwen2":
+        assert pm.from_huggingface_config({**MISTRAL_7B, "model_type": family, **plain}).parameter_count > 7e9

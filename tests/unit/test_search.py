@@ -126,6 +126,8 @@ def test_rows_that_wait_for_input_are_bound_by_what_predict_names(fed):
 def test_energy_is_that_of_predict():
     s = pm.search(GRAPH, devices=8, objective="energy", limits={"stages": 1, "tensor_size": 2}, **JOB)
     known = [row.energy_j for row in s.rows if math.isfinite(row.energy_j)]
+    assert len(known) == 32 < len(s)
+    assert f"the other {len(s) - 32:,} that fit" in s.notes[-1]  # and on screen
     assert s.best.row.energy_j == min(known) == pytest.approx(s.best.prediction.energy_j(), rel=1e-12)
     assert len(known) > 10
 

@@ -90,6 +90,23 @@ def test_shared_parameters_are_offered_with_gradients_added_up_once(found):
             one.command(program)
 
 
+def test_torchs_pipelines_share_parameters_for_the_step_and_add_up_once():
+    """FSDP leaves parameters gathered in a pipeline, so stage 3 is stage 2 whose gradients are added up at the end."""
+    asked = {"stages": 2, "schedule": "1f1b", "accumulation_steps": 1, "tensor_size": 1, "context_size": 1}
+    how = {**JOB, "framework": "torchtitan", **asked}
+    with pytest.raises(ArgumentError, match="which is 2 with no_sync=True"):
+        pm.search(GRAPH, **how, shard_stage=2, no_sync=True).best.job.replace(shard_stage=3).predict()
+    once, each = (pm.search(GRAPH, **how, shard_stage=2, no_sync=no_sync) for no_sync in (True, False))
+    text = next(once.found(rank) for rank, row in enumerate(once.rows) if row.micro_batches > 1).command("torchtitan")
+    for flag in ("fsdp_reshard_after_forward never", "pipeline_parallel_schedule 1F1B"):
+        assert flag in text
+    several = next(each.found(rank) for rank, row in enumerate(each.rows) if row.micro_batches > 1)
+    with pytest.raises(ArgumentError, match="no_sync must be True for torchtitan in a pipeline"):
+        several.command("torchtitan")
+    with pytest.raises(ArgumentError, match="shard_stage must be what some layout can have: 2, 1, 0"):
+        pm.search(GRAPH, **how, shard_stage=3)
+
+
 @pytest.mark.parametrize("attention", ["fused", "fused_softmax", "selective"])
 def test_selective_recomputation_is_tried_where_scores_would_be_kept(attention):
     sizes = {"layers": 4, "width": 1024, "heads": 16, "sequence_length": 2048, "vocabulary": 8192}

@@ -440,7 +440,13 @@ class Search(Drawn):
         assert places is not None
         for rank in range(min(ENERGY_FOR, len(by_time))):
             energy[places[rank]] = by_time.found(rank).prediction.energy_j()
-        return replace(self, layouts=replace(self.layouts, results={**self.layouts.results, "energy_j": energy}))
+        layouts = replace(self.layouts, results={**self.layouts.results, "energy_j": energy})
+        rest = len(by_time) - ENERGY_FOR
+        note = (
+            f"energy is worked out layout by layout, for the {ENERGY_FOR} of the highest MFU; the other {rest:,} that "
+            "fit are ranked behind them: narrow the search (limits, lists of values) to see theirs"
+        )
+        return replace(self, layouts=layouts, notes=(*self.notes, note) if rest > 0 else self.notes)
 
     @property
     def title(self) -> str:

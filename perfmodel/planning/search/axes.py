@@ -103,7 +103,7 @@ def _ways_to_share(columns: Columns) -> NDArray[np.bool_]:
 
 def _sharing(columns: Columns) -> NDArray[np.bool_]:
     shared, copies = columns["shard_stage"], columns["workers"] * columns["context_size"]
-    # a pipeline would gather the parameters again for every micro-batch
+    # a pipeline would gather the parameters again for every micro-batch, which no trainer does unless it is told to
     can_be: NDArray[np.bool_] = (shared < 3) | (columns["stages"] == 1)
     return can_be & _only_first_unless(columns, "shard_stage", copies > 1)
 

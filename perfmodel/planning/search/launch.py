@@ -124,6 +124,25 @@ SCHEDULES_OF_TORCH: Final[Mapping[str, str]] = {"1f1b": "1F1B", "gpipe": "GPipe"
 """Schedule of a pipeline -> its name in torch.distributed.pipelining."""
 
 
+def _check_sums_of_torch(job: Job) -> None:
+    """Refuse sums that torch's FSDP does not make: of every micro-batch, but one in each pass of a pipeline [1]_.
+
+    References
+    ----------
+    .. [1] PyTorch, torch/distributed/pipelining/stage.py, backward_maybe_with_nosync.
+    """
+    if job.stages == 1 and job.no_sync:
+        raise ArgumentError("no_sync", job.no_sync, "False for torchtitan, which adds up gradients in every pass")
+    if job.stages == 1 or job.shard_stage != 2 or job.workers * job.context_size == 1:
+        return
+    if job.accumulation_steps > 1:
+        allowed = "1 for torchtitan with shard_stage=2 in a pipeline, each pass of which ends in a sum"
+        raise ArgumentError("accumulation_steps", job.accumulation_steps, allowed)
+    if job.micro_batches > 1 and not job.no_sync:
+        allowed = "True for torchtitan in a pipeline, which adds up gradients behind its last micro-batch"
+        raise ArgumentError("no_sync", job.no_sync, allowed)
+
+
 def _torchtitan(job: Job, block_count: int) -> Iterator[Flag]:
     """Yield the flags of torchtitan (torchtitan/config/job_config.py): parameters are copied, or sharded by FSDP."""
     if job.shard_stage == 1:
@@ -131,8 +150,7 @@ def _torchtitan(job: Job, block_count: int) -> Iterator[Flag]:
         raise ArgumentError("shard_stage", job.shard_stage, allowed)
     if job.recompute not in (None, "full"):
         raise ArgumentError("recompute", job.recompute, "None or 'full' for torchtitan")
-    if job.no_sync:
-        raise ArgumentError("no_sync", job.no_sync, "False for torchtitan, which adds up gradients in every pass")
+    _check_sums_of_torch(job)
     if job.context_size > 1 and not job.shard_stage:
         allowed = "2 or 3 for torchtitan with context_size, whose devices share parameters too"
         raise ArgumentError("shard_stage", job.shard_stage, allowed)
