@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.derived import derived_property
 from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.prediction.device_prices import price_names
-from perfmodel.prediction.job.compose import StageWork, Turned, devices_of, worker_of
+from perfmodel.prediction.job.compose import BESIDE, StageWork, Turned, devices_of, worker_of
 from perfmodel.prediction.job.stacking import tabled, taken
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import Phase
@@ -178,10 +178,7 @@ class Unit:
     def _beside_sums(self) -> list[dict[str, Any]]:
         """Time that each device takes to gather parameters after the update, and to copy gradients. [s]"""
         return [
-            {
-                name: sum(getattr(work, name) for work in self.works if work.device == place)
-                for name in ("gathered_s", "copied_s", "cast_s", "joined_s")
-            }
+            {name: sum(getattr(work, name) for work in self.works if work.device == place) for name in BESIDE}
             for place in range(len(self.memory))
         ]
 

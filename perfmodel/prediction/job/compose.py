@@ -130,6 +130,10 @@ class StageWork:
         return self.alone._replace(forward_s=self.forward_s, backward_s=self.backward_s)
 
 
+BESIDE = ("gathered_s", "copied_s", "cast_s", "joined_s")
+"""Times of a device that are those of its stages together."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeviceWork:
     """Exchanges of a device with the corresponding devices of other workers."""
@@ -449,17 +453,10 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
     devices = []
     for place in range(1 + max(stage.device for stage in stages)):
         chunks = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
-        devices.append(
-            DeviceWork(
-                place=place,
-                schedule=_schedule(chunks, turns) if any(stage.exchanges_gradients for _, stage in chunks) else None,
-                gathers=tuple(gather for _, stage in chunks for gather in stage.gathers),
-                gathered_s=sum(stage.gathered_s for _, stage in chunks),
-                copied_s=sum(stage.copied_s for _, stage in chunks),
-                cast_s=sum(stage.cast_s for _, stage in chunks),
-                joined_s=sum(stage.joined_s for _, stage in chunks),
-            )
-        )
+        schedule = _schedule(chunks, turns) if any(stage.exchanges_gradients for _, stage in chunks) else None
+        gathers = tuple(gather for _, stage in chunks for gather in stage.gathers)
+        beside_s = {name: sum(getattr(stage, name) for _, stage in chunks) for name in BESIDE}
+        devices.append(DeviceWork(place=place, schedule=schedule, gathers=gathers, **beside_s))
     return tuple(devices)
 
 
