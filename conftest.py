@@ -1,10 +1,17 @@
 """What every test and doctest shares."""
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
 
+for _library in (
+    "OPENBLAS",
+    "MKL",
+    "OMP",
+):  # before numpy: threads that wait for tiny products take four times the work
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 gc.set_threshold(100_000, 20, 100)  # graphs and modules that tests keep are many: searched rarely, tests take 12 % less
 
 

@@ -24,6 +24,15 @@ def pytest_runtest_setup(item):
 
 
 @pytest.fixture
+def fits_of_this_run(tmp_path_factory, monkeypatch):
+    """Let a test that changes no formula take fits that another test of this run, in whatever process, has made."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers
+    monkeypatch.setenv("PERFMODEL_CACHE", str(folder / "fits"))
+
+
+@pytest.fixture
 def hears_ctrl_c():
     """Let commands that a test starts hear Ctrl-C where the tests themselves ignore it, as behind ``nohup``."""
     before = signal.getsignal(signal.SIGINT)

@@ -155,6 +155,7 @@ def test_the_notebooks_are_those_with_known_figures():
     assert [path.stem for path in NOTEBOOKS] == sorted(FIGURES)
 
 
+@pytest.mark.usefixtures("fits_of_this_run")
 @pytest.mark.filterwarnings("ignore")  # of the packages that run notebooks
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_it_was_committed_with(path, tmp_path):

@@ -24,6 +24,7 @@ def committed():
     return load_scoreboard(DOCS / RECORDS)
 
 
+@pytest.mark.usefixtures("fits_of_this_run")
 def test_committed_scores_are_what_the_code_computes(committed):
     collected = Collected()
     score_shipped(collected, protocols=QUICK)

@@ -171,6 +171,7 @@ def test_the_scale_follows_from_the_residuals(processor):
     assert set(scale.found_on.tables) - set(measurements.names()) <= set(names_in(PARALLEL_FOLDER))
 
 
+@pytest.mark.usefixtures("fits_of_this_run")
 def test_a_validation_prints_them():
     report = validate(FITTED_TABLE, protocol="leave_one_device_out", only="gpu")
     assert 0.6 <= report.coverage <= 0.95

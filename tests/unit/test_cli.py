@@ -513,6 +513,7 @@ class TestFitting:
         path.write_text(OWN)
         return str(path)
 
+    @pytest.mark.usefixtures("fits_of_this_run")
     def test_a_protocol_is_scored_and_can_fail(self, capsys: pytest.CaptureFixture[str]) -> None:
         words = ["validate", "shi2016", "--only", "gpu", "--protocol", "leave_one_device_out", "--json"]
         assert run([*words, "--max-mape", "1"]) == 1
