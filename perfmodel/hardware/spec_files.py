@@ -205,7 +205,7 @@ class _Loaded:
         self.looked_s = monotonic()
 
     def is_current(self) -> bool:
-        """Tell whether no file changed; every prediction asks, and looking takes a tenth of some predictions."""
+        """Tell whether no file changed; every prediction asks, and looking takes a twentieth of one."""
         if self.are_shipped:
             now_s = monotonic()
             if now_s - self.looked_s < SHIPPED_LOOK_S:
