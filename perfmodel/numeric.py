@@ -188,7 +188,8 @@ def ceil_ratio(numerator: Quantity, denominator: Quantity) -> Quantity:
     7.0
     """
     if not is_symbolic(numerator, denominator):
-        return ceil(numerator / denominator)
+        ratio = numerator / denominator
+        return np.ceil(ratio) if type(ratio) is np.ndarray else ceil(ratio)
     return elementwise(_exact_ceil_ratio, numerator, denominator)
 
 

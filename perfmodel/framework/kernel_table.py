@@ -123,6 +123,23 @@ class KernelTable:
         """All columns side by side, to be evaluated at once."""
         return _layout(self)
 
+    @derived_property
+    def issuer_of_row(self) -> tuple[bool, NDArray[np.intp] | None]:
+        """Whether the library launches any row, and who launches each: 0 the framework, 1 the library; None if both."""
+        launched, inside = (
+            np.concatenate(
+                [
+                    [part[columns.names.index(name)] for part in (columns.constant, columns.slope)]
+                    for columns in (self.matmul, self.stream)
+                ],
+                axis=1,
+            )
+            for name in ("launches", "library_launches")
+        )
+        by_library, by_framework = (inside == launched).all(axis=0), (inside == 0).all(axis=0)
+        is_one = (by_library | by_framework).all()
+        return not by_framework.all(), (~by_framework).astype(np.intp) if is_one else None
+
     def phase_weights(self, phase: Phase) -> GroupWeights:
         """Count each group in a single phase. [1]"""
         weights: GroupWeights = _phase_weights(self, phase)
@@ -171,23 +188,13 @@ class GroupWeights(NamedTuple):
 
 
 def _group_weights(table: KernelTable) -> GroupWeights:
-    launched, inside = (
-        np.concatenate(
-            [
-                [part[columns.names.index(name)] for part in (columns.constant, columns.slope)]
-                for columns in (table.matmul, table.stream)
-            ],
-            axis=1,
-        )
-        for name in ("launches", "library_launches")
-    )
-    by_library, by_framework = (inside == launched).all(axis=0), (inside == 0).all(axis=0)
+    has_library_launches, issuer_of_row = table.rows.issuer_of_row
     issuers = _issuers(table)
     present, part_of_group = np.unique(issuers, return_inverse=True)
     return GroupWeights(
         sums=_summed_weights(table.multiplicity, table.is_update),
-        has_library_launches=not by_framework.all(),
-        issuer_of_row=(~by_framework).astype(np.intp) if (by_library | by_framework).all() else None,
+        has_library_launches=has_library_launches,
+        issuer_of_row=issuer_of_row,
         every_group=np.arange(len(table.multiplicity)),
         issuer_of_group=issuers,
         part_of_group=part_of_group,

@@ -16,6 +16,7 @@ from datetime import date
 from functools import lru_cache, partial, reduce, wraps
 from inspect import isclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 
 from perfmodel.derived import drop_oldest
@@ -165,7 +166,7 @@ def kept_while_unchanged(
     """Return a decorator that makes a loader return the same object until a file it looked for changes."""
 
     def keeping(load: Loader) -> Loader:
-        kept: dict[Hashable, tuple[Any, dict[str, int]]] = {}
+        kept: dict[Hashable, _Loaded] = {}
 
         @wraps(load)
         def kept_or_loaded(name_or_path: Name, **options: Any) -> Any:
@@ -176,20 +177,44 @@ def kept_while_unchanged(
             asked = [(name, type(value), value) for name, value in options.items()]  # True equals 1
             key = (name_or_path, *asked, here, folders)
             loaded = kept.get(key)
-            if loaded is None or not _unchanged(loaded[1]):
-                loaded = kept[key] = _loaded(partial(load, **options), name_or_path)
+            if loaded is None or not loaded.is_current():
+                loaded = kept[key] = _Loaded(*_loaded(partial(load, **options), name_or_path))
                 drop_oldest(kept, most=_MOST_KEPT)
             if (around := _looked_for.get()) is not None:
-                around.update(loaded[1])
-            return loaded[0]
+                around.update(loaded.files)
+            return loaded.made
 
         return cast("Loader", kept_or_loaded)
 
     return keeping
 
 
+SHIPPED_LOOK_S: Final = 0.05
+"""Time after which shipped files are looked at again; a user's own are looked at each time they are asked for. [s]"""
+
+
+class _Loaded:
+    """What a loader made, and the files that it looked for."""
+
+    __slots__ = ("are_shipped", "files", "looked_s", "made")
+
+    def __init__(self, made: Any, files: dict[str, int]) -> None:
+        self.made, self.files = made, files
+        shipped = f"{shipped_folder()}{os.sep}"
+        self.are_shipped = all(path.startswith(shipped) for path in files)
+        self.looked_s = monotonic()
+
+    def is_current(self) -> bool:
+        """Tell whether no file changed; every prediction asks, and looking takes a twentieth of one."""
+        if self.are_shipped:
+            now_s = monotonic()
+            if now_s - self.looked_s < SHIPPED_LOOK_S:
+                return True
+            self.looked_s = now_s
+        return _unchanged(self.files)
+
+
 def _unchanged(files: dict[str, int]) -> bool:
-    """Look at each file; written out, because every prediction asks."""
     try:
         for path, then in files.items():
             # for a file that was missing, os.access is faster than a failing os.stat

@@ -12,7 +12,6 @@ from perfmodel import zoo
 from perfmodel.errors import ArgumentError, SpecError, check_known
 from perfmodel.files import MOST_DATA_BYTES, file_text, is_folder, json_of, user_path
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.huggingface import CONFIG_NAME, from_huggingface_config
 
 FILE_ENDINGS: Final = (".json", ".onnx", ".keras", ".h5", ".hdf5", ".zip")
 """Suffixes that mark a word without a folder as a file's name."""
@@ -66,6 +65,8 @@ def _json_of(path: Path) -> Mapping[str, Any]:
     """Return the JSON object in a file, or the configuration in a folder; nothing where there is none."""
     if path.suffix in FILE_ENDINGS[1:]:
         return {}
+    from perfmodel.importers.huggingface import CONFIG_NAME
+
     try:
         file = path / CONFIG_NAME if is_folder(path) else path
         content = json_of(file, file_text(file, most_bytes=MOST_DATA_BYTES))
@@ -91,6 +92,8 @@ def _onnx(path: Path, options: dict[str, Any]) -> LayerGraph:
 
 
 def _configuration(path: Path, options: dict[str, Any]) -> LayerGraph:
+    from perfmodel.importers.huggingface import from_huggingface_config
+
     _check_options(from_huggingface_config, options, kind="a configuration")
     return from_huggingface_config(path, **options)
 

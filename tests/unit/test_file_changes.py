@@ -7,7 +7,8 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, SpecError
-from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.spec_files import SHIPPED_LOOK_S, kept_while_unchanged, shipped_folder, state_of
 
 SYSTEM = "survey_fig6"
 """Names machines, which name GPUs, which name links: four files deep."""
@@ -134,3 +135,25 @@ def test_a_file_that_keeps_its_time_is_loaded_again(own):
     os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
     assert path.stat().st_size == then.st_size
     assert bandwidth(lambda: pm.load_device("gtx_1080")) == 640
+
+
+@pytest.mark.parametrize("is_shipped", [True, False])
+def test_shipped_files_are_looked_at_again_after_a_while_and_own_ones_at_once(tmp_path, monkeypatch, is_shipped):
+    clock_s = [100.0]
+    monkeypatch.setattr(spec_files, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(spec_files, "shipped_folder", lambda: tmp_path / ("shipped" if is_shipped else "other"))
+    path = tmp_path / "shipped" / "card.toml"
+    path.parent.mkdir()
+    path.write_text("1")
+
+    @kept_while_unchanged(lambda: "")
+    def load(name):
+        state_of(path)
+        return path.read_text()
+
+    assert load("card") == "1"
+    path.write_text("22")
+    clock_s[0] += 0.9 * SHIPPED_LOOK_S
+    assert load("card") == ("1" if is_shipped else "22")
+    clock_s[0] += 0.2 * SHIPPED_LOOK_S
+    assert load("card") == "22"

@@ -61,6 +61,7 @@ def test_the_command_line_loads_nothing_heavy():
     modules = loaded_after(f"from perfmodel.cli.app import run\nassert run({[*words, '--json']}) == 0")
     assert not heavy(modules)
     assert not {name for name in modules if name.startswith((*FOR_SEVERAL, "perfmodel.importers.onnx"))} - RECORDS
+    assert "perfmodel.importers.huggingface" not in modules
 
 
 @pytest.mark.parametrize(

@@ -53,13 +53,26 @@ class KnownJobs:
 
 
 def groups(columns: Sequence[NDArray[np.int64]]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
-    """Yield every combination of values that occurs, with its indices."""
+    """Yield every combination of values that occurs, with its indices.
+
+    Examples
+    --------
+    >>> list(groups([np.array([7, 7]), np.array([1, 1])]))
+    [((7, 1), array([0, 1]))]
+    >>> list(groups([np.array([7, 7, 7]), np.array([2, 1, 2])]))
+    [((7, 1), array([1])), ((7, 2), array([0, 2]))]
+    """
     if not len(columns[0]):
         return
     key = np.zeros(len(columns[0]), dtype=np.int64)
+    varied = False
     for column in columns:
         low, high = int(column.min()), int(column.max())
-        key = key * (high - low + 1) + (column - low)
+        if high > low:
+            varied, key = True, key * (high - low + 1) + (column - low)
+    if not varied:
+        yield tuple(int(column[0]) for column in columns), np.arange(len(key))
+        return
     order = np.argsort(key, kind="stable")
     edges = np.flatnonzero(np.diff(key[order])) + 1
     for places in np.split(order, edges):

@@ -10,8 +10,10 @@ from perfmodel.numeric import maximum
 from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perfmodel.framework.kernel_table import KernelTable
-    from perfmodel.parallelism.base import Exchange, StageGraph
+    from perfmodel.parallelism.base import Beside, Exchange, StageGraph
     from perfmodel.prediction.job.stage import Stage
 
 PRODUCTS: Final = frozenset({Contraction.kind, Convolution.kind})
@@ -29,41 +31,43 @@ class Started(NamedTuple):
 @derived
 def started_exchanges(stage: Stage, roles: tuple[str, ...]) -> tuple[Started, ...]:
     """Exchanges of a stage that run beside products of these roles, each kind once, with how often it comes."""
+    started = [
+        (each, each.beside)
+        for each in stage.placed.exchanges
+        if each.group != "context" and each.beside is not None and each.beside.role in roles
+    ]
+    return _counted(stage, started, _products(stage.lowered.table)) if started else ()
+
+
+def _counted(
+    stage: Stage, started: list[tuple[Exchange, Beside]], groups_of: Mapping[tuple[str, Role], list[int]]
+) -> tuple[Started, ...]:
+    """Count the exchanges of each kind that run beside the same operations, by the groups of layers and roles."""
     # a stage is lowered once for all of its structure: its layers have other names there, in the same order
     names = (node.name for node in stage.subject.graph.layers)
     lowered_name = dict(zip((node.name for node in stage.placed.graph.layers), names, strict=True))
-    products = _products(stage.lowered.table)
-    counted: dict[tuple[object, ...], Started] = {}
-    for each in stage.placed.exchanges:
-        if each.group == "context" or each.beside is None or each.beside.role not in roles:
-            continue
-        here = [lowered_name[name] for name in each.beside.layers if name in lowered_name]
-        groups = tuple(group for name in here for group in products.get((name, each.beside.role), ()))
+    counted: dict[tuple[object, ...], tuple[Exchange, tuple[int, ...], list[Exchange]]] = {}
+    for each, beside in started:
+        here = [lowered_name[name] for name in beside.layers if name in lowered_name]
+        groups = tuple([group for name in here for group in groups_of.get((name, beside.role), ())])
         key = (each.kind, each.bytes_per_sample, each.fixed_bytes, groups)
-        first = counted.get(key, Started(each, groups, 0))
-        counted[key] = first._replace(repeat=first.repeat + 1)
-    return tuple(counted.values())
+        counted.setdefault(key, (each, groups, []))[-1].append(each)
+    return tuple([Started(each, groups, len(alike)) for each, groups, alike in counted.values()])
 
 
 @derived
 def rings_of(stage: Stage, phase: Phase) -> tuple[Started, ...]:
     """Exchanges that pass keys and values on while the attention that reads them computes, each kind once."""
-    names = (node.name for node in stage.subject.graph.layers)
-    lowered_name = dict(zip((node.name for node in stage.placed.graph.layers), names, strict=True))
     blocks: dict[tuple[str, Role], list[int]] = {}
     for layer, of_phase, role, group in stage.lowered.table.occurrences:
         if of_phase is phase and stage.lowered.table.operation_kinds[group] == Attention.kind:
             blocks.setdefault((layer, role), []).append(group)
-    counted: dict[tuple[object, ...], Started] = {}
-    for each in stage.placed.exchanges:
-        if each.kind != "pass_on" or each.phase is not phase or each.beside is None:
-            continue
-        here = [lowered_name[name] for name in each.beside.layers]
-        groups = tuple(group for name in here for group in blocks.get((name, each.beside.role), ()))
-        key = (each.bytes_per_sample, groups)
-        first = counted.get(key, Started(each, groups, 0))
-        counted[key] = first._replace(repeat=first.repeat + 1)
-    return tuple(counted.values())
+    started = [
+        (each, each.beside)
+        for each in stage.placed.exchanges
+        if each.kind == "pass_on" and each.phase is phase and each.beside is not None
+    ]
+    return _counted(stage, started, blocks)
 
 
 def started_s(stage: Stage, times: Any, roles: tuple[str, ...], exchanges: Any, *, samples: Any) -> Any:

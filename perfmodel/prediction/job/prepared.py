@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, orders_of
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived_property, record
 from perfmodel.framework.capabilities import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.memory.footprint import MemoryFootprint
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class TimedStep:
     """A timed step with its stages and composition."""
 
@@ -309,7 +309,7 @@ class Prepared:
 
     def _timed(self, factors: Factors) -> TimedStep:
         stages = self.timed_stages(factors)
-        return TimedStep(stages, self.composed(stages, factors))
+        return TimedStep(stages=stages, composed=self.composed(stages, factors))
 
     def timed_stages(
         self, factors: Factors = NO_FACTORS, *, known: dict[Any, Any] | None = None
