@@ -10,12 +10,31 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from perfmodel.cost.overlap import turn_beside_messages
 from perfmodel.cost.pipeline_order import MOST_ORDERS, ById, Orders
 from perfmodel.numeric import maximum
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class TurnMessages(NamedTuple):
+    """Messages that become ready during the last backward turn of a chunk, and slow its device down.
+
+    Parameters
+    ----------
+    taken_s : float or ndarray
+        What they take in all. [s]
+    after_s : float or ndarray
+        What is left of them at the end of the turn if none were on the way at its start. [s]
+    slowdown : float or ndarray
+        Share of the device that messages occupy: less than 1. [1]
+    """
+
+    taken_s: Quantity = 0.0
+    after_s: Quantity = 0.0
+    slowdown: Quantity = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +47,13 @@ class PipelineEnds:
         End of each device's last turn. [s]
     chunk_s : tuple of float or ndarray
         End of each chunk's last turn: of its backward phase, if it has one. [s]
+    left_s : tuple of float or ndarray
+        Messages of each device still to be sent after its last turn; none without messages. [s]
     """
 
     device_s: tuple[Quantity, ...]
     chunk_s: tuple[Quantity, ...]
+    left_s: tuple[Quantity, ...] = ()
 
     @property
     def latest_s(self) -> Quantity:
@@ -46,6 +68,7 @@ def pipeline_ends(
     backward_s: Sequence[Quantity],
     forward_send_s: Sequence[Quantity],
     backward_send_s: Sequence[Quantity],
+    messages: Sequence[TurnMessages] = (),
 ) -> PipelineEnds:
     """When each device and each chunk finishes, on the longest paths through turns and transfers.
 
@@ -57,6 +80,9 @@ def pipeline_ends(
         Time of one micro-batch in each chunk. [s]
     forward_send_s, backward_send_s : sequence of float or ndarray
         Time of one micro-batch from each chunk to the next, and of its gradient back; one fewer than chunks. [s]
+    messages : sequence of TurnMessages
+        Messages of each chunk's last turn, which slow down the turns of its device beside which they are sent; none if
+        they slow down nothing. [s]
 
     Returns
     -------
@@ -66,38 +92,53 @@ def pipeline_ends(
     Notes
     -----
     Exact for chunks of any length. Valid for: a link of its own in each direction between two chunks, one transfer at a
-    time, which keeps no device busy. Ignores: the update; links that several transfers share.
+    time, which keeps no device busy; messages of a device one after the other. Ignores: the update; links that several
+    transfers share.
 
     Examples
     --------
     >>> from perfmodel.cost.pipeline_order import one_forward_one_backward_order
     >>> orders = one_forward_one_backward_order(stage_count=2, micro_batch_count=3)
     >>> pipeline_ends(orders, forward_s=[1.0] * 2, backward_s=[2.0] * 2, forward_send_s=[0.0], backward_send_s=[0.0])
-    PipelineEnds(device_s=(12.0, 10.0), chunk_s=(12.0, 10.0))
+    PipelineEnds(device_s=(12.0, 10.0), chunk_s=(12.0, 10.0), left_s=())
     """
     work_s = (*forward_s, *backward_s)
     send_s = (*forward_send_s, *backward_send_s)
-    if any(np.ndim(time_s) for time_s in (*work_s, *send_s)) and not is_symbolic(*work_s, *send_s):
-        return _ends_together([(orders, work_s, send_s)])[0]
-    later = _later([*work_s, *send_s])
+    sent_s = [time_s for of_chunk in messages for time_s in of_chunk]
+    if any(np.ndim(time_s) for time_s in (*work_s, *send_s, *sent_s)) and not is_symbolic(*work_s, *send_s, *sent_s):
+        return _ends_together([(orders, work_s, send_s, messages)])[0]
+    later = _later([*work_s, *send_s, *sent_s])
     ended = named if later is maximum else _as_it_is  # numbers need no name: skip the check in this hot loop
     device_s: list[Quantity] = [0.0] * len(orders)
     chunk_s: list[Quantity] = [0.0] * len(forward_s)
     link_s: list[Quantity] = [0.0] * len(send_s)
     arrived: list[Quantity] = []
-    for device, work, link, source in _events(ById(orders), len(forward_s)):
+    left_s: list[Quantity] = [0.0] * len(orders)
+    is_sending = [False] * len(orders)
+    for device, work, link, source, is_last in _events(ById(orders), len(forward_s)):
         start = device_s[device]
         if source != NO_TURN:
             start = later(start, arrived[source])
-        end = device_s[device] = chunk_s[work % len(forward_s)] = ended(start + work_s[work], "end of turn")
+        taken_s = work_s[work]
+        if messages and (is_last or is_sending[device]):
+            left = later(left_s[device] - (start - device_s[device]), 0.0) if is_sending[device] else 0.0
+            slowing = messages[work % len(forward_s)]
+            sent = slowing if is_last else NO_MESSAGES
+            taken_s, left = turn_beside_messages(
+                work_s=taken_s, left_s=left, taken_s=sent.taken_s, after_s=sent.after_s, slowdown=slowing.slowdown
+            )
+            left_s[device], is_sending[device] = ended(left, "messages left"), True
+        end = device_s[device] = chunk_s[work % len(forward_s)] = ended(start + taken_s, "end of turn")
         if link != NO_TURN:
             end = link_s[link] = ended(later(end, link_s[link]) + send_s[link], "end of transfer")
         arrived.append(end)
-    return PipelineEnds(tuple(device_s), tuple(chunk_s))
+    return PipelineEnds(tuple(device_s), tuple(chunk_s), tuple(left_s) if messages else ())
 
 
-_Pipeline = tuple[Orders, Sequence[Quantity], Sequence[Quantity]]
-"""Orders of turns, and the times of the works and of the links. [s]"""
+NO_MESSAGES: Final = TurnMessages()
+"""A turn during which no message becomes ready. [s]"""
+_Pipeline = tuple[Orders, Sequence[Quantity], Sequence[Quantity], Sequence[TurnMessages]]
+"""Orders of turns, the times of the works and of the links, and the messages of the chunks. [s]"""
 MOST_TOGETHER: Final = 1 << 14
 """Configurations, in all orders, that are played at once: more would not stay in a cache of the processor. [1]"""
 
@@ -108,15 +149,16 @@ def pipelines_ends(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
     Parameters
     ----------
     pipelines : sequence of tuple
-        Orders of turns; times of each chunk, first forward, then backward [s]; and from each chunk to the next, and
-        back [s]. Only the last axis of the arrays may differ between pipelines.
+        Orders of turns; times of each chunk, first forward, then backward [s]; from each chunk to the next, and back
+        [s]; and the messages of each chunk [s], of all pipelines or of none. Only the last axis of the arrays may
+        differ between pipelines.
 
     Returns
     -------
     list of PipelineEnds
         Counted from the first forward phase of each. [s]
     """
-    widths = [_shape_of(works_s, sends_s)[-1] for _, works_s, sends_s in pipelines]
+    widths = [_shape_of(works_s, sends_s)[-1] for _, works_s, sends_s, _ in pipelines]
     together: list[list[_Pipeline]] = [[]]
     widest = 0
     for pipeline, width in zip(pipelines, widths, strict=True):
@@ -138,24 +180,45 @@ def _shape_of(work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> tuple[i
 
 def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
     """Return the ends of pipelines: turns that do not wait for each other, of any of them, are added up together."""
-    shapes = [_shape_of(works_s, sends_s) for _, works_s, sends_s in pipelines]
+    has_messages = bool(pipelines[0][-1])
+    shapes = [_shape_of(works_s, (*sends_s, *sum(sent, ()))) for _, works_s, sends_s, sent in pipelines]
     count, shape = len(pipelines), (*shapes[0][:-1], max(shape[-1] for shape in shapes))
-    device_count, work_count, link_count = (len(part) for part in pipelines[0])
+    device_count, work_count, link_count = (len(part) for part in pipelines[0][:3])
     chunk_count = work_count // 2
     works, sends = np.zeros((count, work_count, *shape)), np.zeros((count, link_count + 1, *shape))
-    for index, (_, works_s, sends_s) in enumerate(pipelines):
+    messages = np.zeros((3, count, chunk_count if has_messages else 0, *shape))
+    for index, (_, works_s, sends_s, slowing) in enumerate(pipelines):
         width = shapes[index][-1]
-        for rows, times_s in ((works[index], works_s), (sends[index], sends_s)):
+        of_messages = [
+            (rows[index], times_s) for rows, times_s in zip(messages, zip(*slowing, strict=True), strict=False)
+        ]
+        for rows, times_s in ((works[index], works_s), (sends[index], sends_s), *of_messages):
             for row, time_s in zip(rows, times_s, strict=False):
                 row[..., :width] = time_s
     device_s, chunk_s = np.zeros((count * device_count, *shape)), np.zeros((count * chunk_count, *shape))
     work, send = works.reshape(-1, *shape), sends.reshape(-1, *shape)
-    levels, slot_count = _levels(tuple([ById(orders) for orders, _, _ in pipelines]), chunk_count)
+    levels, slot_count = _levels(tuple([ById(orders) for orders, *_ in pipelines]), chunk_count)
     link_s, arrived = np.zeros_like(send), np.zeros((slot_count, *shape))
+    taken_s, after_s, slowdown = messages.reshape(3, -1, *shape)
+    left_s, is_sending = np.zeros_like(device_s), False
     for level in levels:
         end = device_s.take(level.device, axis=0)
         np.maximum(end, arrived.take(level.source, axis=0), out=end)
-        end += work.take(level.work, axis=0)
+        is_sending = is_sending or (has_messages and len(level.last) > 0)
+        if is_sending:  # no turn before the first level that ends a chunk has messages beside it
+            left = np.maximum(left_s[level.device] - (end - device_s[level.device]), 0.0)
+            ready_s, late_s = np.zeros((2, *end.shape))
+            ready_s[level.last], late_s[level.last] = taken_s[level.chunk], after_s[level.chunk]
+            turn_s, left_s[level.device] = turn_beside_messages(
+                work_s=work.take(level.work, axis=0),
+                left_s=left,
+                taken_s=ready_s,
+                after_s=late_s,
+                slowdown=slowdown[level.of_chunk],
+            )
+            end += turn_s
+        else:
+            end += work.take(level.work, axis=0)
         device_s[level.device] = end
         if len(level.last):
             chunk_s[level.chunk] = end[level.last]
@@ -165,11 +228,8 @@ def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
             sent += send.take(level.link, axis=0)
             link_s[level.link] = end[level.sent] = sent
         arrived[level.slot] = end
-    of_devices, of_chunks = (ends.reshape(count, -1, *shape) for ends in (device_s, chunk_s))
-    return [
-        PipelineEnds(*(tuple(ends[index, ..., : shapes[index][-1]]) for ends in (of_devices, of_chunks)))
-        for index in range(count)
-    ]
+    of_all = [ends.reshape(count, -1, *shape) for ends in (device_s, chunk_s, *([left_s] if has_messages else ()))]
+    return [PipelineEnds(*(tuple(ends[index, ..., : shapes[index][-1]]) for ends in of_all)) for index in range(count)]
 
 
 def _later(times_s: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
@@ -197,6 +257,7 @@ class _Level(NamedTuple):
     link: NDArray[np.intp]
     last: NDArray[np.intp]
     chunk: NDArray[np.intp]
+    of_chunk: NDArray[np.intp]
 
 
 NO_SOURCE: Final = 0
@@ -319,12 +380,14 @@ def _most_waiting(written: NDArray[np.intp], read: NDArray[np.intp]) -> int:
 
 
 @lru_cache(maxsize=MOST_ORDERS)
-def _events(key: ById, chunk_count: int) -> list[tuple[int, int, int, int]]:
-    """Return the turns of all devices in one sequence: device, work, link, and place of the turn that each awaits."""
+def _events(key: ById, chunk_count: int) -> list[tuple[int, int, int, int, bool]]:
+    """Return the turns of all devices in one sequence, each with whether it is the last of its chunk.
+
+    Device, work, link, and place of the turn that each awaits come first.
+    """
     turns = _turns_of.__wrapped__(key, chunk_count)
-    return list(
-        zip(*(column.tolist() for column in (turns.device, turns.work, turns.link, turns.awaited)), strict=True)
-    )
+    columns = (turns.device, turns.work, turns.link, turns.awaited, turns.is_last)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 @lru_cache(maxsize=MOST_LEVELS)
@@ -349,6 +412,7 @@ def _levels(keys: tuple[ById, ...], chunk_count: int) -> tuple[list[_Level], int
         (edges, [column[order] for column in (device, work, source, slot)]),
         (np.searchsorted(sent, edges), [within[sent], link[order][sent]]),
         (np.searchsorted(last, edges), [within[last], chunk[order][last]]),
+        (edges, [chunk[order]]),
     ]
     cut = [
         [column[start:end] for start, end in pairwise(places.tolist())] for places, some in columns for column in some

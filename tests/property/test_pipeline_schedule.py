@@ -6,7 +6,8 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.cost.pipeline_ends import pipeline_ends, pipelines_ends
+from perfmodel.cost.overlap import slowed_exchange
+from perfmodel.cost.pipeline_ends import TurnMessages, pipeline_ends, pipelines_ends
 from perfmodel.cost.pipeline_order import (
     SCHEDULES,
     interleaved_order,
@@ -228,12 +229,17 @@ def test_pipelines_that_are_played_together_end_as_each_alone(data):
     interleave = data.draw(st.integers(1, 3))
     name = "interleaved" if interleave > 1 else data.draw(st.sampled_from(["1f1b", "gpipe"]))
     chunks, pipelines, expected = stages * interleave, [], []
+    slowdown = data.draw(st.floats(0.0, 0.5))
+    has_messages = data.draw(st.booleans())
     for rounds in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)):
         orders = SCHEDULES[name](stage_count=stages, micro_batch_count=rounds * stages, interleave=interleave)
         width = data.draw(st.integers(1, 3))
         columns = st.lists(SECONDS, min_size=width, max_size=width).map(np.array)
         works_s, sends_s = ([data.draw(columns) for _ in range(count)] for count in (2 * chunks, 2 * chunks - 2))
-        pipelines.append((orders, works_s, sends_s))
+        messages = [
+            TurnMessages(data.draw(columns), data.draw(columns), slowdown) for _ in range(has_messages * chunks)
+        ]
+        pipelines.append((orders, works_s, sends_s, messages))
         expected.append(
             [
                 pipeline_ends(
@@ -242,10 +248,25 @@ def test_pipelines_that_are_played_together_end_as_each_alone(data):
                     backward_s=[float(time_s[column]) for time_s in works_s[chunks:]],
                     forward_send_s=[float(time_s[column]) for time_s in sends_s[: chunks - 1]],
                     backward_send_s=[float(time_s[column]) for time_s in sends_s[chunks - 1 :]],
+                    messages=[TurnMessages(float(a[column]), float(b[column]), share) for a, b, share in messages],
                 )
                 for column in range(width)
             ]
         )
     for ends, alone in zip(pipelines_ends(pipelines), expected, strict=True):
-        for name in ("device_s", "chunk_s"):
+        for name in ("device_s", "chunk_s", *["left_s"] * has_messages):
             assert np.transpose(getattr(ends, name)).tolist() == [list(getattr(of, name)) for of in alone]
+
+
+@given(slowdown=st.floats(0.0, 0.5), message_s=SECONDS, gap_s=SECONDS)
+def test_messages_slow_only_what_computes_beside_them(slowdown, message_s, gap_s):
+    """What a message takes from a turn delays the stage before, too; a device that is idle loses nothing."""
+    orders = SCHEDULES["1f1b"](stage_count=2, micro_batch_count=1, interleave=1)
+    work = {"forward_s": [1.0, 1.0], "backward_s": [2.0, 3.0], "forward_send_s": [0.0], "backward_send_s": [gap_s]}
+    sent = {"ready_s": [0.0], "message_s": [message_s], "computed_s": 3.0, "slowdown": slowdown}
+    beside_s = min(message_s, 3.0 / (1 - slowdown))
+    messages = [TurnMessages(), TurnMessages(message_s, max(message_s - 3.0 / (1 - slowdown), 0.0), slowdown)]
+    first, last = pipeline_ends(orders, **work), pipeline_ends(orders, messages=messages, **work)
+    assert last.device_s[0] - first.device_s[0] == pytest.approx(slowdown * beside_s, abs=1e-12)
+    added_s = last.device_s[1] + last.left_s[1] - first.device_s[1]
+    assert added_s == pytest.approx(float(slowed_exchange(**sent)))

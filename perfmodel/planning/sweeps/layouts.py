@@ -18,17 +18,18 @@ from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout
 from perfmodel.parallelism.registry import SHARING
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
-from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit, memory_of_units, worker_of_cuts
+from perfmodel.planning.sweeps.micro_batches import Exchanges, LayoutKind, Unit, memory_of_units, worker_of_cuts
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import paid_count
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
-from perfmodel.prediction.job.compose import Composed, all_turned, fed_with, is_served, stepped
+from perfmodel.prediction.job.compose import Composed, fed_with, is_served, stepped
 from perfmodel.prediction.job.parameter_server import held_beside, server_of, without_served_state
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
+from perfmodel.prediction.job.turns import all_turned, slow_turns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.device_prices import Prices
-    from perfmodel.prediction.job.compose import DeviceWork, Turned, WorkerWork
+    from perfmodel.prediction.job.compose import DeviceWork, WorkerWork
     from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.turns import Turned
 
     Ints = NDArray[np.int64]
 
@@ -380,20 +382,27 @@ class _Stack:
         workers = [
             self._adding_up(self.worker, used, layout) for (layout, _), (used, _) in zip(rows, shared, strict=True)
         ]
-        turns_of_rows = all_turned(workers, [self.orders(layout) for layout, _ in rows])
-        unexchanged = [(used, row, turns) for (used, row), turns in zip(shared, turns_of_rows, strict=True)]
+        orders = [self.orders(layout) for layout, _ in rows]
+        turns_of_rows = all_turned(workers, orders)
         if self.exchanged is not None:
-            return [_TurnedRows(used, row, turns, taken(self.exchanged, used)) for used, row, turns in unexchanged]
-        counts = [len(used) for used, _, _ in unexchanged]
-        exchanged = self._exchanged(
-            stacked([turns for _, _, turns in unexchanged], counts),
-            np.concatenate([used for used, _, _ in unexchanged]),
-            np.repeat(np.arange(len(counts)), counts),
-        )
-        ends = np.cumsum(counts)
+            exchanges = [taken(self.exchanged, used) for used, _ in shared]
+        else:
+            counts = [len(used) for used, _ in shared]
+            exchanged = self._exchanged(
+                stacked(turns_of_rows, counts),
+                np.concatenate([used for used, _ in shared]),
+                np.repeat(np.arange(len(counts)), counts),
+            )
+            ends = np.cumsum(counts).tolist()
+            exchanges = [taken(exchanged, slice(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+        messages = [exchanged.messages for exchanged in exchanges]
+        if len(orders[0]) > 1 and any(map(slow_turns, messages)):
+            slowed_of_rows = all_turned(workers, orders, messages)
+            both = zip(turns_of_rows, slowed_of_rows, strict=True)
+            turns_of_rows = [replace(turns, slowed=slowed) for turns, slowed in both]
         return [
-            _TurnedRows(used, row, turns, taken(exchanged, slice(end - len(used), end)))
-            for (used, row, turns), end in zip(unexchanged, ends.tolist(), strict=True)
+            _TurnedRows(used, row, turns, exchanged.devices)
+            for (used, row), turns, exchanged in zip(shared, turns_of_rows, exchanges, strict=True)
         ]
 
     def composed(self, layout: Layout, rows: _TurnedRows, of_unit: Ints, *, passes: Ints) -> Composed:
@@ -424,10 +433,10 @@ class _Stack:
             layout.micro_batches, share=1.0 if (shares == 1).all() else shares
         )
 
-    def _exchanged(self, turns: Turned, used: Ints, order: Ints) -> tuple[tuple[Any, ...], ...]:
+    def _exchanged(self, turns: Turned, used: Ints, order: Ints) -> Exchanges:
         """Return the exchanges at the ends of turns, unit by unit for all orders of turns at once."""
         devices: dict[Hashable, Sequence[DeviceWork]] = {}
-        exchanges: dict[Hashable, tuple[tuple[Any, ...], ...]] = {}
+        exchanges: dict[Hashable, Exchanges] = {}
         exchanged, everywhere = [], []
         for (index,), places in groups([np.searchsorted(self.starts, used, side="right") - 1]):
             unit = self.units[index]

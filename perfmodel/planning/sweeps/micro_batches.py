@@ -6,21 +6,25 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from perfmodel.cost.pipeline_ends import NO_MESSAGES
 from perfmodel.derived import derived_property
 from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.prediction.device_prices import price_names
-from perfmodel.prediction.job.compose import BESIDE, StageWork, Turned, devices_of, worker_of
-from perfmodel.prediction.job.stacking import tabled, taken
+from perfmodel.prediction.job.compose import BESIDE, StageWork, devices_of, worker_of
+from perfmodel.prediction.job.stacking import stacked, tabled, taken
+from perfmodel.prediction.job.turns import Turned, turn_messages
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
+    from perfmodel.cost.pipeline_ends import TurnMessages
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.compose import DeviceWork, WorkerWork
+    from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepare import Lowering
     from perfmodel.prediction.job.prepared import Prepared
@@ -29,6 +33,21 @@ if TYPE_CHECKING:
 
 NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
 """No exchanges: total and exposed, per step and per micro-batch. [s]"""
+
+
+class Exchanges(NamedTuple):
+    """Exchanges of a unit with other workers.
+
+    Parameters
+    ----------
+    devices : tuple of tuple
+        Of each device: total and exposed, per step and per micro-batch. [s]
+    messages : tuple of TurnMessages
+        Of each chunk: messages that slow down the turns of its device. [s]
+    """
+
+    devices: tuple[tuple[Any, ...], ...]
+    messages: tuple[TurnMessages, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,7 +99,7 @@ class Alone:
     columns: Any
     memory: tuple[DeviceMemory, ...]
     copies_s: tuple[Any, Any]
-    exchanged: dict[Hashable, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
+    exchanged: dict[Hashable, Exchanges] = field(default_factory=dict)
     works_at: dict[Hashable, Sequence[StageWork]] = field(default_factory=dict)
 
     @property
@@ -155,16 +174,29 @@ class Unit:
             kept[key] = [replace(work, times=times) for work, times in zip(self.works, taken_at, strict=True)]
         return devices_of(kept[key], turns)
 
-    def exchanged(self, devices: Sequence[DeviceWork], columns: Any) -> tuple[tuple[Any, ...], ...]:
-        """Return each device's exchanges with other workers, per step and per micro-batch. [s]"""
-        agreement = self.agreement
+    def exchanged(self, devices: Sequence[DeviceWork], columns: Any) -> Exchanges:
+        """Return the exchanges of devices in these configurations."""
+        beside = [
+            replace(device, gathers=taken(gathers, columns), **sums)
+            for device, gathers, sums in zip(devices, self._gathers, self._beside_sums, strict=True)
+        ]
+        return self._exchanges(beside, np.arange(len(columns)))
+
+    def _exchanges(self, devices: Sequence[DeviceWork], columns: Any) -> Exchanges:
+        agreement, chunk_count = self.agreement, len(self.works)
         if agreement is None:
-            return (NO_EXCHANGE,) * len(self.memory)
-        every = np.arange(len(columns))
-        return tuple(
-            _exchanged(agreement, replace(device, gathers=taken(gathers, columns), **beside), every)
-            for device, gathers, beside in zip(devices, self._gathers, self._beside_sums, strict=True)
-        )
+            return Exchanges((NO_EXCHANGE,) * len(self.memory), (NO_MESSAGES,) * chunk_count)
+
+        def exchanges(of: Sequence[DeviceWork]) -> Exchanges:
+            numbers = tuple([(*agreement.exchanged(device), *agreement.gathered(device)) for device in of])
+            return Exchanges(numbers, turn_messages(agreement, of, chunk_count=chunk_count))
+
+        if getattr(agreement, "message_bytes", None) != MERGED:
+            return taken(exchanges(devices), columns)  # type: ignore[no-any-return]
+        # a search for the gradients that share a message runs for each size separately
+        alone = [slice(place, place + 1) for place in columns.tolist()]
+        each = [exchanges([_only(device, place) for device in devices]) for place in alone]
+        return stacked(each, [1] * len(each))  # type: ignore[no-any-return]
 
     @derived_property
     def _gathers(self) -> list[tuple[Any, ...]]:
@@ -183,15 +215,12 @@ class Unit:
         ]
 
     @derived_property
-    def exchanged_by_itself(self) -> tuple[tuple[Any, ...], ...]:
-        """The exchanges if the order of turns does not matter. [s]"""
+    def exchanged_by_itself(self) -> Exchanges:
+        """The exchanges if the order of turns does not matter."""
         kept, key = self.alone.exchanged, self.exchanges_like
-        if key not in kept and self.agreement is None:
-            kept[key] = (NO_EXCHANGE,) * len(self.memory)
-        elif key not in kept:
-            assert self.agreement is not None
-            devices = devices_of(self.works, Turned(None, None))
-            kept[key] = tuple(_exchanged(self.agreement, device, self.alone.columns) for device in devices)
+        if key not in kept:
+            devices = () if self.agreement is None else devices_of(self.works, Turned(None, None))
+            kept[key] = self._exchanges(devices, self.alone.columns)
         return kept[key]
 
 
@@ -237,16 +266,12 @@ def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
     return worker_of(numbers, device_of_chunk=first.device_of_chunk, device_count=len(first.memory))
 
 
-def _exchanged(agreement: Agreement, device: DeviceWork, columns: Any) -> tuple[Any, ...]:
-    if getattr(agreement, "message_bytes", None) != MERGED:
-        return taken((*agreement.exchanged(device), *agreement.gathered(device)), columns)  # type: ignore[no-any-return]
-    # a search for the gradients that share a message runs for each size separately
-    alone = [_only(device, slice(place, place + 1)) for place in columns.tolist()]
-    exchanges = [(*agreement.exchanged(configuration), *agreement.gathered(configuration)) for configuration in alone]
-    return tuple(np.concatenate([np.atleast_1d(value) for value in column]) for column in zip(*exchanges, strict=True))
-
-
 def _only(device: DeviceWork, place: slice) -> DeviceWork:
     """Return a device's exchanges in one configuration."""
-    schedule = None if device.schedule is None else device.schedule.taken(place)
-    return replace(taken(replace(device, schedule=None), place), schedule=schedule)  # type: ignore[no-any-return]
+
+    def only(schedule: GradientSchedule | None) -> GradientSchedule | None:
+        return None if schedule is None else schedule.taken(place)
+
+    turns = tuple([(chunk, only(gradients)) for chunk, gradients in device.turns])
+    numbers = taken(replace(device, schedule=None, turns=()), place)
+    return replace(numbers, schedule=only(device.schedule), turns=turns)  # type: ignore[no-any-return]

@@ -17,9 +17,10 @@ from perfmodel.cost.overlap import (
     last_end,
     slowed_exchange,
 )
+from perfmodel.cost.pipeline_ends import TurnMessages
 from perfmodel.cost.prefetching import gather_stall
 from perfmodel.derived import derived
-from perfmodel.numeric import running_total, total
+from perfmodel.numeric import maximum, running_total, total
 from perfmodel.parallelism.units import unit_slices
 from perfmodel.prediction.job.agreement_options import UNITS
 from perfmodel.prediction.job.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
@@ -96,6 +97,10 @@ class Agreement(ABC):
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
         return 0.0, 0.0
+
+    def beside_turns(self, device: DeviceWork) -> Sequence[tuple[int, TurnMessages]]:
+        """Messages of a device's chunks that slow down its turns; ``exchanged`` leaves out what they expose. [s]"""
+        return ()
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:
         """Bytes that one device of a worker sends for this many bytes of gradients [B]. [B]"""
@@ -179,6 +184,15 @@ class Reduction(ABC):
     ) -> tuple[Quantity, Quantity]:
         """Time of messages and of passes that take ``cast_s`` before all of them, total and exposed. [s]"""
 
+    @property
+    def slows_turns(self) -> bool:
+        """Whether messages take a part of the device from the turns of a pipeline."""
+        return False
+
+    def turn_messages(self, sizes_bytes: Any, *, ready_s: Any, computed_s: Quantity) -> TurnMessages:
+        """Messages of these sizes [B] that become ready during a turn. [s]"""
+        raise NotImplementedError
+
     @abstractmethod
     def played(self, *, overlap: bool) -> PlayedExchange:
         """Tasks for each message in a simulation."""
@@ -245,6 +259,19 @@ class AllReduced(Reduction):
             computed_s=schedule.backward_s,
             slowdown=(self.slowdown, copies.slowdown),
             in_turn=copies.in_turn,
+        )
+
+    @property
+    def slows_turns(self) -> bool:  # noqa: D102
+        return self.among_copies is None and not (isinstance(self.slowdown, float | int) and not self.slowdown)
+
+    def turn_messages(self, sizes_bytes: Any, *, ready_s: Any, computed_s: Quantity) -> TurnMessages:  # noqa: D102
+        if not len(sizes_bytes):
+            return TurnMessages(slowdown=self.slowdown)
+        message_s, speed = self.placed.time(sizes_bytes), 1 - self.slowdown
+        end_s = last_end(ready_s=ready_s, message_s=[speed * seconds for seconds in message_s])
+        return TurnMessages(
+            taken_s=total(message_s), after_s=maximum(end_s - computed_s, 0.0) / speed, slowdown=self.slowdown
         )
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
@@ -384,11 +411,37 @@ class Synchronous(Agreement):
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
         total_s, exposed_s = (0.0, 0.0) if self.reduces_each else self._reduced(device)
+        if self._slows_turns(device):
+            exposed_s = -self._reduced(device)[1] if self.reduces_each else 0.0  # of the last micro-batch
         beside_s = device.gathered_s + self.calls_s + (0.0 if self.reduces_each else device.copied_s)
         if self.gathers_once:
             gathered_s, waited_s = self._gathered(device)
             total_s, exposed_s = total_s + gathered_s, exposed_s + waited_s
         return beside_s + total_s, beside_s + exposed_s
+
+    def _slows_turns(self, device: DeviceWork) -> bool:
+        """Whether messages slow down the turns that a device takes with others."""
+        is_turning = bool(device.turns) and device.schedule is not None and bool(device.schedule.layers)
+        return is_turning and self.overlap and self.reductions[device.place].slows_turns
+
+    def beside_turns(self, device: DeviceWork) -> Sequence[tuple[int, TurnMessages]]:  # noqa: D102
+        if not self._slows_turns(device):
+            return ()
+        slowest, reduction = self._slowest, self.reductions[device.place]
+        schedule: Any = device.schedule
+        messages = self.messages(reduction, schedule if self.straggler is None else schedule.slowed(slowest))
+        of_turns, first = [], 0
+        for chunk, gradients in device.turns:
+            if gradients is None:
+                of_turns.append((chunk, reduction.turn_messages([], ready_s=[], computed_s=0.0)))
+                continue
+            here = slice(*np.searchsorted(messages.last, (first, first + len(gradients.layers))))
+            ready_s = slowest * gradients.ready_s[messages.last[here] - first]
+            first += len(gradients.layers)
+            computed_s = slowest * gradients.backward_s
+            sizes_bytes = messages.sizes_bytes[here]
+            of_turns.append((chunk, reduction.turn_messages(sizes_bytes, ready_s=ready_s, computed_s=computed_s)))
+        return of_turns
 
     def _reduced(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time to add up a device's gradients once, total and exposed. [s]"""

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from perfmodel.cost.pipeline_ends import pipeline_ends, pipelines_ends
 from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.derived import derived_property, record
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.job.gradients import joined
-from perfmodel.prediction.job.stacking import taken
+from perfmodel.prediction.job.turns import Turned, sent_s, slow_turns, turn_messages, turned
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
-    from perfmodel.cost.pipeline_ends import PipelineEnds
     from perfmodel.cost.pipeline_order import Orders
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.gradients import GradientSchedule
@@ -140,6 +138,8 @@ class DeviceWork:
 
     place: int
     schedule: GradientSchedule | None
+    turns: tuple[tuple[int, GradientSchedule | None], ...] = ()
+    """Its chunks, later layers first, with gradients that it exchanges; none if it takes no turns with others."""
     gathers: tuple[Gather, ...] = ()
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
@@ -194,14 +194,6 @@ class WorkerWork:
         for device, adding_s in zip(self.device_of_chunk, self.adding_s, strict=True):
             of_device[device] = of_device[device] + adding_s
         return tuple(of_device)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Turned:
-    """Times at which devices of a pipeline finish a pass of all micro-batches. [s]"""
-
-    ends: PipelineEnds | None
-    free: PipelineEnds | None
 
 
 Exchanged = tuple[Quantity, Quantity]
@@ -319,6 +311,9 @@ def agreed(
         worker = worker.adding_up(micro_batches, share=adding_share)
         longest, ends = worker.longest, turned(worker, orders)
         devices = () if agreement is None else devices_of(stages, ends)
+        messages = () if agreement is None else turn_messages(agreement, devices, chunk_count=len(stages))
+        if slow_turns(messages):
+            ends = replace(ends, slowed=turned(worker, orders, messages))
         alone, exchanged = stepped(
             worker,
             ends,
@@ -419,45 +414,25 @@ def _tied(step: StepTime, tied_s: Quantity) -> StepTime:
     return step._replace(exposed_sync_s=step.exposed_sync_s + tied_s, sync_s=step.sync_s + tied_s)
 
 
-def turned(worker: WorkerWork, orders: Orders) -> Turned:
-    """Return when devices and chunks finish a pass of all micro-batches, with and without transfers. [s]"""
-    return all_turned([worker], [orders])[0]
-
-
-def all_turned(workers: Sequence[WorkerWork], orders: Sequence[Orders]) -> list[Turned]:
-    """Return when the devices and chunks of workers, all of as many, finish their passes. [s]"""
-    if len(orders[0]) == 1:
-        return [Turned(None, None)] * len(orders)
-    if any(isinstance(send_s, np.ndarray) for send_s in (*workers[0].there_s, *workers[0].back_s)):  # both at once
-        pipelines = []
-        for worker, order in zip(workers, orders, strict=True):
-            sends_s = [
-                np.stack([send_s, np.zeros_like(send_s)]).reshape(2, -1) for send_s in (*worker.there_s, *worker.back_s)
-            ]
-            pipelines.append((order, (*worker.forward_s, *worker.backward_s), sends_s))
-        return [Turned(*(taken(both, row) for row in (0, 1))) for both in pipelines_ends(pipelines)]
-    return [_turned_apart(worker, order) for worker, order in zip(workers, orders, strict=True)]
-
-
-def _turned_apart(worker: WorkerWork, orders: Orders) -> Turned:
-    how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
-    free = (0.0,) * len(worker.there_s)
-    return Turned(
-        ends=pipeline_ends(orders, forward_send_s=worker.there_s, backward_send_s=worker.back_s, **how),
-        free=pipeline_ends(orders, forward_send_s=free, backward_send_s=free, **how),
-    )
-
-
 def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, ...]:
     """Exchanges of each device with other workers."""
     devices = []
-    for place in range(1 + max(stage.device for stage in stages)):
+    device_count = 1 + max(stage.device for stage in stages)
+    for place in range(device_count):
         chunks = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
         schedule = _schedule(chunks, turns) if any(stage.exchanges_gradients for _, stage in chunks) else None
+        taken_turns = () if device_count == 1 else _turns(chunks)
         gathers = tuple(gather for _, stage in chunks for gather in stage.gathers)
         beside_s = {name: sum(getattr(stage, name) for _, stage in chunks) for name in BESIDE}
-        devices.append(DeviceWork(place=place, schedule=schedule, gathers=gathers, **beside_s))
+        devices.append(DeviceWork(place=place, schedule=schedule, turns=taken_turns, gathers=gathers, **beside_s))
     return tuple(devices)
+
+
+def _turns(chunks: Sequence[tuple[int, StageWork]]) -> tuple[tuple[int, GradientSchedule | None], ...]:
+    """Chunks of a device that takes turns, later layers first, each with the gradients that it exchanges."""
+    return tuple(
+        [(chunk, stage.times.gradients if stage.exchanges_gradients else None) for chunk, stage in reversed(chunks)]
+    )
 
 
 def _schedule(chunks: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSchedule:
@@ -570,17 +545,29 @@ def stepped(
         exchanged = [(0.0, 0.0)] * len(worker.works_s)
     if turns.ends is None or turns.free is None:
         return alone, exchanged[0]
-    tails_s = [
+    slowed = turns if turns.slowed is None else turns.slowed
+    assert slowed.ends is not None
+    assert slowed.free is not None
+    besides_s = [
         tied_s + (passes - 1) * added_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
         for tied_s, added_s, (overhead_s, update_s), (_, exposed_s) in zip(
             worker.tied_s, worker.added_s, worker.updates, exchanged, strict=True
         )
     ]
-    ends_s, free_s = (
-        [(passes - 1) * moments.latest_s + end for end in moments.device_s] for moments in (turns.ends, turns.free)
+    free_s = [(passes - 1) * turns.free.latest_s + end for end in turns.free.device_s]
+    ends_s, slowed_s = (
+        [(passes - 1) * before.latest_s + end for end in sent_s(last)]
+        for before, last in ((turns.ends, slowed.ends), (turns.free, slowed.free))
     )
-    last_s = reduce(maximum, [named(end + tail, "end of a device") for end, tail in zip(ends_s, tails_s, strict=True)])
-    finish_s = [named(end + tail, "end with free links") for end, tail in zip(free_s, tails_s, strict=True)]
+    if turns.slowed is not None:  # what messages add to the end of each device, with the turns that they slow down
+        exchanged = [
+            (total_s, exposed_s + end_s - start_s)
+            for (total_s, exposed_s), end_s, start_s in zip(exchanged, slowed_s, free_s, strict=True)
+        ]
+    last_s = reduce(
+        maximum, [named(end + rest, "end of a device") for end, rest in zip(ends_s, besides_s, strict=True)]
+    )
+    finish_s = [named(end + rest, "end with free links") for end, rest in zip(slowed_s, besides_s, strict=True)]
     unhindered_s = reduce(maximum, finish_s)
     of = longest.of
     total_s, exposed_s = (of([exchange_s[place] for exchange_s in exchanged]) for place in (0, 1))

@@ -157,17 +157,23 @@ class Buckets:
     sizes_bytes: NDArray[np.float64]
     ready_s: NDArray[np.float64]
     wanted_s: NDArray[np.float64]
+    last: NDArray[np.intp]
+    """Place of the gradient of each that is ready last. [1]"""
 
     @classmethod
     def of(cls, schedule: GradientSchedule, slices: Sequence[slice]) -> Buckets:
         """Group gradients into messages."""
         if len(slices) == len(schedule.layers):  # every layer by itself
-            return cls(sizes_bytes=schedule.sizes_bytes, ready_s=schedule.ready_s, wanted_s=schedule.wanted_s)
+            every = np.arange(len(slices))
+            sizes_bytes, ready_s, wanted_s = schedule.sizes_bytes, schedule.ready_s, schedule.wanted_s
+            return cls(sizes_bytes=sizes_bytes, ready_s=ready_s, wanted_s=wanted_s, last=every)
         starts = np.array([message.start for message in slices], dtype=np.intp)
+        last = np.array([message.stop - 1 for message in slices], dtype=np.intp)
         return cls(
             sizes_bytes=bucket_sums(schedule.sizes_bytes, slices),
-            ready_s=schedule.ready_s[[message.stop - 1 for message in slices]],
+            ready_s=schedule.ready_s[last],
             wanted_s=minima_of_runs(schedule.wanted_s, starts),
+            last=last,
         )
 
 

@@ -1,0 +1,86 @@
+"""Turns of a worker's devices in a pipeline: when each ends, with and without the messages that slow it down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.pipeline_ends import NO_MESSAGES, TurnMessages, pipeline_ends, pipelines_ends
+from perfmodel.prediction.job.stacking import taken
+from perfmodel.symbolic import Quantity, is_symbolic
+
+if TYPE_CHECKING:
+    from perfmodel.cost.pipeline_ends import PipelineEnds
+    from perfmodel.cost.pipeline_order import Orders
+    from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.compose import DeviceWork, WorkerWork
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turned:
+    """Times at which devices of a pipeline finish a pass of all micro-batches. [s]"""
+
+    ends: PipelineEnds | None
+    free: PipelineEnds | None
+    slowed: Turned | None = None
+    """The same with the messages that slow turns down; None if none does."""
+
+
+Messages = Sequence[TurnMessages]
+"""Messages of each chunk of layers; none if they slow down nothing."""
+
+
+def turned(worker: WorkerWork, orders: Orders, messages: Messages = ()) -> Turned:
+    """Return when devices and chunks finish a pass of all micro-batches, with and without transfers. [s]"""
+    return all_turned([worker], [orders], [messages])[0]
+
+
+def all_turned(
+    workers: Sequence[WorkerWork], orders: Sequence[Orders], messages: Sequence[Messages] | None = None
+) -> list[Turned]:
+    """Return when the devices and chunks of workers, all of as many, finish their passes. [s]"""
+    if len(orders[0]) == 1:
+        return [Turned(None, None)] * len(orders)
+    messages = [()] * len(orders) if messages is None else messages
+    if any(isinstance(send_s, np.ndarray) for send_s in (*workers[0].there_s, *workers[0].back_s)):  # both at once
+        pipelines = []
+        for worker, order, sent in zip(workers, orders, messages, strict=True):
+            sends_s = [
+                np.stack([send_s, np.zeros_like(send_s)]).reshape(2, -1) for send_s in (*worker.there_s, *worker.back_s)
+            ]
+            pipelines.append((order, (*worker.forward_s, *worker.backward_s), sends_s, sent))
+        return [Turned(*(taken(both, row) for row in (0, 1))) for both in pipelines_ends(pipelines)]
+    return [_turned_apart(*of_one) for of_one in zip(workers, orders, messages, strict=True)]
+
+
+def _turned_apart(worker: WorkerWork, orders: Orders, messages: Messages) -> Turned:
+    how: dict[str, Any] = {"forward_s": worker.forward_s, "backward_s": worker.backward_s, "messages": messages}
+    free = (0.0,) * len(worker.there_s)
+    return Turned(
+        ends=pipeline_ends(orders, forward_send_s=worker.there_s, backward_send_s=worker.back_s, **how),
+        free=pipeline_ends(orders, forward_send_s=free, backward_send_s=free, **how),
+    )
+
+
+def turn_messages(agreement: Agreement, devices: Sequence[DeviceWork], *, chunk_count: int) -> tuple[TurnMessages, ...]:
+    """Messages of each chunk that slow the turns of its device down."""
+    messages = [NO_MESSAGES] * chunk_count
+    for device in devices:
+        for chunk, sent in agreement.beside_turns(device):
+            messages[chunk] = sent
+    return tuple(messages)
+
+
+def slow_turns(messages: Messages) -> bool:
+    """Whether any messages slow turns down."""
+    return any(is_symbolic(sent.slowdown) or bool(np.any(sent.slowdown)) for sent in messages)
+
+
+def sent_s(ends: PipelineEnds) -> tuple[Quantity, ...]:
+    """When each device has finished its turns and sent all messages. [s]"""
+    if not ends.left_s:
+        return ends.device_s
+    return tuple([end_s + left_s for end_s, left_s in zip(ends.device_s, ends.left_s, strict=True)])
