@@ -137,6 +137,10 @@ class Collective(ABC):
         del topology, ranks
         return True
 
+    def fits(self, topology: Topology, ranks: Sequence[str]) -> bool:
+        """Tell whether it can be placed among these devices, be it that switches add which no file says to add."""
+        return self.runs_on(topology, ranks)
+
     def server_count_of(self, **options: Any) -> int:
         """Servers that participate but are not ranks. [1]"""
         return 1 if self.server_kind else 0

@@ -373,7 +373,7 @@ def _check_groups(
         raise ArgumentError("ranks", twice[0], "distinct devices")
     if any(len(group) != len(ranks) for group in beside):
         raise ArgumentError("beside", [len(group) for group in beside], f"groups of {len(ranks)} devices, as ranks has")
-    if not collective.runs_on(topology, ranks):
+    if not collective.fits(topology, ranks):
         raise ArgumentError("ranks", ", ".join(ranks), f"devices of one machine whose switch runs {collective.name}")
 
 
