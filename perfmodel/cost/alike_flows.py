@@ -73,11 +73,11 @@ def _kinds(
     of_flow = np.unique(weight.round(9), return_inverse=True)[1]
     of_channel = np.unique(capacity, return_inverse=True)[1]
     random = np.random.default_rng(0)
-    counts = ()
-    while counts != (now := (of_flow.max(initial=0), of_channel.max(initial=0))):
-        counts = now
+    count, before = 0, -1
+    while count != before:
         of_flow = _refined(of_flow, flow, of_channel[channel], random)
         of_channel = _refined(of_channel, channel, of_flow[flow], random)
+        count, before = int(of_flow.max(initial=0) + of_channel.max(initial=0)), count
     return of_flow, of_channel
 
 
@@ -87,4 +87,5 @@ def _refined(kind: Integers, at: Integers, met: Integers, random: np.random.Gene
     sums = np.zeros(len(kind), dtype=np.uint64)
     np.add.at(sums, at, marks[met])  # a sum does not depend on the order of those that are met
     number = np.unique(sums, return_inverse=True)[1]
-    return np.unique(kind * (int(number.max(initial=0)) + 1) + number, return_inverse=True)[1]
+    refined: Integers = np.unique(kind * (int(number.max(initial=0)) + 1) + number, return_inverse=True)[1]
+    return refined

@@ -34,11 +34,11 @@ def has_open_links(routes: Sequence[Route]) -> bool:
 
 def byte_times(routes: Sequence[Route], weights: Sequence[float] | None = None) -> list[Quantity]:
     """Time per byte of each flow, with one flow on each route, or as many as its weight. [s/B]"""
-    counts = [1] * len(routes) if weights is None else weights
-    flows: Counter[str] = Counter()
+    counts: Sequence[float] = [1] * len(routes) if weights is None else weights
+    flows: dict[str, float] = {}
     for route, count in zip(routes, counts, strict=True):
         for channel in route.channels:
-            flows[channel.name] += count  # type: ignore[assignment]
+            flows[channel.name] = flows.get(channel.name, 0) + count
     return [
         longest_byte_time(
             capacity=[channel.capacity_bytes_per_s for channel in route.channels],
