@@ -46,6 +46,9 @@ SHORTEST_BEGINNING = 3
 """Characters from which on the beginning of a name suggests it. [1]"""
 
 
+MOST_COMPARED: Final = 8
+"""Names close in spelling among which numbers decide. [1]"""
+
 MOST_NEAREST: Final = 3
 """Names that a message proposes. [1]"""
 
@@ -54,12 +57,14 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """Return up to three known names of which ``name`` is whole parts between ``_``, else the closest in spelling.
 
     Case, and whether parts are joined by ``_``, ``-`` or a space, make no difference. Names that ``name`` begins come
-    first, then the shortest. Where nothing is close in spelling, the shortest name with this beginning is taken.
+    first, then the shortest. In spelling, names with the same numbers come first. Where nothing is close in spelling, the shortest name with this beginning is taken.
 
     Examples
     --------
     >>> nearest_names("A100", ["a10", "a100_40_sxm", "a100_80_pcie"]), nearest_names("k80", ["tesla_k80_gk210"])
     (['a100_40_sxm', 'a100_80_pcie'], ['tesla_k80_gk210'])
+    >>> nearest_names("hgx_h100", ["hgx_h800", "dgx_h100"])
+    ['dgx_h100']
     """
     if len(name) > MOST_SHOWN:  # no misspelt name, and slow to compare
         return []
@@ -70,10 +75,17 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     is_long = len(folded) >= SHORTEST_BEGINNING
     variants = [known_fold for known_fold in by_fold if is_long and f"_{folded}_" in f"_{known_fold}_"]
     variants.sort(key=lambda variant: (not variant.startswith(folded), len(variant)))
-    matches = variants or difflib.get_close_matches(folded, by_fold, n=1, cutoff=0.5)
+    matches = variants or _closest(folded, by_fold)
     if not matches and is_long:
         matches = sorted((known_fold for known_fold in by_fold if known_fold.startswith(folded)), key=len)[:1]
     return [by_fold[match] for match in matches[:MOST_NEAREST]]
+
+
+def _closest(folded: str, known: Iterable[str]) -> list[str]:
+    """Return the closest name in spelling, of those with the same numbers if there are any: an H100 is no H800."""
+    close = difflib.get_close_matches(folded, known, n=MOST_COMPARED, cutoff=0.5)
+    numbers = {part for part in folded.split("_") if any(map(str.isdigit, part))}
+    return sorted(close, key=lambda name: not numbers.issubset(name.split("_")))[:1]
 
 
 def _folded(name: str) -> str:

@@ -348,7 +348,7 @@ def _check(capacity: NDArray[np.float64], uses: NDArray[np.float64], weight: NDA
         raise ArgumentError(argument="uses", given=f"flow {without[0]} without a channel", allowed="at least one each")
 
 
-def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[int]) -> Quantity:
+def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[float]) -> Quantity:
     r"""Time per byte of a flow that has an equal share of every channel it passes.
 
     .. math:: \beta = \max_c \frac{k_c}{B_c}
@@ -357,7 +357,7 @@ def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[int
     ----------
     capacity : sequence of float or sympy.Expr
         Capacity of each of its channels, B. [B/s]
-    flow_counts : sequence of int
+    flow_counts : sequence of float
         Flows over each, k; one that passes it twice counts twice. [1]
 
     Returns

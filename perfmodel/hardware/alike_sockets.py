@@ -58,6 +58,8 @@ class Branches:
         mapping of str to str
             Part in place of each part that a branch exchanged; other parts stay. [-]
         """
+        if not self._branch.keys() >= {*parts}:  # a device that hangs on no socket
+            return parts, {}
         if parts not in self._likened:
             branches = tuple(dict.fromkeys(self._branch[part] for part in parts))
             first: dict[int, int] = {}

@@ -509,7 +509,7 @@ class Topology:
             raise UnknownNameError(kind="device of the system", name=name, known=self.devices())
         return place
 
-    def _peers(self, device: str) -> set[str]:
+    def _peers(self, device: str) -> frozenset[str]:
         """Return the devices that a device reaches over one peer link or one peer switch."""
         over = self.joined_to(device)
         switches = {name for name in over if self.places[name].kind == "switch"}

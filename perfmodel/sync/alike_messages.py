@@ -175,7 +175,9 @@ def _classes(round_: Round, ends: _Ends) -> PlacedRound:
     rates = np.full(len(chosen), np.inf)
     crowd = [place for place, index in enumerate(chosen) if meets[index]]
     if crowd:
-        rates[crowd] = _rates([routes[place] for place in crowd], sizes[crowd].tolist(), colour, leaf_colour, ends)
+        weights = [round_.weight(share[chosen[place]]) for place in crowd]
+        of_crowd = [routes[place] for place in crowd]
+        rates[crowd] = _rates(of_crowd, sizes[crowd].tolist(), weights, colour, leaf_colour, ends)
     for place, index in enumerate(chosen):
         if share[index] and not meets[index]:
             rates[place] = routes[place].capacity_bytes_per_s
@@ -261,7 +263,12 @@ def _colours(kind: Integers, machines: Integers, ends: _Ends) -> tuple[Integers,
 
 
 def _rates(
-    routes: Sequence[Route], sizes: Sequence[int], colour: Integers, leaf_colour: Integers, ends: _Ends
+    routes: Sequence[Route],
+    sizes: Sequence[int],
+    weights: Sequence[float],
+    colour: Integers,
+    leaf_colour: Integers,
+    ends: _Ends,
 ) -> NDArray[np.float64]:
     """Return the rate of each class of messages that meet others. [B/s]"""
     members = {MACHINE: Counter(colour.tolist()), LEAF: Counter(leaf_colour.tolist()), NEITHER: {0: 1}}
@@ -284,4 +291,4 @@ def _rates(
     table = np.zeros((len(routes), len(capacity)))
     for row, used in enumerate(uses):
         table[row, list(used)] = list(used.values())
-    return max_min_rates(capacity=capacity, uses=table)
+    return max_min_rates(capacity=capacity, uses=table, weights=weights)

@@ -52,11 +52,18 @@ class Round:
         Largest part of the n bytes that one rank or server adds to its own in this round. [1]
     repeat : int
         Times that the round is repeated. [1]
+    ring_share : float
+        Part of the n bytes that one ring passes on, where several share a message; 0 where each message is one. [1]
     """
 
     messages: tuple[Message, ...]
     reduced_share: float = 0.0
     repeat: int = 1
+    ring_share: float = 0.0
+
+    def weight(self, share: float) -> float:
+        """Return the rings in a message with a share of the bytes, each of which gets a flow's part of a channel."""
+        return share / self.ring_share if self.ring_share else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,10 @@ class Collective(ABC):
         """Tell whether a library can run it among these devices; False only if it needs a switch that they lack."""
         del topology, ranks
         return True
+
+    def fits(self, topology: Topology, ranks: Sequence[str]) -> bool:
+        """Tell whether it can be placed among these devices, be it that switches add which no file says to add."""
+        return self.runs_on(topology, ranks)
 
     def server_count_of(self, **options: Any) -> int:
         """Servers that participate but are not ranks. [1]"""

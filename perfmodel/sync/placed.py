@@ -32,15 +32,19 @@ def has_open_links(routes: Sequence[Route]) -> bool:
     return is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels))
 
 
-def byte_times(routes: Sequence[Route]) -> list[Quantity]:
-    """Time per byte of each flow, with one flow on each route. [s/B]"""
-    flows = Counter(channel.name for route in routes for channel in route.channels)
+def byte_times(routes: Sequence[Route], weights: Sequence[float] | None = None) -> list[Quantity]:
+    """Time per byte of each flow, with one flow on each route, or as many as its weight. [s/B]"""
+    counts: Sequence[float] = [1] * len(routes) if weights is None else weights
+    flows: dict[str, float] = {}
+    for route, count in zip(routes, counts, strict=True):
+        for channel in route.channels:
+            flows[channel.name] = flows.get(channel.name, 0) + count
     return [
         longest_byte_time(
             capacity=[channel.capacity_bytes_per_s for channel in route.channels],
-            flow_counts=[flows[channel.name] for channel in route.channels],
+            flow_counts=[flows[channel.name] / count for channel in route.channels],
         )
-        for route in routes
+        for route, count in zip(routes, counts, strict=True)
     ]
 
 
@@ -369,7 +373,7 @@ def _check_groups(
         raise ArgumentError("ranks", twice[0], "distinct devices")
     if any(len(group) != len(ranks) for group in beside):
         raise ArgumentError("beside", [len(group) for group in beside], f"groups of {len(ranks)} devices, as ranks has")
-    if not collective.runs_on(topology, ranks):
+    if not collective.fits(topology, ranks):
         raise ArgumentError("ranks", ", ".join(ranks), f"devices of one machine whose switch runs {collective.name}")
 
 
@@ -382,7 +386,8 @@ def _on_rings(round_: Round, rings: tuple[tuple[int, ...], ...]) -> Round:
         for message in round_.messages:
             ends = ring[message.source], ring[message.sink]
             shares[ends] = shares.get(ends, 0.0) + message.share / len(rings)
-    return replace(round_, messages=tuple(Message(*ends, share) for ends, share in shares.items()))
+    messages = tuple(Message(*ends, share) for ends, share in shares.items())
+    return replace(round_, messages=messages, ring_share=round_.messages[0].share / len(rings))
 
 
 def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
@@ -407,15 +412,16 @@ def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, thro
         for message in round_.messages
     )
     flows = [index for index, message in enumerate(round_.messages) if message.share]
+    weights = [round_.weight(round_.messages[index].share) for index in flows]
     channels = {channel.name: channel.capacity_bytes_per_s for index in flows for channel in routes[index].channels}
     rates = np.full(len(routes), np.inf)
     if flows and has_open_links(routes):
         rates = rates.astype(object)
-        rates[flows] = [1 / per_byte for per_byte in byte_times([routes[index] for index in flows])]
+        rates[flows] = [1 / per_byte for per_byte in byte_times([routes[index] for index in flows], weights)]
     elif flows:
         column = {name: place for place, name in enumerate(channels)}
         passed = [[column[name] for name in routes[index].channel_names] for index in flows]
-        rates[flows] = alike_rates(capacity=list(channels.values()), passed=passed)
+        rates[flows] = alike_rates(capacity=list(channels.values()), passed=passed, weights=weights)
     return PlacedRound(
         messages=round_.messages,
         routes=routes,

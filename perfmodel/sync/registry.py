@@ -72,6 +72,7 @@ def for_machines(
     ranks: Sequence[str],
     *,
     among: Iterable[Collective] = COLLECTIVES.values(),
+    by_name: bool = False,
 ) -> Collective:
     """Return the special form that an algorithm has on these machines, or the algorithm itself.
 
@@ -85,6 +86,8 @@ def for_machines(
         Names of devices. [-]
     among : iterable of Collective
         Algorithms that may run. [-]
+    by_name : bool
+        Whether the user named the algorithm, who then presumes that switches can run it. [-]
 
     Returns
     -------
@@ -99,7 +102,7 @@ def for_machines(
     ['double_binary_tree', 'machine_trees']
     """
     special = (other for other in among if isinstance(other, type(algorithm)) and other is not algorithm)
-    return next((other for other in special if other.runs_on(topology, ranks)), algorithm)
+    return next((form for form in special if (form.fits if by_name else form.runs_on)(topology, ranks)), algorithm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,6 +278,9 @@ class FabricSwitch(InNetwork):
         return Round((*inside, *parts)), down, latencies
 
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
-        machines = Counter(topology.places[name].node for name in ranks if name in topology.places)
         adds = any(topology.places[name].reduces for name in topology.fabrics)
-        return adds and len(machines) > 1 and len(set(machines.values())) == 1
+        return adds and self.fits(topology, ranks)
+
+    def fits(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
+        machines = Counter(topology.places[name].node for name in ranks if name in topology.places)
+        return len(machines) > 1 and len(set(machines.values())) == 1

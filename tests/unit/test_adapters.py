@@ -161,3 +161,56 @@ def test_an_all_to_all_loads_every_adapter_as_rails_would(system, machines):
     crossing = topology.route(devices[0], devices[-1]).channels
     (rate,) = [channel.capacity_bytes_per_s for channel in crossing if channel.name.endswith(">fabric0")]
     assert placed.seconds_per_byte == pytest.approx((machines - 1) / machines / rate, rel=1e-9)
+
+
+def bus_gb_per_s(topology, ranks, operation="all_reduce"):
+    passes = 2 if operation == "all_reduce" else 1
+    seconds = float(place_library(LIBRARY, operation, topology, ranks).time(1e9))
+    return passes * (len(ranks) - 1) / len(ranks) / seconds
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather"])
+@pytest.mark.parametrize(("system", "machines"), [("dgx_h100", 2), ("dgx_h100", 8), ("dgx_a100", 2)])
+def test_each_of_eight_adapters_adds_to_the_bandwidth(system, machines, operation):
+    """Seven were slower than six: six rings between two devices had the part of a link that one ring has."""
+    whole = load_system(system, machines=machines)
+    fabrics = [with_adapters(whole, count).topology for count in range(1, 9)]
+    rates = [bus_gb_per_s(each, each.devices(), operation) for each in fabrics]
+    for count, (fewer, more) in enumerate(itertools.pairwise(rates), start=1):
+        assert 0.9 * (count + 1) / count < more / fewer < (count + 1) / count
+
+
+def test_a_device_more_on_each_machine_never_slows_a_sum():
+    topology = load_system("dgx_h100", machines=3).topology
+    names = topology.devices()
+    by_machine = [
+        bus_gb_per_s(topology, [name for at in (0, 8, 16) for name in names[at : at + n]]) for n in range(1, 9)
+    ]
+    assert by_machine == sorted(by_machine)
+    assert by_machine[-1] > 7 * by_machine[0]
+    fourteen, fifteen, sixteen = (bus_gb_per_s(topology, names[:count]) for count in (14, 15, 16))
+    assert fourteen < fifteen < sixteen
+
+
+def test_named_switches_that_add_carry_a_part_on_each_adapter_and_say_what_they_presume(tmp_path):
+    job = {"batch_size": 16, "framework": "pytorch_2", "workers": 32, "sync": "in_network"}
+    plain, adding = (
+        pm.predict(pm.zoo.alexnet(), system=joined(tmp_path, reduces=reduces), **job) for reduces in (False, True)
+    )
+    assert plain.sync_s == pytest.approx(adding.sync_s, rel=1e-12)
+    crossing = [
+        size
+        for name, size in plain.agreement.reduction.placed.channel_bytes(1.0).items()
+        if name.startswith("fabric0>")
+    ]
+    assert crossing == pytest.approx([1 / 8] * 32)  # all n bytes by each adapter before
+    presumed = "presumes that fabric0 adds"
+    assert [any(presumed in remark for remark in p.remarks) for p in (plain, adding)] == [True, False]
+
+
+def test_a_named_sum_uses_the_switch_of_a_machine_as_it_is():
+    job = {"batch_size": 16, "framework": "pytorch_2", "workers": 8, "sync": "in_network"}
+    adds, forwards = (pm.predict(pm.zoo.alexnet(), system=system, **job) for system in ("dgx_h100", "dgx_a100"))
+    assert adds.agreement.reduction.placed.collective.name == "multicast_switch"
+    assert not any("presumes" in remark for remark in adds.remarks)
+    assert any("presumes that nvswitch0 adds" in remark for remark in forwards.remarks)

@@ -130,6 +130,9 @@ def test_the_command_prints_scores_by_name_and_refuses_what_has_no_effect(tmp_pa
     refused = CliRunner().invoke(app, [*given, "--rows"])
     assert isinstance(refused.exception, ArgumentError)
     assert "--rows" in str(refused.exception)
+    written(tmp_path, *calls()).rename(path.with_name("nccl_a100_four_hdr_adapters.csv"))  # known by its own name
+    written(tmp_path, *calls())
+    assert CliRunner().invoke(app, given).output == told.output
     missing = CliRunner().invoke(app, ["validate", "deepbench_allreduce", "--data", str(tmp_path)])
     assert isinstance(missing.exception, TableError)
     assert "nccl_a100_here" in str(missing.exception)

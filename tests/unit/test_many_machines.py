@@ -486,3 +486,43 @@ def test_a_formula_in_batch_size_starts_from_one_sample_of_each_micro_batch(cut)
     assert formula.stated == {"batch_size": cut.get("micro_batches", 4)}
     p = pm.predict(pm.zoo.alexnet(), **formula.stated, **job)
     assert formula() == pytest.approx(p.step_s, rel=1e-9)
+
+
+def test_devices_of_sockets_that_may_be_swapped_share_a_search_for_their_routes(monkeypatch):
+    topology = load_system("gb200_nvl72", machines=2).topology
+    made = []
+    search = Topology._legs_between
+    monkeypatch.setattr(Topology, "_legs_between", lambda self, *ends: made.append(ends) or search(self, *ends))
+    names = topology.devices()
+    pairs = [(names[7 * k % 144], names[(31 * k + 5) % 144]) for k in range(60)]
+    routes = [topology.legs(*pair) for pair in pairs]
+    assert len(made) <= 12  # first and second device of a socket, same machine or not, same socket or not
+    assert routes == [search(topology, *pair, False) for pair in pairs]
+
+
+@pytest.mark.parametrize("system", ["dgx_a100", "dgx_1_p100", "gce_a2_highgpu_8g"])
+def test_routes_from_swapped_sockets_are_those_of_a_search(system):
+    topology = load_system(system).topology
+    for pair in itertools.permutations(topology.devices(), 2):
+        assert topology.legs(*pair) == topology._legs_between(*pair, False)
+
+
+def test_only_machines_that_are_asked_for_are_wired():
+    topology = load_system("gb200_nvl72", machines=200).topology
+    wired = []
+    inside = type(topology.wires).of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(topology.wires), "of", lambda self, machine: wired.append(machine) or inside(self, machine))
+        topology.route("node3/gpu0", "node180/gpu70")
+        assert set(wired) <= {"node0", "node3", "node180"}
+
+
+def test_an_all_to_all_over_two_racks_searches_few_routes(monkeypatch):
+    """It took 36 s: each of 10,296 pairs of places was searched for, and 20,592 messages each had a row of rates."""
+    topology = load_system("gb200_nvl72", machines=2).topology
+    searched = []
+    search = Topology._legs_between
+    monkeypatch.setattr(Topology, "_legs_between", lambda self, *ends: searched.append(ends) or search(self, *ends))
+    call = place_library(load_collective_library(NCCL), "all_to_all", topology, topology.devices())
+    assert len(searched) < 20
+    assert float(call.time(1e9)) == pytest.approx(11.811628e-3, rel=1e-6)  # as when each was searched for

@@ -37,16 +37,17 @@ from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.sync.placed import Call, Placed, place, placed_once
 from perfmodel.sync.registry import (
     ALL_REDUCES,
-    COLLECTIVES,
     LibraryCollective,
     collective,
     for_machines,
     place_library,
 )
+from perfmodel.sync.stars import InNetwork
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.measured_machine import AllReduce
+    from perfmodel.hardware.topology import Topology
     from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.subject import Subject
@@ -208,8 +209,7 @@ def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Pl
     first, *beside = workers.sharing_groups(place_) if workers.scatters else workers.groups(place_)
     topology = workers.system_part.system.topology
     if len({topology.places[name].node for name in first}) < len(first):
-        per_adapter = [other for other in COLLECTIVES.values() if other.per_adapter]
-        algorithm = for_machines(algorithm, topology, first, among=per_adapter)
+        algorithm = for_machines(algorithm, topology, first, by_name=True)
     return placed_once(algorithm, topology, first, beside=tuple(beside), **options)
 
 
@@ -250,6 +250,15 @@ def _sums_of(agreement: Agreement | None) -> list[MeasuredSum]:
     reductions = agreement.reductions if isinstance(agreement, Synchronous) else ()
     placed = [getattr(reduction, "placed", None) for reduction in reductions]
     return [sum_ for sum_ in placed if isinstance(sum_, MeasuredSum)]
+
+
+def presumed_switches(agreement: Agreement | None, topology: Topology) -> tuple[str, ...]:
+    """Return the switches that add gradients although the system's file does not say that they can."""
+    reductions = agreement.reductions if isinstance(agreement, Synchronous) else ()
+    placed = [getattr(reduction, "placed", None) for reduction in reductions]
+    adding = [each for each in placed if isinstance(each, Placed) and isinstance(each.collective, InNetwork)]
+    switches = dict.fromkeys(name for each in adding for name in each.servers)
+    return tuple(name for name in switches if not topology.places[name].reduces)
 
 
 def measured_sum_of(agreement: Agreement | None) -> AllReduce | None:

@@ -276,8 +276,13 @@ class Prepared:
         """Notes for the user on framework, target, libraries, data set and parameter server."""
         notes = (*self.shortfalls, *self.target.remarks(self.profile, self.libraries, dtype=self.dtype))
         if self.agreement is not None or (self.layout.workers > 1 and not self.is_whole):
-            from perfmodel.prediction.job.agreements import measured_sum_of
+            from perfmodel.prediction.job.agreements import measured_sum_of, presumed_switches
 
+            if self.target.system_part is not None:
+                system = self.target.system_part.system
+                for switch in presumed_switches(self.agreement, system.topology):
+                    presumed = f"presumes that {switch} adds what passes it (sync='in_network')"
+                    notes = (*notes, f"{presumed}: the file of {system.name} does not say so (reduces = true)")
             as_measured = measured_sum_of(self.agreement) is not None
             by_library = self.exchanges_by_library
             notes = (*notes, *self.target.exchange_remarks(by_library=by_library, as_measured=as_measured))

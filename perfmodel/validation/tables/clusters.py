@@ -236,7 +236,7 @@ def _rate(system: Any, operation: str, count: int, size_bytes: float, *, only: s
 
 
 def with_adapters(system: Any, count: int) -> Any:
-    """Return a cluster whose machines have only the first of their adapters."""
+    """Return a cluster whose machines have fewer adapters, as evenly below their roots and switches as can be."""
     from perfmodel.hardware import spec_files
     from perfmodel.hardware.wiring import wiring_of
 
@@ -244,7 +244,8 @@ def with_adapters(system: Any, count: int) -> Any:
     machines = []
     for name, machine in system.machines:
         (slot,) = machine.file.nic
-        used = slot.model_copy(update={"count": count, "to": slot.ports[:count]})
+        ports = tuple(slot.ports[index % len(slot.ports)] for index in range(count))
+        used = slot.model_copy(update={"count": count, "to": ports})
         file = machine.file.model_copy(update={"nic": (used,)})
         wiring = wiring_of(file, processor=machine.processor, path=folder / f"{file.stem}.toml")
         machines.append((name, replace(machine, file=file, wiring=wiring)))

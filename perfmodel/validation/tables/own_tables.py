@@ -170,6 +170,8 @@ def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
         return replace(known, file=(folder / known.file).resolve())
     there = {path.stem: path for inside in _FOLDERS for path in sorted((folder / inside).glob("*.csv"))}
     stems = [name] if name in there else [stem for stem in there if stem.startswith(name)]
+    if len(stems) > 1:  # a table that perfmodel knows by its own name is asked for by that
+        stems = [stem for stem in stems if stem not in OWN_TABLES] or stems
     tables = tables_of_file(there[stems[0]]) if len(stems) == 1 else ()
     if len(tables) == 1:
         return tables[0]
@@ -177,7 +179,8 @@ def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
         named = f" but {', '.join(listed_table.name for listed_table in tables)}" if tables else " of its own"
         message = f"{there[stems[0]]}: no table of this file has that name{named}; tools/scoreboard.py scores its steps"
     else:
-        listed = ", ".join(there) or "none"
+        listed = ", ".join(stems or there) or "none"
         inside = "/ or ".join(_FOLDERS)
-        message = f"{folder}: one table in {inside}/ must be named {name}*, but {len(stems)} are; there are {listed}"
+        way_out = "give the name of one in full" if stems else "there are"
+        message = f"{folder}: one table in {inside}/ must be named {name}*, but {len(stems)} are; {way_out}: {listed}"
     raise TableError(message)
