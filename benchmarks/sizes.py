@@ -13,6 +13,8 @@ import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 
 def chain(layers: int) -> None:
@@ -43,11 +45,40 @@ def llama(layers: int, width: int, intermediate: int) -> None:
 
 
 def cluster(machines: int) -> None:
-    """Predict a step of eight workers in each of some machines."""
+    """Predict a step of eight workers in each of some machines, or print the size that can be done."""
+    _answered_or_refused(batch_size=16, system="dgx_a100", machines=machines, workers=8 * machines)
+
+
+def racks(count: int) -> None:
+    """Predict a step of 72 workers in each of some racks that NVLink joins."""
+    _answered_or_refused(batch_size=16, system="gb200_nvl72", machines=count, workers=72 * count)
+
+
+def _answered_or_refused(**asked: Any) -> None:
     import perfmodel as pm
+    from perfmodel.errors import PerfmodelError
 
     graph = pm.zoo.build("resnet50")
-    assert pm.predict(graph, batch_size=16, system="dgx_a100", machines=machines, workers=8 * machines).step_s > 0
+    try:
+        assert pm.predict(graph, **asked).step_s > 0
+    except PerfmodelError as error:
+        print(f"refused: {error};", end=" ")
+
+
+def timeline(network: str, workers: str) -> None:
+    """Play a step of some workers, or print how many events it would be."""
+    import perfmodel as pm
+    from perfmodel.errors import PerfmodelError
+
+    machines = {"machines": int(workers) // 8} if int(workers) > 8 else {}
+    graph = pm.zoo.build(network)
+    p = pm.predict(graph, batch_size=16, system="dgx_a100", workers=int(workers), sync="ring_all_reduce", **machines)
+    started_s = time.process_time()
+    try:
+        print(f"{len(p.timeline.spans):,} spans", end=" ")
+    except PerfmodelError as error:
+        print(f"refused: {error}", end=" ")
+    print(f"in {time.process_time() - started_s:.2f} s;", end=" ")
 
 
 def jobs(count: int) -> None:
@@ -99,29 +130,30 @@ def small_jobs(count: int, seconds: int) -> None:
 
 def held_mib() -> float:
     """Memory that the process holds now. [MiB]"""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize() / 2**20
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize() / 2**20
 
 
 SIZES = {
-    "chain": [(1_000,), (10_000,), (100_000,)],
-    "llama": [(126, 16_384, 53_248), (500, 40_960, 131_072)],
-    "cluster": [(16,), (125,), (1_250,), (4_096,)],
-    "jobs": [(300,), (3_000,)],
+    chain: [(1_000,), (10_000,), (100_000,)],
+    llama: [(126, 16_384, 53_248), (500, 40_960, 131_072)],
+    cluster: [(16,), (125,), (1_250,), (4_096,), (125_000,)],
+    racks: [(139,), (455,), (4_096,)],
+    timeline: [("alexnet", "8"), ("resnet50", "8"), ("resnet50", "64"), ("resnet50", "512")],
+    jobs: [(300,), (3_000,)],
 }
+"""Function -> its sizes. A million workers are 125,000 machines of eight; 139 racks are 10,008 devices."""
 
 
 def main() -> None:
     """Print processor time and peak memory of each row, the start of Python included."""
     if len(sys.argv) > 1:
-        {"chain": chain, "llama": llama, "cluster": cluster, "jobs": jobs, "small_jobs": small_jobs}[sys.argv[1]](
-            *map(int, sys.argv[2:])
-        )
+        function = {each.__name__: each for each in (*SIZES, small_jobs)}[sys.argv[1]]
+        function(*(int(word) if word.isdigit() and function is not timeline else word for word in sys.argv[2:]))
         print(f"{time.process_time():6.2f} s {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:6.0f} MiB")
         return
-    for name, rows in SIZES.items():
+    for function, rows in SIZES.items():
         for sizes in rows:
-            words = [name, *map(str, sizes)]
+            words = [function.__name__, *map(str, sizes)]
             done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=False)
             print(f"{' '.join(words):32} {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}", flush=True)
 

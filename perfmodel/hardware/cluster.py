@@ -21,7 +21,7 @@ from perfmodel.hardware.link import Link
 from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text, fault_at
 from perfmodel.hardware.spec_files import faults_of
-from perfmodel.hardware.system import Fabric, MachineCount, PeerLink, System, SystemFile, machine_count
+from perfmodel.hardware.system import MOST_DEVICES, Fabric, MachineCount, PeerLink, System, SystemFile, machine_count
 from perfmodel.hardware.wires import MachineWires, Place, Wire
 from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wired, Wiring, wire_of, wiring_of
 
@@ -168,6 +168,8 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
         if name in [other for other, _ in machines[:-1]]:
             faults.append(f"{place.rpartition('.')[0]}.names: value {name!r}: must be the name of one machine only")
     faults = list(dict.fromkeys(faults))
+    if (count := sum(len(machine.topology.devices()) for _, machine in machines)) > MOST_DEVICES:
+        faults.append(f"node: must have at most {MOST_DEVICES:,} devices in all machines, not {count:,}")
     try:
         link = load_link(spec_files.from_folder(path.parent, file.fabric.link))
     except PerfmodelError as error:
@@ -207,6 +209,7 @@ def several(system: Wired, machines: int) -> System | Cluster:
         raise ArgumentError("machines", machines, f"left out with {system.name}, whose file has no table [fabric]")
     else:
         machine, fabric, server = system, system.file.fabric, None
+    machine_count("machines", machines, of_devices=len(machine.topology.devices()))
     file = ClusterFile.model_construct(
         schema_version=machine.file.schema_version,
         name=f"{machines} x {machine.name}",

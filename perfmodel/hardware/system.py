@@ -174,13 +174,16 @@ class PeerSwitch(spec.SpecTable):
 MOST_MACHINES: Final = 4096
 MachineCount = Annotated[spec.Count, Field(le=MOST_MACHINES)]
 """Number of equal machines of a cluster; more would be a typing error, and take minutes to wire."""
+MOST_DEVICES: Final = 8 * MOST_MACHINES
+"""Devices of all machines of a cluster; wiring takes time and memory for each (12 kB). [1]"""
 
 
-def machine_count(name: str, value: Any) -> int:
-    """Check a number of machines that is not in a file; 2.0 counts as one."""
+def machine_count(name: str, value: Any, *, of_devices: int = 1) -> int:
+    """Check a number of machines with some devices each that is not in a file; 2.0 counts as one."""
+    most = min(MOST_MACHINES, MOST_DEVICES // max(of_devices, 1))
     is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
-    if not (is_number and 1 <= value <= MOST_MACHINES and value == int(value)):
-        raise ArgumentError(name, value, f"a whole number from 1 to {MOST_MACHINES:,}")
+    if not (is_number and 1 <= value <= most and value == int(value)):
+        raise ArgumentError(name, value, f"a whole number from 1 to {most:,}")
     return int(value)
 
 

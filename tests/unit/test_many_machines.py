@@ -209,6 +209,7 @@ def test_machines_is_an_argument_of_systems_jobs_sweeps_and_the_command_line(cap
         ({"system": "survey_fig5", "machines": 2}, r"no table \[fabric\]"),
         ({"system": "dgx_a100", "machines": 0}, "machines"),
         ({"system": "dgx_a100", "machines": 5000}, "machines"),
+        ({"system": "gb200_nvl72", "machines": 456}, "a whole number from 1 to 455"),  # 32,832 devices
         ({"device": "gtx_1080", "machines": 2}, "system"),
     ],
 )
