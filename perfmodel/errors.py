@@ -57,8 +57,8 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """Return up to three known names of which ``name`` is whole parts between ``_``, else the closest in spelling.
 
     Case, and whether parts are joined by ``_``, ``-`` or a space, make no difference. Names that ``name`` begins come
-    first, then the shortest. In spelling, names with the same numbers come first. Where nothing is close in spelling, the
-    shortest name with this beginning is taken.
+    first, then the shortest. In spelling, names with the same numbers come first. Where nothing is close in spelling,
+    the shortest name with this beginning is taken.
 
     Examples
     --------
