@@ -374,3 +374,27 @@ def test_a_sweep_finds_the_price_of_a_machine_by_its_system(classifier):
     s = pm.sweep(classifier, batch_size=128, system=systems, columns=["epoch_s", "usd_per_epoch"])
     paid = [pm.load_price(f"{name}_2016").usd_per_hour for name in systems]
     assert s["usd_per_epoch"] / s["epoch_s"] * 3600 == pytest.approx(paid)
+
+
+@pytest.mark.parametrize("device", ["n1_standard_8_skylake", "measured"])
+def test_a_plan_puts_a_device_into_the_slots_of_a_system_as_predict_does(classifier, device):
+    if device == "measured":
+        device = pm.load_calibration("hardware_specs/calibrations/xeon_2_cores_torch_2_13.toml")
+    kind, job = "gce_n1_standard_4", {"batch_size": 32, "sync": "parameter_server"}
+    candidates = [
+        {"price": 0.19, "system": "gce_n1_standard_4_x4", "device": device, "workers": 3},
+        {"price": 0.19, "system": "gce_n1_standard_4_x4", "workers": 3},  # the same but for the device
+        {"price": 0.19, "system": kind, "machines": (2, 4), "device": device, "workers": 2},
+    ]
+    if not isinstance(device, str):  # the price of an instance is not that of another data sheet
+        candidates.append({"price": "n1-standard-4", "machines": 4, "device": device})
+    plan = pm.plan(classifier, candidates=candidates, dataset_size=60_000, epochs=1, **job)
+    on = [{**FOUR}, {"system": kind, "machines": 2}, {"system": kind, "machines": 4}, {**FOUR}]
+    workers = (3, 2, 2, 4)
+    rows = [row for row in plan.rows if "with" in row.candidate]
+    assert len(rows) == len(plan.rows) - 1
+    for row, hardware, count in zip(rows, on, workers, strict=False):
+        p = pm.predict(classifier, device=device, workers=count, **hardware, **job)
+        assert (row.step_s, row.workers) == (p.step_s, count)
+        assert row.usd == pytest.approx(0.19 * row.hours * row.instances)
+    assert rows[0].step_s != plan.rows[1].step_s
