@@ -359,7 +359,8 @@ def test_a_number_pays_for_the_machines_that_a_price_by_name_pays_for(classifier
     rates = [p.cost_usd(price) / p.step_s * 3600 for price in (0.19, "gce_n1_standard_4_2016")]
     assert rates == pytest.approx([0.19 * machines] * 2)
     assert p.energy_j() / p.step_s == pytest.approx(machines * pm.load_device("n1_standard_4_skylake").tdp_w)
-    for prices in ({}, {"usd_per_hour": 0.19}, {"usd_per_hour": {"n1_standard_4_skylake": 0.19}}):
+    names = ("n1_standard_4_skylake", "gce_n1_standard_4", "gce_n1_standard_4_x4")
+    for prices in ({}, {"usd_per_hour": 0.19}, *({"usd_per_hour": {name: 0.19}} for name in names)):
         s = pm.sweep(classifier, workers=workers, **job, **FOUR, columns=["epoch_s", "usd_per_epoch"], **prices)
         assert s["usd_per_epoch"] / s["epoch_s"] * 3600 == pytest.approx(0.19 * machines)
     candidates = [{"price": price, "workers": workers, **FOUR} for price in (0.19, "gce_n1_standard_4_2016")]
