@@ -311,7 +311,7 @@ def with_server(footprints: tuple[MemoryFootprint, ...], prepared: Prepared) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCalls:
-    """Times that a framework takes beside the messages of one worker's visit to servers on other machines.
+    """Times that a framework takes beside the messages of one worker's visit to servers, which are other processes.
 
     ``session_s`` is that of the worker's session over several machines, ``tensors_s`` that of sending and receiving its
     tensors. ``operation_s`` is an operation at the servers, ``operation_count`` of them for each of ``tensor_count``
@@ -372,13 +372,16 @@ class ServerCalls:
 
 
 def calls_of(profile: FrameworkProfile, server: Server) -> ServerCalls:
-    """Return the times of a framework's calls to its servers; none where all of a job is on one machine.
+    """Return the times of a framework's calls to its servers; none where one process holds them and all workers.
 
-    Valid for: workers and servers of like processors. Ignores: frameworks whose files state none.
+    That is where all of a job is on one machine with GPUs, which one process drives. Beside a worker on a machine's
+    cores, a server is a process of its own. Valid for: workers and servers of like processors. Ignores: frameworks
+    whose files state none.
     """
     system_part, habits = server.system_part, profile.exchange
     nodes = {system_part.node_of(name) for name in (*system_part.names, *server.memories)}
-    if len(nodes) == 1 or not habits.server_step_us:
+    is_one_process = len(nodes) == 1 and not system_part.computes_on_hosts
+    if is_one_process or not habits.server_step_us:
         return ServerCalls()
     node = system_part.node_of(server.memories[0])
     host = system_part.machines[node]
