@@ -403,3 +403,39 @@ def test_a_plan_puts_a_device_into_the_slots_of_a_system_as_predict_does(classif
         assert (row.step_s, row.workers) == (p.step_s, count)
         assert row.usd == pytest.approx(0.19 * row.hours * row.instances)
     assert rows[0].step_s != plan.rows[1].step_s
+
+
+SERVED = """
+schema_version = 1
+name = "three n1-standard-8 and a larger machine to serve them"
+[[node]]
+system = "gce_n1_standard_8"
+count = 3
+[server]
+system = "gce_n1_highmem_16"
+[fabric]
+link = "gce_network_2017_x8"
+hop_latency_us = 120.0
+[[source]]
+fields = ["node", "fabric", "server"]
+title = "this test"
+provenance = "estimate"
+"""
+
+
+@pytest.mark.parametrize("sync", ["parameter_server", "downpour"])
+def test_a_server_stands_on_the_machine_that_the_file_states_for_it_before_idle_ones(alexnet, tmp_path, sync):
+    path = tmp_path / "served.toml"
+    path.write_text(SERVED)
+    job = {"batch_size": 32, "system": path, "sync": sync}
+
+    def steps(**where):
+        return [pm.predict(alexnet, workers=count, **job, **where).step_s for count in (1, 2, 3)]
+
+    assert steps() == steps(server_on="server")
+    assert steps()[1] < steps(server_on="node2")[1]  # two workers leave node2 idle, which has half the cores
+    both = pm.predict(alexnet, workers=2, server_count=2, **job)
+    assert both.agreement.server.machines == ("server", "node2")
+    if sync == "parameter_server":  # a formula of asynchronous workers is not free in their number
+        free = pm.formula("step_s", graph=alexnet, workers=2, free="workers", **job)
+        assert [float(free(workers=count)) for count in (1, 2, 3)] == pytest.approx(steps(), rel=1e-9)

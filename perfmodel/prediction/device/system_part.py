@@ -85,12 +85,12 @@ class SystemPart:
 
     @derived_property
     def free_nodes(self) -> tuple[str, ...]:
-        """Machines free for a server: those without GPUs on whose cores no worker computes."""
+        """Machines free for a server, without GPUs and workers on their cores; that of the system's file first."""
         names = self.names if self.computes_on_hosts else self.system.topology.devices()
         busy = {self.node_of(name) for name in names}
-        return tuple(
-            name for name in dict.fromkeys(map(self.node_of, self.system.topology.memories())) if name not in busy
-        )
+        machines = dict.fromkeys(map(self.node_of, self.system.topology.memories()))
+        declared = list(self.system.hosts)[self.system.node_count :]
+        return tuple(sorted(machines.keys() - busy, key=[*declared, *machines].index))
 
     def with_workers(self, worker_count: int) -> SystemPart:
         """Return the same system with another number of workers."""

@@ -416,7 +416,7 @@ class Server:
     def memories(self) -> tuple[str, ...]:
         """Host memory of each shard: of the machine that was named, or one on each machine before any has two.
 
-        Free machines come first, then those of the workers in their order.
+        Free machines come first, of these that of the system's ``[server]``, then those of the workers in their order.
         """
         topology = self.system_part.system.topology
         if self.node is not None and self.system_part.system.node_count == 1 and not self.system_part.free_nodes:
