@@ -10,6 +10,7 @@ from perfmodel.prediction.job.agreement_options import sync_names, taken
 from perfmodel.sync.asynchronous import SCHEMES
 
 FOUR = {"system": "gce_n1_standard_4_x4"}
+MEASURED_CPU = "xeon_2_cores_torch_2_13"
 WIRE = 1.0e9 * 0.9  # B/s that TCP carries of 8 Gbit/s
 HOP_S = 30e-6 + 120e-6 + 2 * 0.15e-6  # adapters, the cloud's network, the slots of two adapters
 
@@ -151,11 +152,15 @@ def test_a_sweep_and_a_formula_say_what_predict_says(classifier):
         ({"workers": 4, "sync": "downpour", "server_on": "node7"}, "unknown machine of .*'node7'"),
         (
             {"workers": 2, "sync": "downpour", "server_on": "node2", "server_count": 2},
-            "server_count must be .* from 1 to 1",
+            "server_count must be 1: node2 of .* has one host memory",
         ),
         ({"workers": 2, "sync": "ring_all_reduce", "server_on": "node2"}, "server_on must be"),
         ({"workers": 2, "threads": 9}, "threads must be a whole number from 1 to 4"),
         ({"workers": 2, "system": "gce_n1_standard_4"}, "its sockets work together. Pass a cluster"),
+        (
+            {"workers": 2, "system": "gce_n1_standard_4", "device": MEASURED_CPU},
+            "its sockets work together. Pass a cluster",
+        ),
         ({"workers": 2, "dataset": "imagenet_jpeg", "input_from": "nvme7"}, "unknown storage 'nvme7'"),
     ],
 )
@@ -265,7 +270,6 @@ def test_workers_are_a_symbol_on_machines_by_number_as_on_a_shipped_cluster(alex
 
 
 NODES = {"batch_size": 128, "framework": "tensorflow_1_1", "system": "gce_n1_standard_4"}
-MEASURED_CPU = "xeon_2_cores_torch_2_13"
 
 
 @pytest.mark.parametrize("sync", ["downpour", "parameter_server", "ring_all_reduce"])
@@ -384,7 +388,7 @@ def test_a_sweep_finds_the_price_of_a_machine_by_its_system(classifier):
 @pytest.mark.parametrize("device", ["n1_standard_8_skylake", "measured"])
 def test_a_plan_puts_a_device_into_the_slots_of_a_system_as_predict_does(classifier, device):
     if device == "measured":
-        device = pm.load_calibration("hardware_specs/calibrations/xeon_2_cores_torch_2_13.toml")
+        device = pm.load_calibration(MEASURED_CPU)
     kind, job = "gce_n1_standard_4", {"batch_size": 32, "sync": "parameter_server"}
     candidates = [
         {"price": 0.19, "system": "gce_n1_standard_4_x4", "device": device, "workers": 3},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, check_known
+from perfmodel.errors import ArgumentError, check_known, whole_numbers_text
 from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.job.compose import is_served
@@ -434,8 +434,12 @@ class Server:
         rounds = zip_longest(*of_machine.values())
         memories = [memory for round_ in rounds for memory in round_ if memory is not None]
         if self.shard_count > len(memories):
-            name = self.system_part.system.name
-            allowed = f"a whole number from 1 to {len(memories)}, the host memories of {name} that can hold shards"
+            name = (
+                self.system_part.system.name if self.node is None else f"{self.node} of {self.system_part.system.name}"
+            )
+            allowed = f"{whole_numbers_text(1, len(memories))}, the host memories of {name} that can hold shards"
+            if len(memories) == 1:
+                allowed = f"1: {name} has one host memory that can hold a shard"
             raise ArgumentError("server_count", self.shard_count, allowed)
         return tuple(memories[: self.shard_count])
 
