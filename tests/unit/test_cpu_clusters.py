@@ -443,3 +443,17 @@ def test_a_server_stands_on_the_machine_that_the_file_states_for_it_before_idle_
     if sync == "parameter_server":  # a formula of asynchronous workers is not free in their number
         free = pm.formula("step_s", graph=alexnet, workers=2, free="workers", **job)
         assert [float(free(workers=count)) for count in (1, 2, 3)] == pytest.approx(steps(), rel=1e-9)
+
+
+@pytest.mark.parametrize("device", [{}, {"device": MEASURED_CPU}])
+def test_advice_tries_in_sockets_what_fits_them_and_one_more_machine(classifier, device):
+    job = {"batch_size": 128, "workers": 4, **FOUR, **device}
+    advice = pm.advise(classifier, kinds=["device", "workers"], **job)
+    assert len(advice.rejected) == 0  # no GPU stands in a socket
+    own = set() if device else {"n1_standard_4_skylake"}
+    cpus = {name for name in pm.catalogue().names("device") if pm.load_device(name).kind == "cpu"} - own
+    assert {row.changes["device"] for row in advice.rows if row.kind == "device"} == cpus
+    (more,) = [row for row in advice.rows if row.kind == "workers"]
+    assert more.changes == {"machines": 5, "workers": 5}
+    for row in advice.rows:
+        assert row.step_s == pm.predict(classifier, **advice.arguments_with(row)).step_s
