@@ -230,6 +230,17 @@ class UnknownNameError(PerfmodelError, KeyError):
         return escaped(self.message)  # KeyError would print the repr of the message
 
 
+def whole_numbers_text(least: int, most: int) -> str:
+    """Return which whole numbers a message allows.
+
+    Examples
+    --------
+    >>> whole_numbers_text(1, 4096), whole_numbers_text(1, 1)
+    ('a whole number from 1 to 4,096', '1')
+    """
+    return f"{least:,}" if least == most else f"a whole number from {least:,} to {most:,}"
+
+
 def check_known(kind: str, name: Any, known: Collection[Any], *, remedy: str = "") -> None:
     """Raise UnknownNameError unless a name is known.
 

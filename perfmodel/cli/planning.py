@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 CANDIDATE_HELP = (
     "Hardware to consider: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
     "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD per hour for one of your own devices); several "
-    "machines price=p5.48xlarge;machines=8,16; with --dataset also input_from=object_store;decode_cores=8. Repeatable."
+    "machines price=p5.48xlarge;machines=8,16; another device in its slots price=0.5;system=survey_fig5;device=t4; "
+    "with --dataset also input_from=object_store;decode_cores=8. Repeatable."
 )
 
 

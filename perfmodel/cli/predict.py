@@ -128,7 +128,7 @@ class PredictionBill:
     Parameters
     ----------
     price : str
-        The instance with region and date, or USD per hour for each GPU, or machine without GPUs. [-]
+        The instance with region and date, or USD per hour for each device, or for each machine without GPUs. [-]
     usd_per_step, usd_per_million_samples : float
         Cost of a step, and of a million samples. [USD]
     usd_per_epoch : float or None
@@ -163,6 +163,8 @@ class PredictionBill:
 
 def bill_of(p: Prediction, price: str | float) -> PredictionBill:
     """Return the cost of a prediction at a price."""
+    from perfmodel.prediction.bill import rate_text
+
     priced: InstancePrice | float
     if isinstance(price, str):
         from perfmodel.hardware.catalogue import load_instance_price
@@ -170,7 +172,7 @@ def bill_of(p: Prediction, price: str | float) -> PredictionBill:
         priced = load_instance_price(price)
         price_text = priced.describe()
     else:
-        priced, price_text = price, f"{price:g} USD/h for each device"
+        priced, price_text = price, rate_text(p, price)
     usd_per_step = p.cost_usd(priced)
     path = p.data_path
     dataset = None if path is None else path.dataset

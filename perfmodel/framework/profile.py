@@ -326,9 +326,10 @@ class ExchangeTable(spec.SpecTable):
     parameters: those just updated (``after_update``), of which each holds whole copies; or, as each holds a share,
     before every forward turn (``each_forward``), or before that which follows a sum of gradients among workers
     (``forward_after_sums``): with ``no_sync`` once a step. ``cpu_collectives`` is the library that sums tensors in
-    host memory, ``collectives`` that on GPUs. A parameter server on another machine takes ``server_step_us`` for
-    each step of a worker and ``server_tensor_us`` for each tensor there and back, both on a host with
-    ``server_host_call_slowdown``, and issues ``server_operations_per_tensor`` of its own.
+    host memory, ``collectives`` that on GPUs. A parameter server that is a process of its own (on another machine,
+    or beside a worker on a machine's cores) takes ``server_step_us`` for each step of a worker and
+    ``server_tensor_us`` for each tensor there and back, both on a host with ``server_host_call_slowdown``, and issues
+    ``server_operations_per_tensor`` of its own.
     """
 
     collectives: spec.Identifier | None = None

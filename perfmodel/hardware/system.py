@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, whole_numbers_text
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.wiring import Wired, Wiring
@@ -183,7 +183,7 @@ def machine_count(name: str, value: Any, *, of_devices: int = 1) -> int:
     most = min(MOST_MACHINES, MOST_DEVICES // max(of_devices, 1))
     is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
     if not (is_number and 1 <= value <= most and value == int(value)):
-        raise ArgumentError(name, value, f"a whole number from 1 to {most:,}")
+        raise ArgumentError(name, value, whole_numbers_text(1, most))
     return int(value)
 
 

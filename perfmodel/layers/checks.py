@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, is_one_of, nearest_match
+from perfmodel.errors import ArgumentError, is_one_of, nearest_match, whole_numbers_text
 from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_name
 from perfmodel.symbolic import is_symbolic
 
@@ -209,7 +209,7 @@ def check_at_most(argument: str, value: int, *, maximum: int) -> None:
     >>> check_at_most("bias_vectors", 2, maximum=2)
     """
     if not is_open_size(value) and value > maximum:
-        refuse(argument, value, f"must be a whole number from 1 to {maximum}")
+        refuse(argument, value, f"must be {whole_numbers_text(1, maximum)}")
 
 
 def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:

@@ -175,6 +175,17 @@ def paid_count(target: Target, agreement: Agreement | None) -> int:
     return _host_count(target, agreement)
 
 
+def rate_text(p: Prediction, usd_per_hour: float) -> str:
+    """Return a price per hour with what it is paid for."""
+    target = p.basis.prepared.target
+    is_machine = getattr(target, "system", None) is not None
+    if target.system_part is not None:
+        is_machine = target.system_part.computes_on_hosts
+    count = paid_count(target, p.agreement)
+    paid = f"; {count} machines are paid for" if is_machine and count > 1 else ""
+    return f"{usd_per_hour:g} USD/h for each {'machine' if is_machine else 'device'}{paid}"
+
+
 def mean_power_of(p: Prediction) -> float | None:
     """Mean power for each device over a step; None for a measured machine, whose file states none. [W]"""
     if getattr(p.basis.prepared.target.processor_spec, "tdp_w", None) is None:

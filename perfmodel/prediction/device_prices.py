@@ -37,12 +37,17 @@ class Prices:
 
 
 def price_names(target: Target) -> tuple[str, ...]:
-    """Return the names under which a target may have a price: its device's, and its machine's if that has no GPUs."""
+    """Return the names under which a target may have a price.
+
+    They are its device's, and without GPUs those of its machine and of the cluster of such machines.
+    """
     spec, part = target.processor_spec, target.system_part
-    machine = part.machine if part is not None and part.computes_on_hosts else getattr(target, "system", None)
+    systems: list[Any] = [getattr(target, "system", None)]
+    if part is not None and part.computes_on_hosts:
+        systems = [part.machine, part.system]
     names = [spec.stem or spec.name]
-    if machine is not None and not machine.is_changed and machine.file.stem:
-        names.append(machine.file.stem)
+    if systems[0] is not None and not systems[0].is_changed:
+        names += dict.fromkeys(system.file.stem for system in systems if system.file.stem)
     return tuple(names)
 
 

@@ -378,5 +378,8 @@ def test_the_command_prints_the_bill(capsys):
     assert bill["usd_per_million_samples"] == pytest.approx(1e6 * bill["usd_per_step"] / 512)
     assert run([*words, "--device", "gtx_1080", "--price", "0.4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bill"]["usd_per_epoch"] is None
+    on_cores = ["--system", "gce_n1_standard_4_x4", "--workers", "3", "--sync", "downpour"]
+    assert run([*words, *on_cores, "--price", "0.2"]) == 0
+    assert "0.2 USD/h for each machine; 4 machines are paid for" in capsys.readouterr().out
     assert run([*words, "--device", "gtx_1080", "--price", "p3.2xlarge"]) == 2
     assert "gtx_1080" in capsys.readouterr().err

@@ -679,6 +679,12 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
         ({"candidates": [{"price": "p3.2xlarge", "workers": []}]}, ArgumentError, "workers"),
         ({"candidates": [{"system": "survey_fig5"}]}, ArgumentError, "candidates must be"),
         ({"candidates": [{"price": 0.5}]}, ArgumentError, "device= or system="),
+        ({"candidates": [{"price": 0.5, "device": "t4", "machines": 2}]}, ArgumentError, r"machines must.*add system="),
+        (
+            {"candidates": [{"price": 0.5, "system": "gce_n1_standard_4_x4", "device": "t4"}]},
+            ArgumentError,
+            "device must be a CPU",
+        ),
         ({"candidates": [{"price": "p3.2xlarge", "device": "gtx_1080"}]}, ArgumentError, "has v100_sxm2.*gtx_1080"),
         ({"candidates": ["gce_local_ssd_2015"]}, ArgumentError, "price of an instance"),
         ({"purchase": "spot"}, ArgumentError, r"interruptions_per_hour must.*\(got None"),

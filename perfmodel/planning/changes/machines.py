@@ -42,11 +42,16 @@ def _is_peer_wired(system: Wired) -> bool:
 
 
 def device(now: Situation) -> Iterator[Change]:
-    """Yield every other GPU, in place of the current one or in all slots of the system that its links can join."""
+    """Yield every other GPU, in place of the current one or in all slots of the system that its links can join.
+
+    Machines that compute on their cores have sockets for other CPUs instead.
+    """
     protocols = set() if now.system_part is None else peer_protocols(now.system)
+    in_sockets = now.system_part is not None and now.system_part.computes_on_hosts
+    kind, slot, thing = ("cpu", "socket", "processor") if in_sockets else ("gpu", "slot", "card")
     apart = []
     for name in spec_files.names("devices"):
-        if spec_files.kind_of(spec_files.find("devices", name)) != "gpu":
+        if spec_files.kind_of(spec_files.find("devices", name)) != kind:
             continue
         if now.system_part is None:
             place: dict[str, Any] = {"device": name} | {key: None for key in ("system", "threads") if now[key]}
@@ -54,17 +59,22 @@ def device(now: Situation) -> Iterator[Change]:
         elif not protocols <= joined_by(load_device(name)):
             apart.append(name)
         elif name != now.target.processor_spec.stem:
-            presumes = "assumes that such a card fits the slots"
-            yield Change(what=f"{name} in every slot", changes={"device": name}, presumes=presumes)
+            presumes = f"assumes that such a {thing} fits the {slot}s"
+            yield Change(what=f"{name} in every {slot}", changes={"device": name}, presumes=presumes)
     now.needs(not apart, f"{PEER_WIRED}: {', '.join(apart)}")
 
 
 def workers(now: Situation) -> Iterator[Change]:
-    """Yield one more worker, and twice as many; on a full system, one more GPU in each machine."""
+    """Yield one more worker, and twice as many; on a full system, one more GPU in each machine, or one more machine."""
     system, count = now.system, now["workers"]
     spread_over = now["stages"] * now["tensor_size"] * now["context_size"]
     devices = len(system.devices)
-    if (count + 1) * spread_over > devices and spread_over == 1:
+    if (count + 1) * spread_over > devices and spread_over == 1 and system.computes_on_hosts:
+        machines = system.node_count + 1
+        yield Change(
+            what=f"{machines} machines, each with a worker", changes={"machines": machines, "workers": machines}
+        )
+    elif (count + 1) * spread_over > devices and spread_over == 1:
         now.needs(not _is_peer_wired(system), f"the system has {devices} GPUs, and its peer links cannot join more")
         more = rewired(system, with_one_more_gpu, what="with one more GPU")
         what = f"one more GPU in {'each' if system.node_count > 1 else 'the'} machine"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.catalogue import load_device, load_instance_price, load_system
+from perfmodel.hardware.catalogue import load_instance_price, load_system
 from perfmodel.hardware.cluster import several
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.gpu import Gpu
@@ -87,10 +87,13 @@ class Question:
 
         Equal hardware shares one.
         """
-        (kind, thing), *_ = candidate.hardware.items()
+        hardware = tuple(
+            (kind, str(thing) if isinstance(thing, str | Path) else id(thing))
+            for kind, thing in candidate.hardware.items()
+        )
         feed = self.feed_of(candidate)
         fed = tuple((name, str(value)) for name, value in feed.items())
-        key = (kind, str(thing) if isinstance(thing, str | Path) else id(thing), fed, sync, workers)
+        key = (hardware, fed, sync, workers)
         if key not in self.predictions:
             try:
                 how = self.sizes | candidate.hardware | options_of(self.options, sync, workers) | feed
@@ -311,7 +314,7 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
     price = stated["price"]
     known = positive("price", price) if is_number(price) else load_instance_price(price)
     hardware, machines = _hardware(stated, known), stated.get("machines")
-    name = stated.get("name") or (known.stem or known.name if isinstance(known, InstancePrice) else _name(stated))
+    name = stated.get("name") or _name(stated, hardware, known)
     feed = {key: stated[key] for key in FEED if stated.get(key) is not None}
     for count in [None] if machines is None else listed("machines", machines):
         placed = hardware if count is None else _of_several(hardware, count)
@@ -327,26 +330,37 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
 def _of_several(hardware: Mapping[str, Any], machines: Any) -> dict[str, Any]:
     """Return so many machines of a candidate's system."""
     if "system" not in hardware:
-        raise ArgumentError("machines", machines, "left out of a candidate without a system, whose machines it counts")
+        allowed = "left out of a candidate without a system, whose machines it counts; add system= to it"
+        raise ArgumentError("machines", machines, allowed)
     return {**hardware, "system": several(hardware["system"], machines)}
 
 
-def _name(stated: Mapping[str, Any]) -> str:
-    """Return the name of the caller's own machine: that of its file, or its name attribute."""
-    thing = stated["device"] if stated.get("device") is not None else stated["system"]
+def _name(stated: Mapping[str, Any], hardware: Mapping[str, Any], price: InstancePrice | float) -> str:
+    """Return the name of a candidate: that of its price, else of its hardware, and of a device in a system's slots."""
+    given = [stated[key] for key in ("system", "device") if stated.get(key) is not None]
+    name = (price.stem or price.name) if isinstance(price, InstancePrice) else _named(given[0])
+    return f"{name} with {_named(given[-1])}" if len(hardware) == 2 else name
+
+
+def _named(thing: Any) -> str:
+    """Return the name of a file, or of the loaded part of one."""
     return Path(thing).stem if isinstance(thing, str | Path) else str(getattr(thing, "name", thing))
 
 
 def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[str, Any]:
-    """Return the device or system of a candidate: the stated one, else that of its price."""
+    """Return the device and system of a candidate: the stated ones, else those of its price.
+
+    A device alone is a device of that instance, unless machines are counted: they are then those of the price.
+    """
     hardware = {key: stated[key] for key in ("device", "system") if stated.get(key) is not None}
-    if len(hardware) == 2:
-        raise ArgumentError("candidates", dict(stated), "mappings with device= or system=, not both")
+    named = price.system if isinstance(price, InstancePrice) else None
+    if named is not None and (not hardware or ("system" not in hardware and stated.get("machines") is not None)):
+        hardware["system"] = named
     if hardware:
-        _check_devices(hardware, price)
-        return _loaded(hardware)
-    if isinstance(price, InstancePrice) and price.system is not None:
-        return _loaded({"system": price.system})
+        loaded = _loaded(hardware)
+        if stated.get("device") is not None or stated.get("system") is not None:
+            _check_devices(loaded, price)
+        return loaded
     if isinstance(price, InstancePrice) and price.accelerators is not None:
         return {"device": price.accelerators.device}
     allowed = "mappings that name device= or system= beside this price: no file states its hardware"
@@ -356,7 +370,7 @@ def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[s
 def _loaded(hardware: dict[str, Any]) -> dict[str, Any]:
     """Load a system once, for all its rows."""
     system = hardware.get("system")
-    return hardware if system is None or isinstance(system, Wired) else {"system": load_system(system)}
+    return hardware if system is None or isinstance(system, Wired) else hardware | {"system": load_system(system)}
 
 
 def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) -> None:
@@ -364,19 +378,11 @@ def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) ->
     if not isinstance(price, InstancePrice):
         return
     owned = None if price.accelerators is None else Path(price.accelerators.device).stem
-    if "system" in hardware:
-        system = hardware["system"] if isinstance(hardware["system"], Wired) else load_system(hardware["system"])
-        has = system.devices[0][1].stem if system.devices else None
-        target = resolve_target(device=None, system=system, threads=None)
-    else:
-        device = hardware["device"]
-        loaded = load_device(device) if isinstance(device, str | Path) else device
-        target = resolve_target(device=loaded, system=None, threads=None)
-        if isinstance(loaded, MeasuredMachine):  # it may not name its device
-            check_processors(target, price)
-            return
-        has = loaded.stem if isinstance(loaded, Gpu) else None
-    if has != owned:
+    target = resolve_target(device=hardware.get("device"), system=hardware.get("system"), threads=None)
+    part = target.system_part
+    device = target.processor_spec if part is None else part.device
+    has = device.stem if isinstance(device, Gpu) else None
+    if has != owned and not isinstance(device, MeasuredMachine):  # which may not name its device
         allowed = f"the price of this hardware: {price.instance} has {owned or 'no GPU'}, the hardware {has or 'none'}"
         raise ArgumentError("price", price.stem or price.name, allowed)
     check_processors(target, price)

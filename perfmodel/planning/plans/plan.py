@@ -157,7 +157,8 @@ def plan(
         A network, or a Run of a measurement table. [-]
     candidates : iterable
         Prices by name, instance or path, whose files name their hardware; or mappings with ``price``,
-        ``device`` or ``system``, ``machines`` of it (one or several numbers, on the fabric that its file names),
+        ``device``, ``system`` or both (the device then stands in the system's slots, as in :func:`perfmodel.predict`),
+        ``machines`` of it, or of the price's own system (one or several numbers, on the fabric that its file names),
         ``workers`` (one or several numbers; by default all devices of an instance that has a system), ``name``, and
         with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is a number is per hour for
         one of your own GPUs, or for one machine without GPUs; those of servers are paid for too. [-]

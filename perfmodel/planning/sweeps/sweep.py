@@ -52,9 +52,10 @@ def sweep(
         ``samples_per_s``, ``epoch_s``, ``usd_per_epoch``, ``memory_bytes``; ``fits`` and ``reason`` are always kept.
         None for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
     usd_per_hour : float or mapping of str to float
-        Price of a GPU, or of a machine that computes on its cores, one for all or by name of the device or of such a
-        machine; every one that works is paid for, and such a machine that only a server is on. None for the newest
-        known on-demand price (``pm.load_price``), of an instance with GPUs the share of one. [USD/h]
+        Price of a GPU, or of a machine that computes on its cores: one for all, or by name of the device, of such a
+        machine or of a cluster of them. Every one that works is paid for, and such a machine that only a server is on.
+        None for the newest known on-demand price (``pm.load_price``), of an instance with GPUs the share of one.
+        [USD/h]
     dataset_size : int
         Samples of an epoch, for every configuration; None for the size of the data set that it reads, else of
         ImageNet (1,281,167). [samples]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError, whole_numbers_text
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 HOST_MEMORY: Final = "memory"
@@ -81,7 +81,7 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
     if not is_whole:
         is_huge = type(value) is int and value > MOST_COUNT
         most = MOST_COUNT if maximum is None and is_huge else maximum
-        allowed = f"a whole number >= {minimum}" if most is None else f"a whole number from {minimum:,} to {most:,}"
+        allowed = f"a whole number >= {minimum}" if most is None else whole_numbers_text(minimum, most)
         raise ArgumentError(name, value, allowed)
     return int(value)
 

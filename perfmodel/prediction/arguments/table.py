@@ -311,7 +311,8 @@ _ROWS: Final = (
         name="server_on", type="str | None", unit="-", group="exchange", metavar="NAME",
         check=_typed(str, allowed="the name of a machine of the cluster, such as node0"),
         takers=("server",),
-        help="Machine whose memory holds the parameter server; None for free machines, then those of workers.",
+        help="Machine whose memory holds the parameter server; None for that of the cluster's [server], then "
+        "other free machines, then those of workers.",
     ),
     Argument(
         name="group_size", type="int | None", unit="1", group="exchange", metavar="N", check=_from(1),

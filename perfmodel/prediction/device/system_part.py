@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError, whole_numbers_text
 from perfmodel.hardware.topology import Route
 from perfmodel.hardware.wires import Channel
 from perfmodel.numeric import largest, minimum
@@ -50,7 +50,9 @@ class SystemPart:
     def __post_init__(self) -> None:
         devices = self.system.devices
         if not 1 <= self.worker_count <= len(devices):
-            allowed = f"a whole number from 1 to {len(devices)}, the devices of {self.system.name}"
+            allowed = f"{whole_numbers_text(1, len(devices))}, the devices of {self.system.name}"
+            if len(devices) == 1:
+                allowed = f"1: {self.system.name} has one device"
             raise ArgumentError("workers", self.worker_count, allowed)
         kinds = dict.fromkeys(device.name for _, device in devices[: self.worker_count])
         if len(kinds) > 1:
@@ -85,12 +87,12 @@ class SystemPart:
 
     @derived_property
     def free_nodes(self) -> tuple[str, ...]:
-        """Machines free for a server: those without GPUs on whose cores no worker computes."""
+        """Machines free for a server, without GPUs and workers on their cores; that of the system's file first."""
         names = self.names if self.computes_on_hosts else self.system.topology.devices()
         busy = {self.node_of(name) for name in names}
-        return tuple(
-            name for name in dict.fromkeys(map(self.node_of, self.system.topology.memories())) if name not in busy
-        )
+        machines = dict.fromkeys(map(self.node_of, self.system.topology.memories()))
+        declared = list(self.system.hosts)[self.system.node_count :]
+        return tuple(sorted(machines.keys() - busy, key=[*declared, *machines].index))
 
     def with_workers(self, worker_count: int) -> SystemPart:
         """Return the same system with another number of workers."""

@@ -58,6 +58,7 @@ def _measured_in_system(device: Runnable, system: Wired, threads: int | None, wo
 
     assert isinstance(device, MeasuredMachine)
     if not system.devices:
+        _check_alone(system, workers)
         system = on_measured_hosts(system, device)
     return MeasuredTarget(device, threads=threads, system_part=SystemPart(system=system, worker_count=workers))
 
@@ -148,7 +149,12 @@ def _target_of_system(system: Wired, threads: int | None, workers: int) -> Targe
     if not isinstance(system, System):
         system_part = SystemPart(system=computing_on_hosts(system), worker_count=workers)
         return CpuTarget(system_part.device, system=system_part.machine, threads=threads, system_part=system_part)
-    if workers > 1:
+    _check_alone(system, workers)
+    return CpuTarget(system.processor, system=system, threads=threads)
+
+
+def _check_alone(system: Wired, workers: int) -> None:
+    """Reject several workers on one machine without GPUs."""
+    if workers > 1 and isinstance(system, System):
         allowed = f"1 on {system.name}, which has no GPU; its sockets work together. Pass a cluster, or machines="
         raise ArgumentError("workers", workers, allowed)
-    return CpuTarget(system.processor, system=system, threads=threads)

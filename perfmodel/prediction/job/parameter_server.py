@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, check_known
+from perfmodel.errors import ArgumentError, check_known, whole_numbers_text
 from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.job.compose import is_served
@@ -311,7 +311,7 @@ def with_server(footprints: tuple[MemoryFootprint, ...], prepared: Prepared) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCalls:
-    """Times that a framework takes beside the messages of one worker's visit to servers on other machines.
+    """Times that a framework takes beside the messages of one worker's visit to servers, which are other processes.
 
     ``session_s`` is that of the worker's session over several machines, ``tensors_s`` that of sending and receiving its
     tensors. ``operation_s`` is an operation at the servers, ``operation_count`` of them for each of ``tensor_count``
@@ -372,13 +372,16 @@ class ServerCalls:
 
 
 def calls_of(profile: FrameworkProfile, server: Server) -> ServerCalls:
-    """Return the times of a framework's calls to its servers; none where all of a job is on one machine.
+    """Return the times of a framework's calls to its servers; none where one process holds them and all workers.
 
-    Valid for: workers and servers of like processors. Ignores: frameworks whose files state none.
+    That is where all of a job is on one machine with GPUs, which one process drives. Beside a worker on a machine's
+    cores, a server is a process of its own. Valid for: workers and servers of like processors. Ignores: frameworks
+    whose files state none.
     """
     system_part, habits = server.system_part, profile.exchange
     nodes = {system_part.node_of(name) for name in (*system_part.names, *server.memories)}
-    if len(nodes) == 1 or not habits.server_step_us:
+    is_one_process = len(nodes) == 1 and not system_part.computes_on_hosts
+    if is_one_process or not habits.server_step_us:
         return ServerCalls()
     node = system_part.node_of(server.memories[0])
     host = system_part.machines[node]
@@ -413,7 +416,7 @@ class Server:
     def memories(self) -> tuple[str, ...]:
         """Host memory of each shard: of the machine that was named, or one on each machine before any has two.
 
-        Free machines come first, then those of the workers in their order.
+        Free machines come first, of these that of the system's ``[server]``, then those of the workers in their order.
         """
         topology = self.system_part.system.topology
         if self.node is not None and self.system_part.system.node_count == 1 and not self.system_part.free_nodes:
@@ -431,8 +434,12 @@ class Server:
         rounds = zip_longest(*of_machine.values())
         memories = [memory for round_ in rounds for memory in round_ if memory is not None]
         if self.shard_count > len(memories):
-            name = self.system_part.system.name
-            allowed = f"a whole number from 1 to {len(memories)}, the host memories of {name} that can hold shards"
+            name = (
+                self.system_part.system.name if self.node is None else f"{self.node} of {self.system_part.system.name}"
+            )
+            allowed = f"{whole_numbers_text(1, len(memories))}, the host memories of {name} that can hold shards"
+            if len(memories) == 1:
+                allowed = f"1: {name} has one host memory that can hold a shard"
             raise ArgumentError("server_count", self.shard_count, allowed)
         return tuple(memories[: self.shard_count])
 
