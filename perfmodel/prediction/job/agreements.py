@@ -41,6 +41,7 @@ from perfmodel.sync.registry import (
     collective,
     for_machines,
     place_library,
+    taken_share,
 )
 from perfmodel.sync.stars import InNetwork
 
@@ -202,7 +203,19 @@ def _all_reduced(workers: Workers) -> Agreement:
     if workers.layout.shard_stage and workers.layout.sharing_size < workers.count:
         allowed = f"None with sync={workers.asked.sync!r}; with 'all_reduce' the library adds up copies too"
         raise ArgumentError("shard_group", workers.layout.shard_group, allowed)
-    return workers.synchronous([AllReduced(placed=_placed(workers, algorithm, at, **options)) for at in workers.places])
+    placed = [_placed(workers, algorithm, at, **options) for at in workers.places]
+    return workers.synchronous([AllReduced(placed=each, slowdown=_taken_by_name(workers, each)) for each in placed])
+
+
+def _taken_by_name(workers: Workers, placed: Placed) -> Any:
+    """Share of a device that an algorithm by its name occupies: the blocks of the framework's library. [1]
+
+    Sums in host memory are made by its cores, of what engines copy there.
+    """
+    system_part, named = workers.system_part, workers.profile.exchange.collectives
+    if named is None or system_part.computes_on_hosts or placed.collective.server_kind == "memory":
+        return 0.0
+    return taken_share([placed], load_collective_library(named).blocks, unit_count=system_part.unit_count)
 
 
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
