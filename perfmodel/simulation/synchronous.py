@@ -67,10 +67,9 @@ def collective_tasks(
     """
     placed = placed.fastest(size_bytes)
     if placed.part < 1 or not placed.collective.plays:
-        whole = Task(
-            f"{name}/all" if beside else name, duration_s=float(placed.time(size_bytes)), after=after, kind="sync"
-        )
-        return (whole, Task(name, after=(whole.name, *beside), kind="sync")) if beside else (whole,)
+        messages = f"{name}/messages" if beside else name
+        whole = Task(messages, duration_s=float(placed.time(size_bytes)), after=after, kind="sync")
+        return (whole, Task(name, after=(messages, *beside), kind="sync")) if beside else (whole,)
     tasks = _rounds(placed, size_bytes, name=name, after=after)
     followed = {earlier for task in tasks for earlier in task.after}
     last = tuple(task.name for task in tasks if task.name not in followed) or after
@@ -160,7 +159,7 @@ class PlayedExchange:
         """Tasks of the exchange of one bucket, with one chunk where parts are cut into chunks. [1]"""
         placed = self.gather.call(size_bytes).placed
         held = worker_count if self.slowdown else 0
-        if placed.part < 1 or not placed.collective.plays:
+        if (held and self.gather.by_library) or placed.part < 1 or not placed.collective.plays:
             return held + 1
         adds = placed.reduce_s_per_byte > 0
         return held + sum(
@@ -171,17 +170,28 @@ class PlayedExchange:
     def gathered(
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
-        """Yield the messages of a bucket among workers, and what they take of devices; the last task is ``name``."""
+        """Yield the messages of a bucket among workers; the last task is called ``name``."""
+        blocks = tuple(self._blocks(size_bytes, name=name, after=after, workers=workers))
+        yield from blocks
+        held = tuple(task.name for task in blocks)
+        if held and self.gather.by_library:
+            yield Task(name, after=held, kind="sync")
+            return
         call = self.gather.call(size_bytes)
-        parts = tuple(f"blocks of {name} on {worker}" for worker in workers) if self.slowdown else ()
-        for part, worker in zip(parts, workers, strict=False):
-            work = self.slowdown * float(self.gather.time(size_bytes))
-            shared = (_units(worker), self._units_of_calls(worker))
-            yield Task(part, flow_bytes=work, channels=shared, after=after, kind="blocks")
         if call.launch_s:
             yield Task(f"{name}/launch", duration_s=call.launch_s, after=after, kind="launch")
             after = (f"{name}/launch",)
-        yield from collective_tasks(call.placed, call.wire_bytes, name=name, after=after, beside=parts)
+        yield from collective_tasks(call.placed, call.wire_bytes, name=name, after=after, beside=held)
+
+    def _blocks(self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]) -> Iterator[Task]:
+        """Yield what the messages of a bucket take of each device, for as long as the closed form says."""
+        if not self.slowdown:
+            return
+        work = self.slowdown * float(self.gather.time(size_bytes))
+        for worker in workers:
+            shared = (_units(worker), self._units_of_calls(worker))
+            taken = f"blocks of {name} on {worker}"
+            yield Task(taken, flow_bytes=work, channels=shared, after=after, kind="blocks")
 
     def served(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
         """Yield the work of servers; the last task is called ``name``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from perfmodel.cost.message_protocols import protocol_time, units_taken_share
 from perfmodel.errors import check_known
@@ -197,6 +197,8 @@ class LibraryCollective:
     algorithms: tuple[Placed, ...]
     protocols: tuple[Protocol, ...]
     blocks: BlocksTable | None = None
+    by_library: ClassVar[bool] = True
+    """Whether a call is played as one task where it takes blocks. [-]"""
 
     def beginning_in(self, launch_s: float) -> LibraryCollective:
         """Return the operation with a measured cost of a call without data [s] in place of its protocols'."""
