@@ -309,7 +309,7 @@ def scaling(
     >>> import perfmodel as pm
     >>> report = pm.scaling(pm.zoo.alexnet(), system="survey_fig5", workers=(1, 2, 4), batch_size=64)
     >>> [round(row.speedup, 2) for row in report.rows]
-    [1.0, 2.0, 3.37]
+    [1.0, 1.9, 3.38]
     """
     if batch_size is not None and global_batch_size is not None:
         raise ArgumentError(

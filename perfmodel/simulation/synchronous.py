@@ -183,7 +183,9 @@ class PlayedExchange:
             after = (f"{name}/launch",)
         yield from collective_tasks(call.placed, call.wire_bytes, name=name, after=after, beside=held)
 
-    def _blocks(self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]) -> Iterator[Task]:
+    def _blocks(
+        self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
+    ) -> Iterator[Task]:
         """Yield what the messages of a bucket take of each device, for as long as the closed form says."""
         if not self.slowdown:
             return
