@@ -106,14 +106,19 @@ def test_calls_of_a_library_slow_computing_down_as_the_closed_form_says(networks
         assert meanwhile_s == pytest.approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize("framework", ["generic", "megatron_core"])
+@pytest.mark.parametrize(
+    ("framework", "sync"),
+    [("generic", "all_reduce"), ("generic", "ring_all_reduce"), ("megatron_core", "all_reduce")],
+)
 @pytest.mark.parametrize("interleave", [1, 2])
 @pytest.mark.parametrize("bucket_bytes", [MIB25, "merged"])
-def test_messages_slow_down_the_turns_of_a_pipeline_as_they_do_played(networks, bucket_bytes, interleave, framework):
+def test_messages_slow_down_the_turns_of_a_pipeline_as_they_do_played(
+    networks, bucket_bytes, interleave, framework, sync
+):
     """A stage that messages slow down hands its gradients on later, so that the stages before it start later."""
     how = {"parallelism": "pipeline", "stages": 2, "workers": 4, "micro_batches": 4, "interleave": interleave}
     how |= {"schedule": "interleaved"} if interleave > 1 else {}
-    how |= {"system": "dgx_a100", "sync": "all_reduce", "prefetch": 0, "framework": framework}
+    how |= {"system": "dgx_a100", "sync": sync, "prefetch": 0, "framework": framework}
     how |= {"shard_stage": 2} if framework == "megatron_core" else {"bucket_bytes": bucket_bytes}
     p = pm.predict(networks["resnet50"], batch_size=32, **how)
     assert sum(p.breakdown.values()) == pytest.approx(p.step_s, rel=1e-12)

@@ -322,9 +322,8 @@ class Workers:
         prepared, target = kind.prepared, kind.target
         by_library = LIBRARY in self._strategies
         habits = prepared.profile.exchange
-        on_devices = by_library or not self._strategies.isdisjoint(
-            ALL_REDUCES
-        )  # a library's blocks take a part of them
+        # blocks of the library take a part of each device
+        on_devices = by_library or not self._strategies.isdisjoint(ALL_REDUCES)
         kept = habits if on_devices else habits.model_copy(update={"collectives": None})
         exchange: Hashable = id(prepared.profile) if by_library else kept
         subject = prepared.subject
