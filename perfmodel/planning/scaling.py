@@ -186,8 +186,8 @@ class _Question:
         named = [sync for sync in self.syncs if sync in ALL_REDUCES]
         if named:
             notes.append(
-                f"{', '.join(named)} by name: the links alone; sync='all_reduce' adds what a library's calls take, "
-                "to start and of a device while they run"
+                f"{', '.join(named)} by name: links at their full rate; sync='all_reduce' adds what a library's calls "
+                "take to start, and lose on links"
             )
         if straggler is None and set(self.syncs) != {NO_SYNC}:
             notes.append("all workers take equally long in every step; straggler= says how they vary")
@@ -309,7 +309,7 @@ def scaling(
     >>> import perfmodel as pm
     >>> report = pm.scaling(pm.zoo.alexnet(), system="survey_fig5", workers=(1, 2, 4), batch_size=64)
     >>> [round(row.speedup, 2) for row in report.rows]
-    [1.0, 2.0, 3.37]
+    [1.0, 1.9, 3.38]
     """
     if batch_size is not None and global_batch_size is not None:
         raise ArgumentError(

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 
 
 def collective_tasks(
-    placed: Placed, size_bytes: float, *, name: str = "collective", after: tuple[str, ...] = ()
+    placed: Placed,
+    size_bytes: float,
+    *,
+    name: str = "collective",
+    after: tuple[str, ...] = (),
+    beside: tuple[str, ...] = (),
 ) -> tuple[Task, ...]:
     """Tasks of a collective.
 
@@ -46,6 +51,8 @@ def collective_tasks(
         Prefix of the names of its tasks, and full name of the last task. [-]
     after : tuple of str
         Tasks that must end first. [-]
+    beside : tuple of str
+        Tasks for which the last one waits, too. [-]
 
     Returns
     -------
@@ -60,11 +67,13 @@ def collective_tasks(
     """
     placed = placed.fastest(size_bytes)
     if placed.part < 1 or not placed.collective.plays:
-        return (Task(name, duration_s=float(placed.time(size_bytes)), after=after, kind="sync"),)
+        messages = f"{name}/messages" if beside else name
+        whole = Task(messages, duration_s=float(placed.time(size_bytes)), after=after, kind="sync")
+        return (whole, Task(name, after=(messages, *beside), kind="sync")) if beside else (whole,)
     tasks = _rounds(placed, size_bytes, name=name, after=after)
     followed = {earlier for task in tasks for earlier in task.after}
     last = tuple(task.name for task in tasks if task.name not in followed) or after
-    return (*tasks, Task(name, after=last, kind="sync"))
+    return (*tasks, Task(name, after=(*last, *beside), kind="sync"))
 
 
 def _rounds(placed: Placed, size_bytes: float, *, name: str, after: tuple[str, ...]) -> list[Task]:
@@ -149,10 +158,11 @@ class PlayedExchange:
     def estimated_tasks(self, size_bytes: float, worker_count: int) -> int:
         """Tasks of the exchange of one bucket, with one chunk where parts are cut into chunks. [1]"""
         placed = self.gather.call(size_bytes).placed
-        if self.slowdown or placed.part < 1 or not placed.collective.plays:
-            return worker_count
+        held = worker_count if self.slowdown else 0
+        if (held and self.gather.by_library) or placed.part < 1 or not placed.collective.plays:
+            return held + 1
         adds = placed.reduce_s_per_byte > 0
-        return sum(
+        return held + sum(
             round_.repeat * (len(round_.messages) + (adds and round_.reduced_share > 0) * len(placed.order))
             for round_ in placed.rounds
         )
@@ -161,25 +171,29 @@ class PlayedExchange:
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
         """Yield the messages of a bucket among workers; the last task is called ``name``."""
-        if self.slowdown:
-            yield from self._beside_computing(size_bytes, name=name, after=after, workers=workers)
+        blocks = tuple(self._blocks(size_bytes, name=name, after=after, workers=workers))
+        yield from blocks
+        held = tuple(task.name for task in blocks)
+        if held and self.gather.by_library:
+            yield Task(name, after=held, kind="sync")
             return
         call = self.gather.call(size_bytes)
         if call.launch_s:
             yield Task(f"{name}/launch", duration_s=call.launch_s, after=after, kind="launch")
             after = (f"{name}/launch",)
-        yield from collective_tasks(call.placed, call.wire_bytes, name=name, after=after)
+        yield from collective_tasks(call.placed, call.wire_bytes, name=name, after=after, beside=held)
 
-    def _beside_computing(
+    def _blocks(
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
-        """Yield a call that takes up to half of each device from computing."""
+        """Yield what the messages of a bucket take of each device, for as long as the closed form says."""
+        if not self.slowdown:
+            return
         work = self.slowdown * float(self.gather.time(size_bytes))
-        parts = tuple(f"{name} on {worker}" for worker in workers)
-        for part, worker in zip(parts, workers, strict=True):
+        for worker in workers:
             shared = (_units(worker), self._units_of_calls(worker))
-            yield Task(part, flow_bytes=work, channels=shared, after=after, kind="message")
-        yield Task(name, after=parts, kind="sync")
+            taken = f"blocks of {name} on {worker}"
+            yield Task(taken, flow_bytes=work, channels=shared, after=after, kind="blocks")
 
     def served(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
         """Yield the work of servers; the last task is called ``name``."""

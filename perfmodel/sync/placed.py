@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -105,6 +105,7 @@ class Placed:
     device_count: int = 0
     part: float = 1.0
     cut: tuple[Placed, ...] = ()
+    by_library: ClassVar[bool] = False
 
     @property
     def _ways(self) -> tuple[Placed, ...]:

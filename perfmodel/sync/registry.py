@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from perfmodel.cost.message_protocols import protocol_time, units_taken_share
 from perfmodel.errors import check_known
@@ -105,6 +105,45 @@ def for_machines(
     return next((form for form in special if (form.fits if by_name else form.runs_on)(topology, ranks)), algorithm)
 
 
+def taken_share(algorithms: Iterable[Placed], blocks: BlocksTable | None, *, unit_count: int) -> Quantity:
+    """Share of a device that a library's blocks occupy while they carry the messages of any of some algorithms.
+
+    Parameters
+    ----------
+    algorithms : iterable of Placed
+        The algorithms on their devices. [-]
+    blocks : BlocksTable or None
+        The library's blocks; None if it has none. [-]
+    unit_count : int
+        Multiprocessors of a device. [1]
+
+    Returns
+    -------
+    float or sympy.Expr
+        Share, 0 without blocks or messages. [1]
+
+    Examples
+    --------
+    >>> from perfmodel.hardware.catalogue import load_system
+    >>> from perfmodel.hardware.library import load_collective_library
+    >>> topology = load_system("dgx_a100").topology
+    >>> ring = place(collective("ring_all_reduce"), topology, topology.devices())
+    >>> round(taken_share([ring], load_collective_library("nccl_2_27").blocks, unit_count=108), 3)
+    0.222
+    """
+    rates = [rate for placed in algorithms for round_ in placed.rounds for rate in round_.rates_bytes_per_s]
+    if blocks is None or not rates:
+        return 0.0
+    share = units_taken_share(
+        bytes_per_s=largest(rates),
+        block_bytes_per_s=blocks.gb_per_s * GIGA,
+        fewest=blocks.fewest,
+        most=blocks.most,
+        unit_count=unit_count,
+    )
+    return share if is_symbolic(share) else float(share)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """How a library moves bytes between two devices.
@@ -158,6 +197,8 @@ class LibraryCollective:
     algorithms: tuple[Placed, ...]
     protocols: tuple[Protocol, ...]
     blocks: BlocksTable | None = None
+    by_library: ClassVar[bool] = True
+    """Whether a call is played as one task where it takes blocks. [-]"""
 
     def beginning_in(self, launch_s: float) -> LibraryCollective:
         """Return the operation with a measured cost of a call without data [s] in place of its protocols'."""
@@ -184,17 +225,7 @@ class LibraryCollective:
 
     def taken_share(self, *, unit_count: int) -> Quantity:
         """Share of a device that messages occupy. [1]"""
-        rates = [rate for placed in self.algorithms for round_ in placed.rounds for rate in round_.rates_bytes_per_s]
-        if self.blocks is None or not rates:
-            return 0.0
-        share = units_taken_share(
-            bytes_per_s=largest(rates),
-            block_bytes_per_s=self.blocks.gb_per_s * GIGA,
-            fewest=self.blocks.fewest,
-            most=self.blocks.most,
-            unit_count=unit_count,
-        )
-        return share if is_symbolic(share) else float(share)
+        return taken_share(self.algorithms, self.blocks, unit_count=unit_count)
 
     def call(self, size_bytes: float) -> Call:
         """Call that the library makes for this many bytes."""

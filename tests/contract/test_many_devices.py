@@ -214,7 +214,7 @@ def check_bytes(p, sync):
     for reduction in getattr(p.agreement, "reductions", ()):
         workers, groups = layout.data_size, layout.tensor_size
         if isinstance(reduction, AllReduced):
-            machines = Counter(name.rpartition("/")[0] for name in reduction.placed.order)
+            machines = Counter(name.rpartition("/")[0] for name in reduction.placed.call(size_bytes).placed.order)
             of_machine = max(machines.values()) if len(machines) > 1 else 1
             parts = workers - 1 if layout.shard_stage else devices_send(sync, workers, of_machine=of_machine)
             must = parts * groups * size_bytes

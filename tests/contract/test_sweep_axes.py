@@ -25,7 +25,8 @@ JOB = {"network": "gpt", "batch_size": 16, "system": "dgx_a100", "workers": 4, "
 NORMAL = {"distribution": "normal", "cv": 0.2}
 ON_CPU = {"system": None, "device": "xeon_e5_2630_v3", "framework": "generic", "workers": 1}
 BY_LIBRARY = {"sync": "all_reduce"}
-INPUT = {"network": "alexnet", "dataset": "imagenet_jpeg"}
+FED = {"network": "alexnet", "batch_size": 64}  # decoded more slowly than computed
+INPUT = {**FED, "dataset": "imagenet_jpeg"}
 PIPELINE = {"parallelism": "pipeline", "stages": 2, "micro_batches": 4, "workers": 2}
 
 AXES = {
@@ -78,7 +79,7 @@ AXES = {
     "no_sync": ([False, True], {"shard_stage": 2, "accumulation_steps": 2}),
     "gradient_dtype": ([None, "bf16", "fp32"], {}),
     "accumulation_steps": ([1, 2], {}),
-    "dataset": ([None, "imagenet_jpeg", "imagenet_raw"], {"network": "alexnet"}),
+    "dataset": ([None, "imagenet_jpeg", "imagenet_raw"], FED),
     "input_from": (["memory", None], INPUT),
     "prefetch": ([0, 1], INPUT),
     "pinned": ([True, False], {}),

@@ -106,14 +106,19 @@ def test_calls_of_a_library_slow_computing_down_as_the_closed_form_says(networks
         assert meanwhile_s == pytest.approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize("framework", ["generic", "megatron_core"])
+@pytest.mark.parametrize(
+    ("framework", "sync"),
+    [("generic", "all_reduce"), ("generic", "ring_all_reduce"), ("megatron_core", "all_reduce")],
+)
 @pytest.mark.parametrize("interleave", [1, 2])
 @pytest.mark.parametrize("bucket_bytes", [MIB25, "merged"])
-def test_messages_slow_down_the_turns_of_a_pipeline_as_they_do_played(networks, bucket_bytes, interleave, framework):
+def test_messages_slow_down_the_turns_of_a_pipeline_as_they_do_played(
+    networks, bucket_bytes, interleave, framework, sync
+):
     """A stage that messages slow down hands its gradients on later, so that the stages before it start later."""
     how = {"parallelism": "pipeline", "stages": 2, "workers": 4, "micro_batches": 4, "interleave": interleave}
     how |= {"schedule": "interleaved"} if interleave > 1 else {}
-    how |= {"system": "dgx_a100", "sync": "all_reduce", "prefetch": 0, "framework": framework}
+    how |= {"system": "dgx_a100", "sync": sync, "prefetch": 0, "framework": framework}
     how |= {"shard_stage": 2} if framework == "megatron_core" else {"bucket_bytes": bucket_bytes}
     p = pm.predict(networks["resnet50"], batch_size=32, **how)
     assert sum(p.breakdown.values()) == pytest.approx(p.step_s, rel=1e-12)
@@ -136,9 +141,33 @@ def test_copies_that_bound_a_step_go_on_while_gradients_are_added_up(networks, s
     assert np.diff(ends)[:, 1:] == pytest.approx(np.full((8, 4), p.step_s), rel=1e-9)
 
 
-def test_copy_engines_and_servers_take_no_multiprocessors(networks):
-    for sync in ("ring_all_reduce", "parameter_server"):
-        assert not step(networks["alexnet"], sync).agreement.reduction.played(overlap=True).slowdown
+def test_what_gpus_add_up_takes_blocks_of_the_library_whoever_names_the_algorithm(networks):
+    """Hosts add up what engines copied to them, and CPUs have no multiprocessors."""
+    taken = {
+        sync: step(networks["alexnet"], sync).agreement.slowdown
+        for sync in ("all_reduce", "ring_all_reduce", "binomial_tree", "one_to_all", "parameter_server", "host_tree")
+    }
+    assert list(taken.values()) == pytest.approx([2 / 20] * 4 + [0, 0])
+    assert step(networks["alexnet"], "ring_all_reduce", framework="tensorflow_1_1").agreement.slowdown == 2 / 20
+    on_hosts = pm.predict(networks["alexnet"], batch_size=16, system="gce_n1_standard_4_x4", workers=4)
+    assert on_hosts.agreement.slowdown == 0
+
+
+@pytest.mark.parametrize("bucket_bytes", [0, MIB25, "merged"])
+def test_the_default_ring_loses_a_share_of_the_device_while_it_hides_and_its_last_message(networks, bucket_bytes):
+    job = {"batch_size": 32, "system": "dgx_a100"}
+    alone = pm.predict(networks["resnet50"], **job, workers=1, sync="none")
+    p, after = (
+        pm.predict(networks["resnet50"], **job, workers=8, bucket_bytes=bucket_bytes, overlap=overlap)
+        for overlap in (True, False)
+    )
+    sizes_bytes = p.agreement.messages(p.agreement.reduction, p.basis.timed.gradients).sizes_bytes
+    last_s = float(p.agreement.reduction.placed.time(sizes_bytes[-1]))
+    lost_s = 24 / 108 * (p.sync_s - last_s)
+    assert p.step_s == pytest.approx(alone.step_s + lost_s + last_s, rel=1e-12)
+    assert 0.99 < alone.step_s / p.step_s < 0.998
+    assert after.step_s == pytest.approx(alone.step_s + after.sync_s, rel=1e-12)
+    assert "NCCL 2.27" in {spec.name for spec in p.sources}
 
 
 @pytest.mark.parametrize("sync", SYNCHRONOUS)

@@ -45,9 +45,12 @@ def test_rows_are_what_predict_says(vgg, weak):
         assert row.reason is row.epoch_s is row.usd_per_epoch is row.to_loss_speedup is None
 
 
-def test_no_way_to_agree_is_linear_or_constant_but_the_ring(weak):
+def test_no_way_to_agree_is_linear_or_constant(weak):
     ring, server, downpour = (by_workers(weak, sync) for sync in SYNCS)
-    assert 0.98 < ring[16].efficiency < 1  # gradients hide behind the backward phase of a large network
+    # gradients hide behind the backward phase of a large network, and take 2 of 20 multiprocessors from it
+    p = pm.predict(pm.zoo.vgg16(), system="survey_fig6", batch_size=32, workers=16)
+    assert ring[16].efficiency == pytest.approx(1 - 0.1 * p.sync_s / p.step_s, rel=2e-3)
+    assert ring[16].efficiency < ring[4].efficiency < 1
     assert 1 < server[1].speedup < 1.03  # what one worker exchanges hides, and the server updates for it
     assert server[16].speedup < 0.3 * 16  # everything passes one memory
     assert server[16].exposed_sync_s > 4 * server[2].exposed_sync_s > 0

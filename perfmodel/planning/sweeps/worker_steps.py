@@ -14,7 +14,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
-from perfmodel.planning.sweeps.space import FED_BY, OF_WORKER
+from perfmodel.planning.sweeps.space import DEFAULTS, FED_BY, OF_WORKER
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import paid_count
 from perfmodel.prediction.device.gpu_target import GpuTarget
@@ -32,6 +32,7 @@ from perfmodel.prediction.job.parameter_server import without_served_state
 from perfmodel.prediction.job.prepare import prepare, refused_if_strict
 from perfmodel.prediction.job.prepared import Prepared, TimedStep
 from perfmodel.records import Phase
+from perfmodel.sync.registry import ALL_REDUCES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -321,19 +322,22 @@ class Workers:
         prepared, target = kind.prepared, kind.target
         by_library = LIBRARY in self._strategies
         habits = prepared.profile.exchange
-        exchange: Hashable = id(prepared.profile) if by_library else habits.model_copy(update={"collectives": None})
+        # blocks of the library take a part of each device
+        on_devices = by_library or not self._strategies.isdisjoint(ALL_REDUCES)
+        kept = habits if on_devices else habits.model_copy(update={"collectives": None})
+        exchange: Hashable = id(prepared.profile) if by_library else kept
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
             exchanged=(exchange, prepared.exchanged_dtype, id(subject.optimizer), subject.phase),
-            unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
+            unit_count=target.device.unit_count if on_devices and isinstance(target, GpuTarget) else None,
             layers=() if kind.schedule is None else kind.schedule.layers,
         )
 
     @derived_property
     def _strategies(self) -> frozenset[Any]:
         axis = self.space.by_name.get("sync")
-        return frozenset() if axis is None else frozenset(axis.values)
+        return frozenset({DEFAULTS["sync"]} if axis is None else axis.values)
 
     def _wiring(self, target: Target) -> Hashable:
         """Return a key for the route of mini-batches and gradients."""

@@ -41,6 +41,7 @@ from perfmodel.sync.registry import (
     collective,
     for_machines,
     place_library,
+    taken_share,
 )
 from perfmodel.sync.stars import InNetwork
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.subject import Subject
+    from perfmodel.sync.base import Collective
 
 GROUP_SUM: Final = "ring_all_reduce"
 """Sum of gradients inside a group that visits a server as one."""
@@ -202,7 +204,21 @@ def _all_reduced(workers: Workers) -> Agreement:
     if workers.layout.shard_stage and workers.layout.sharing_size < workers.count:
         allowed = f"None with sync={workers.asked.sync!r}; with 'all_reduce' the library adds up copies too"
         raise ArgumentError("shard_group", workers.layout.shard_group, allowed)
-    return workers.synchronous([AllReduced(placed=_placed(workers, algorithm, at, **options)) for at in workers.places])
+    library = _library_beside(workers, algorithm)
+    reductions: list[Reduction] = []
+    for at in workers.places:
+        placed = _placed(workers, algorithm, at, **options)
+        blocks, unit_count = None if library is None else library.blocks, workers.system_part.unit_count
+        reductions.append(AllReduced(placed=placed, slowdown=taken_share([placed], blocks, unit_count=unit_count)))
+    return workers.synchronous(reductions, sources=() if library is None else (library,))
+
+
+def _library_beside(workers: Workers, algorithm: Collective) -> CollectiveLibrary | None:
+    """Return the library whose blocks make the sums of a named algorithm; None where hosts or engines make them."""
+    named = workers.profile.exchange.collectives
+    if named is None or workers.system_part.computes_on_hosts or algorithm.server_kind == "memory":
+        return None
+    return load_collective_library(named)
 
 
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:

@@ -295,8 +295,9 @@ class Prepared:
     def sources(self) -> tuple[SpecFile, ...]:
         """Files in use: framework, libraries, hardware, data set and storage."""
         library = None if self.exchanges is None else self.exchanges.library
-        agreed = () if library is None else (library,)
-        files = (*self.target.sources(self.profile, self.libraries), *agreed)
+        agreed = () if self.agreement is None else self.agreement.sources
+        exchanging = () if library is None or library in agreed else (library,)
+        files = (*self.target.sources(self.profile, self.libraries), *exchanging, *agreed)
         return files if self.data_path is None else (*files, *self.data_path.sources)
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
