@@ -1,9 +1,7 @@
 """Messages sent while back-propagation still runs: when each ends, and which gradients share a bucket.
 
-A layer's gradient is ready before those of the layers below it, and can be exchanged while they are computed. One
-channel carries the messages in the order in which their gradients become ready.
-
-Consecutive gradients share a message if waiting for the next one costs less than another message.
+A layer's gradient is exchanged while those of the layers below it are computed. One channel carries the messages in
+order, and gradients share one if waiting for the next costs less than another message.
 """
 
 from __future__ import annotations
@@ -252,9 +250,8 @@ def turn_beside_messages(
     >>> [float(seconds) for seconds in (turn_s, left_s, turn_s + left_s - 60, slowed_exchange(**pieces))]
     [64.0, 5.0, 9.0, 9.0]
     """
-    sent_s = left_s + taken_s
-    remaining_s = maximum(sent_s - work_s / (1 - slowdown), after_s)
-    return work_s + slowdown * (sent_s - remaining_s), remaining_s
+    remaining_s = maximum(left_s + taken_s - work_s / (1 - slowdown), after_s)
+    return work_s + slowdown * (left_s + taken_s - remaining_s), remaining_s
 
 
 def chained_exchange(
@@ -299,8 +296,8 @@ def chained_exchange(
 
     Notes
     -----
-    Exact: whatever the first channel has sent waits for the second alone. Valid for: channels that share no link, and
-    shares of the device that add up while both are busy. With nothing to follow it is ``slowed_exchange``.
+    Exact. Valid for: channels that share no link, and shares of the device that add up while both are busy. With nothing
+    to follow it is ``slowed_exchange``.
 
     Examples
     --------

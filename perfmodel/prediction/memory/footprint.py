@@ -57,9 +57,8 @@ class Moments:
         """Keep the moments that can be the peak: no other has both a larger constant and a larger slope."""
         activations, gradients = activations.astype(float), gradients.astype(float)
         constant, slope = activations[0] + gradients, activations[1]
-        steepest_first = np.lexsort((-constant, -slope))
-        highest_before = np.maximum.accumulate(np.r_[-np.inf, constant[steepest_first][:-1]])
-        chosen = steepest_first[constant[steepest_first] > highest_before]
+        order = np.lexsort((-constant, -slope))  # steepest first
+        chosen = order[constant[order] > np.maximum.accumulate(np.r_[-np.inf, constant[order][:-1]])]
         return cls(activations[:, chosen], gradients[chosen])
 
     def peak(self, batch_size: Quantity) -> tuple[Quantity, Quantity]:
@@ -597,6 +596,5 @@ def _waiting_bytes(prepared: Prepared, stage: Stage) -> Any:
     if not prepared.trains:
         return 0.0
     rules = stage.lowered.memory(stage.subject.graph).rules
-    live = stage.subject.graph.liveness(rules=rules, input_gradient=bool(stage.subject.input_gradient))
-    constant, slope = live.kept
+    constant, slope = stage.subject.graph.liveness(rules=rules, input_gradient=bool(stage.subject.input_gradient)).kept
     return (float(constant) + float(slope) * prepared.samples(stage)) * prepared.profile.memory.pool_overhead
