@@ -296,8 +296,8 @@ def chained_exchange(
 
     Notes
     -----
-    Exact. Valid for: channels that share no link, and shares of the device that add up while both are busy. With nothing
-    to follow it is ``slowed_exchange``.
+    Exact. Valid for: channels that share no link, and shares of the device that add up while both are busy. With
+    nothing to follow it is ``slowed_exchange``.
 
     Examples
     --------
