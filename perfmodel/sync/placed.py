@@ -464,7 +464,7 @@ def _default_servers(collective: Collective, topology: Topology, ranks: Sequence
     if collective.server_kind == "switch":
         return (_switch(topology, ranks),)
     memories = list(dict.fromkeys(topology.home_memory(name) for name in ranks))
-    return tuple(memories[index % len(memories)] for index in range(count))
+    return tuple(topology.serving(memories[index % len(memories)]) for index in range(count))
 
 
 def _switch(topology: Topology, ranks: Sequence[str]) -> str:
