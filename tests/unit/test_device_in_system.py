@@ -397,6 +397,19 @@ class TestMeasuredCpu:
         unheld = on_measured(measured_cpu(sums=False), **where)  # exchanges over the network alone, 9 times as fast
         assert unheld.exposed_sync_s < 0.5 * least_s
 
+    @pytest.mark.parametrize(("workers", "shards"), [(2, 2), (4, 4), (3, 2), (3, 1)])
+    @pytest.mark.parametrize("rate", [4e8, 9e12])
+    def test_a_shard_beside_a_worker_gets_its_part_before_the_network_answers(self, workers, shards, rate):
+        where = {**NODES, "machines": workers, "sync": "parameter_server", "overlap": False, "bucket_bytes": 1e12}
+        p = pm.predict(three_layers(), batch_size=64, device=measured_cpu(rate=rate), workers=workers, **where,
+            server_count=shards)  # fmt: skip
+        period_s = p.play(3).makespan_s - p.play(2).makespan_s
+        assert period_s == pytest.approx(p.step_s, rel=1e-9)
+        if workers == shards and rate < 0.9e9:  # each process sends as much as all of one worker's gradients
+            (reduction,) = p.agreement.reductions
+            least_s = max(GRADIENTS / rate, HOP_S + (1 - 1 / workers) * GRADIENTS / rate)
+            assert reduction.push.time(GRADIENTS) == pytest.approx(least_s, rel=1e-3)
+
     @pytest.mark.parametrize("sync", ["all_reduce", "ring_all_reduce", "parameter_server", "downpour", "none"])
     def test_a_sum_is_told_only_where_there_is_one(self, sync):
         for sums in (True, False):
