@@ -1,6 +1,6 @@
 """The topology of a system: sockets, memories, PCIe roots and switches, devices, storage and NICs, and routes.
 
-Data take the route that is fastest for a large message. Devices, storage and memories are only ends of
+Data take the route that is fastest for a large message. Devices, storage, memories and processes are only ends of
 routes: a GPU does not forward data for another one. If two ends cannot reach each other directly, a copy is staged in
 host memory.
 """
@@ -127,7 +127,7 @@ def quickest(
     raise AssertionError(message)
 
 
-ENDS: Final = frozenset({"memory", "device", "storage"})
+ENDS: Final = frozenset({"memory", "device", "storage", "process"})
 """Kinds of nodes that data do not pass through."""
 NO_HUBS: Final = ENDS | {"nic"}
 """Kinds of nodes that data do not pass through, except for the NICs chosen for a copy."""
@@ -207,6 +207,10 @@ class Topology:
     def memories_of(self, node: str) -> tuple[str, ...]:
         """Return the names of a machine's host memories, in file order."""
         return self.of_node(node, "memory")
+
+    def serving(self, memory: str) -> str:
+        """Return the process that serves out of a host memory; the memory itself if processes send at any rate."""
+        return next((other for other in self._beside(memory) if self.places[other].kind == "process"), memory)
 
     def upward(self, name: str) -> Channel:
         """Return the channel from a node to the one above it."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation.engine import simulate
-from perfmodel.simulation.pipeline import fed_besides_computing
+from perfmodel.simulation.pipeline import SharedCores, fed_besides_computing
 from perfmodel.simulation.timeline import Task, Timeline
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 
@@ -115,16 +115,26 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
 
 
 def fed_asynchronous_tasks(
-    fed: Iterable[Task], numbers: AsynchronousNumbers, *, workers: Sequence[str], step_count: int, seed: int = 0
+    fed: Iterable[Task],
+    numbers: AsynchronousNumbers,
+    *,
+    workers: Sequence[str],
+    cores: SharedCores | None = None,
+    step_count: int,
+    seed: int = 0,
 ) -> Iterator[Task]:
-    """Tasks of workers that read their own input and train with a parameter server."""
+    """Tasks of workers that read their own input, which ``cores`` decode beside the step, and train with a server."""
     after = yield from fed_besides_computing(fed)
     group = int(numbers.group_size)
     for task in asynchronous_tasks(numbers, step_count=step_count, seed=seed):
         visitor, kind, step, *place = task.name.split("/")
         if kind == "compute":
             worker = workers[int(visitor) * group + int(place[0])]
-            yield replace(task, resource=worker, after=(*task.after, *after[f"{worker}/compute/{step}"]))
+            needs = (*task.after, *after[f"{worker}/compute/{step}"])
+            if cores is not None:
+                yield cores.task(worker, int(step), computing_s=task.duration_s)
+                needs = (*needs, f"{worker}/cores/{int(step) - 1}") if int(step) else needs
+            yield replace(task, resource=worker, after=needs)
         else:
             yield task
         if kind == "end":

@@ -13,6 +13,7 @@ from perfmodel.simulation import engine
 from perfmodel.simulation.pipeline import (
     Hop,
     Piece,
+    SharedCores,
     ending,
     fed_besides_computing,
     pipeline_resources,
@@ -251,6 +252,8 @@ class PlayedStep:
     devices: Sequence[PlayedDevice]
     overlap: bool = True
     lanes: Mapping[str, Sequence[str]]
+    cores: SharedCores | None = None
+    """Those of workers that do not wait for others; what decoding adds to other steps is in ``update_s``. [-]"""
 
     @derived_property
     def resources(self) -> Mapping[str, int]:

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from perfmodel.cost.transfer import max_min_rates
 from perfmodel.sync.base import Message, Round
-from perfmodel.sync.placed_round import PlacedRound
+from perfmodel.sync.placed_round import PlacedRound, to_servers
 from perfmodel.sync.ring_order import way_between
 
 if TYPE_CHECKING:
@@ -44,12 +45,13 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """Number of the machine, and of the place in a machine, of every rank and server; and each machine's leaf."""
+    """Numbers of machines, by name and of every rank and server, of places in a machine, and each machine's leaf."""
 
     topology: Topology
     through_host: bool
     names: tuple[str, ...]
     first: int
+    number: Mapping[str, int]
     machine: Integers
     place: Integers
     leaves: tuple[str, ...]
@@ -75,6 +77,7 @@ class _Ends:
             through_host=through_host,
             names=ordered,
             first=first,
+            number=machines,
             machine=np.array([machines[node] for node, _, _ in parts]),
             place=np.array([places[place] for _, _, place in parts]),
             leaves=tuple(leaves),
@@ -172,26 +175,37 @@ def _classes(round_: Round, ends: _Ends) -> PlacedRound:
     order = np.argsort(chosen)  # classes in the order of their first messages
     chosen, sizes = chosen[order], sizes[order]
     routes = tuple(map(route_of, chosen))
-    rates = np.full(len(chosen), np.inf)
     crowd = [place for place, index in enumerate(chosen) if meets[index]]
-    if crowd:
-        weights = [round_.weight(share[chosen[place]]) for place in crowd]
-        of_crowd = [routes[place] for place in crowd]
-        rates[crowd] = _rates(of_crowd, sizes[crowd].tolist(), weights, colour, leaf_colour, ends)
-    for place, index in enumerate(chosen):
-        if share[index] and not meets[index]:
-            rates[place] = routes[place].capacity_bytes_per_s
+    near, far = ([place for place in crowd if routes[place].leaves_machine == leaves] for leaves in (False, True))
+    owned = partial(_owned, colour=colour, leaf_colour=leaf_colour, ends=ends)
+
+    def rates_of(*together: list[int]) -> tuple[float, ...]:
+        rates = np.full(len(chosen), np.inf)
+        for some in filter(None, together):
+            weights = [round_.weight(share[chosen[place]]) for place in some]
+            of_some = [routes[place] for place in some]
+            rates[some] = _rates(of_some, sizes[some].tolist(), weights, colour, leaf_colour, ends)
+        for place, index in enumerate(chosen):
+            if share[index] and not meets[index]:
+                rates[place] = routes[place].capacity_bytes_per_s
+        return tuple(rates.tolist())
+
+    meet_later = to_servers(round_) and bool(near) and bool(far)
     return PlacedRound(
         messages=tuple(
             Message(int(source[index] + ends.first), int(sink[index] + ends.first), float(share[index]))
             for index in chosen
         ),
         routes=routes,
-        rates_bytes_per_s=tuple(rates.tolist()),
+        rates_bytes_per_s=rates_of(crowd),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
         sent_share=float(share.sum()),
         counts=tuple(sizes.tolist()),
+        apart_bytes_per_s=rates_of(near, far) if meet_later else (),
+        met_by={channel.name: owned(channel.name, route) for route in routes for channel in route.channels}
+        if meet_later
+        else {},
     )
 
 
@@ -230,6 +244,14 @@ def _place_of(channel: str, route: Route, topology: Topology) -> tuple[str, str,
                 leaf = topology.leaf(of_route[way])
                 return "".join(LEAF if end == leaf else end.removeprefix(f"{name}/") for end in ends), owner, way
     return channel, NEITHER, 0
+
+
+def _owned(channel: str, route: Route, *, colour: Integers, leaf_colour: Integers, ends: _Ends) -> tuple[str, str, int]:
+    """Return a channel's name within its owner, who that is, and the owner's colour."""
+    place, owner, way = _place_of(channel, route, ends.topology)
+    machine = ends.number[route.nodes[-way].rpartition("/")[0]]
+    colours = {MACHINE: colour[machine], LEAF: leaf_colour[ends.leaf[machine]], NEITHER: 0}
+    return place, owner, int(colours[owner])
 
 
 def _numbered(*keys: NDArray[np.int64 | np.bool_]) -> Integers:
@@ -272,21 +294,17 @@ def _rates(
 ) -> NDArray[np.float64]:
     """Return the rate of each class of messages that meet others. [B/s]"""
     members = {MACHINE: Counter(colour.tolist()), LEAF: Counter(leaf_colour.tolist()), NEITHER: {0: 1}}
-    number = {name.rpartition("/")[0]: machine for name, machine in zip(ends.names, ends.machine, strict=True)}
     column: dict[tuple[str, str, int], int] = {}
     capacity: list[float] = []
     uses: list[dict[int, float]] = []
     for route, size in zip(routes, sizes, strict=True):
         used: dict[int, float] = {}
         for channel in route.channels:
-            place, owner, way = _place_of(channel.name, route, ends.topology)
-            machine = number[route.nodes[-way].rpartition("/")[0]]
-            colours = {MACHINE: colour[machine], LEAF: leaf_colour[ends.leaf[machine]], NEITHER: 0}
-            of_colour = int(colours[owner])
-            at = column.setdefault((place, owner, of_colour), len(column))
+            owned = _owned(channel.name, route, colour=colour, leaf_colour=leaf_colour, ends=ends)
+            at = column.setdefault(owned, len(column))
             if at == len(capacity):
                 capacity.append(channel.capacity_bytes_per_s)
-            used[at] = used.get(at, 0.0) + size / members[owner][of_colour]
+            used[at] = used.get(at, 0.0) + size / members[owned[1]][owned[2]]
         uses.append(used)
     table = np.zeros((len(routes), len(capacity)))
     for row, used in enumerate(uses):

@@ -20,7 +20,7 @@ from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.alike_messages import classes_of_rounds
 from perfmodel.sync.base import SERVER, Collective, Message, Round
 from perfmodel.sync.folding import representatives
-from perfmodel.sync.placed_round import PlacedRound
+from perfmodel.sync.placed_round import PlacedRound, to_servers
 from perfmodel.sync.ring_order import ring_order, ring_starts, way_between
 
 if TYPE_CHECKING:
@@ -139,9 +139,11 @@ class Placed:
 
         Notes
         -----
-        Valid for: rounds in which all wait for the last message, at the rates while all are in flight. Ignores: that
-        flows speed up when others end, and that a rank may begin its next message earlier. The simulator models both:
-        there the collective ends no later, and at the same time if all messages are alike.
+        Valid for: rounds in which all wait for the last message, at the rates while all are in flight. Those between
+        a server and ranks in its own machine begin before those between machines, and are ahead of them on the channels
+        that both pass. Ignores: that flows speed up when others end, except for these, and that a rank may begin its
+        next message earlier. The simulator models both: there the collective ends no later, and at the same time if all
+        messages are alike.
         """
         if self.cut:
             return reduce(minimum, [way.time(size_bytes) for way in self._ways])
@@ -413,23 +415,32 @@ def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, thro
         for message in round_.messages
     )
     flows = [index for index, message in enumerate(round_.messages) if message.share]
-    weights = [round_.weight(round_.messages[index].share) for index in flows]
-    channels = {channel.name: channel.capacity_bytes_per_s for index in flows for channel in routes[index].channels}
-    rates = np.full(len(routes), np.inf)
-    if flows and has_open_links(routes):
-        rates = rates.astype(object)
-        rates[flows] = [1 / per_byte for per_byte in byte_times([routes[index] for index in flows], weights)]
-    elif flows:
-        column = {name: place for place, name in enumerate(channels)}
-        passed = [[column[name] for name in routes[index].channel_names] for index in flows]
-        rates[flows] = alike_rates(capacity=list(channels.values()), passed=passed, weights=weights)
+    near, far = ([at for at in flows if routes[at].leaves_machine == leaves] for leaves in (False, True))
     return PlacedRound(
         messages=round_.messages,
         routes=routes,
-        rates_bytes_per_s=tuple(rates.tolist()),
+        rates_bytes_per_s=_rates_of(round_, routes, flows),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
+        apart_bytes_per_s=_rates_of(round_, routes, near, far) if to_servers(round_) and near and far else (),
     )
+
+
+def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> tuple[float, ...]:
+    """Rate of each message while those of one set are in flight at a time; infinite for those in no set. [B/s]"""
+    open_links = has_open_links(routes)
+    rates = np.full(len(routes), np.inf, dtype=object if open_links else float)
+    for flows in filter(None, together):
+        used = [routes[index] for index in flows]
+        weights = [round_.weight(round_.messages[index].share) for index in flows]
+        if open_links:
+            rates[flows] = [1 / per_byte for per_byte in byte_times(used, weights)]
+            continue
+        channels = {channel.name: channel.capacity_bytes_per_s for route in used for channel in route.channels}
+        column = {name: place for place, name in enumerate(channels)}
+        passed = [[column[name] for name in route.channel_names] for route in used]
+        rates[flows] = alike_rates(capacity=list(channels.values()), passed=passed, weights=weights)
+    return tuple(rates.tolist())
 
 
 def _scaled(
@@ -465,7 +476,7 @@ def _default_servers(collective: Collective, topology: Topology, ranks: Sequence
     if collective.server_kind == "switch":
         return (_switch(topology, ranks),)
     memories = list(dict.fromkeys(topology.home_memory(name) for name in ranks))
-    return tuple(memories[index % len(memories)] for index in range(count))
+    return tuple(topology.serving(memories[index % len(memories)]) for index in range(count))
 
 
 def _switch(topology: Topology, ranks: Sequence[str]) -> str:

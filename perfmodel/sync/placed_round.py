@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived_property
 from perfmodel.numeric import largest, maximum, undominated
 from perfmodel.symbolic import Quantity, is_symbolic, named
-from perfmodel.sync.base import Message
+from perfmodel.sync.base import Message, Round
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route
 
 Line = tuple[float, float]
 """Latency and seconds per byte: time as a straight line over the size of a collective."""
+
+
+def to_servers(round_: Round) -> bool:
+    """Whether a round is between ranks and servers, in their own machines or in others."""
+    return any(min(message.source, message.sink) < 0 for message in round_.messages)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,6 +45,11 @@ class PlacedRound:
         Part of the n bytes that all messages have, where ``messages`` are one of each class; None for their sum. [1]
     counts : tuple of int
         Messages that each stands for; none where each stands for itself. [1]
+    apart_bytes_per_s : tuple of float
+        Rate of each message while only those that leave their machine as it does, or stay there as it does, are in
+        flight, as their latencies differ. None where that is not looked at. [B/s]
+    met_by : mapping of str to object
+        Kind of each channel where ``messages`` are one of each class, two of which meet on channels of one kind. [-]
     """
 
     messages: tuple[Message, ...]
@@ -49,14 +59,20 @@ class PlacedRound:
     repeat: int
     sent_share: float | None = None
     counts: tuple[int, ...] = ()
+    apart_bytes_per_s: tuple[float, ...] = ()
+    met_by: Mapping[str, Any] = field(default_factory=dict)
 
     @derived_property
     def lines(self) -> tuple[Line, ...]:
         """Latency and seconds per byte of messages that may arrive last, by rising latency. [s, s/B]."""
         undercut: list[Line] = []
         lines = dict.fromkeys(
-            (route.latency_s, message.share / rate)
-            for message, route, rate in zip(self.messages, self.routes, self.rates_bytes_per_s, strict=True)
+            self._met()
+            if self.apart_bytes_per_s
+            else (
+                (route.latency_s, message.share / rate)
+                for message, route, rate in zip(self.messages, self.routes, self.rates_bytes_per_s, strict=True)
+            )
         )
         if is_symbolic(*itertools.chain(*lines)):
             return tuple(undominated(lines))
@@ -71,6 +87,35 @@ class PlacedRound:
             (named(latency_s, "latency"), named(per_byte, "seconds per byte")) for latency_s, per_byte in self.lines
         ]
         return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in lines])
+
+    def _met(self) -> Iterator[Line]:
+        """Lines of messages inside machines and between them, of which one meets another with less latency.
+
+        The earlier one has sent a part of its bytes when the later one begins. Both go on at the rates of all, until
+        the first has ended.
+        """
+        near: dict[Any, dict[tuple[Quantity, ...], None]] = {}
+        far: dict[tuple[Any, ...], None] = {}
+        rates = zip(self.rates_bytes_per_s, self.apart_bytes_per_s, strict=True)
+        for message, route, (rate, alone) in zip(self.messages, self.routes, rates, strict=True):
+            numbers = (route.latency_s, message.share, rate, alone)
+            yield route.latency_s, message.share / alone
+            channels = tuple(self.met_by.get(name, name) for name in route.channel_names if message.share)
+            if route.leaves_machine:
+                far[channels, numbers] = None
+                continue
+            for channel in channels:
+                near.setdefault(channel, {})[numbers] = None
+        for channels, of_far in far:
+            for of_near in dict.fromkeys(numbers for channel in channels for numbers in near.get(channel, ())):
+                both = (of_near, of_far)
+                known = not is_symbolic(of_near[0], of_far[0])  # else the network is taken for what begins later
+                (first_s, share, rate, alone), (begin_s, *later) = (
+                    sorted(both, key=lambda numbers: numbers[0]) if known else both
+                )
+                ahead_s, lost = (begin_s - first_s) * alone / rate, 1 - later[1] / later[2]
+                yield begin_s - ahead_s, share / rate
+                yield begin_s - lost * ahead_s, later[0] / later[2] + lost * share / rate
 
     @property
     def byte_s(self) -> Quantity:

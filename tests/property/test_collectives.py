@@ -235,3 +235,14 @@ def test_on_systems_bytes_are_conserved_and_waits_are_not_longer_than_told(syste
     assert timeline.makespan_s <= placed.time(size_bytes) * 1.05
     capacity = {channel.name: channel.capacity_bytes_per_s for channel in topology.channels.values()}
     assert timeline.makespan_s >= max(moved[channel] / capacity[channel] for channel in moved) * (1 - EXACT)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.parametrize("size_bytes", [0.0, 1e4, 1e5, 1e6, 1e8])
+def test_messages_to_a_server_begin_sooner_inside_its_machine(shards, size_bytes):
+    """Of sixteen GPUs in two machines: copies start later than messages of RDMA, and meet them at the memory."""
+    topology = load_system("dgx_a100", machines=2).topology
+    memories = [name for name in topology.memories() if name.endswith("memory0")] + ["node0/memory1"]
+    options = {"servers": memories[:shards], "server_count": shards}
+    placed = place(collective("parameter_server"), topology, topology.devices(), **options)
+    assert play_collective(placed, size_bytes).makespan_s == pytest.approx(placed.time(size_bytes), rel=1e-9)

@@ -228,6 +228,30 @@ def test_asynchronous_steps_are_those_of_the_scheme_within_the_error_of_the_draw
     assert abs(in_batches.mean() - p.step_s) < 4 * error_s + beyond * p.step_s
 
 
+DECODING = {"dataset": "imagenet_jpeg", "input_from": "samsung_960_pro"}
+
+
+@pytest.mark.parametrize("sync", [*SCHEMES, "parameter_server"])
+def test_decoding_takes_cores_from_the_step_of_all_who_agree(sync):
+    """Two cores, full with both: the visit to the server passes while they decode."""
+    options = MORE.get(sync, {}) if sync != "mixed" else {}
+    where = {"system": "gce_n1_standard_4_x4", "workers": 3, "sync": sync, **options}
+    p = pm.predict(pm.zoo.mobilenet_v2(), batch_size=32, **where, **DECODING)
+    decoding_s = 32 / pm.load_dataset("imagenet_jpeg").decode_rate_per_core
+    computing_s = p.step_s - sum(p.breakdown[part] for part in ("exposed_sync_s", "straggler_s", "input_wait_s"))
+    full_s = computing_s + decoding_s / 2
+    assert p.step_s == pytest.approx(full_s, rel=1e-9)
+    assert period(p, 150 if sync in SCHEMES else 5) == pytest.approx(full_s, rel=2e-3)
+
+
+@pytest.mark.parametrize(("prefetch", "most"), [(1, 1.06), (4, 1.01)])
+def test_cores_decode_as_far_ahead_as_there_are_buffers(networks, prefetch, most):
+    """Visits of random length: after a short one a step waits for its mini-batch, unless more than one is there."""
+    where = {"system": "gce_n1_standard_4_x4", "workers": 3, "sync": "downpour"}
+    p = pm.predict(networks["alexnet"], batch_size=128, prefetch=prefetch, **where, **DECODING)
+    assert 0.995 * p.step_s < period(p, 600) < most * p.step_s
+
+
 def test_a_seed_draws_the_same_again(networks):
     normal = {"distribution": "normal", "cv": 0.1}
     for sync in ("downpour", "ring_all_reduce"):

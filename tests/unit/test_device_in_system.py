@@ -374,6 +374,42 @@ class TestMeasuredCpu:
         assert not [row for row in without.provenance if "all_reduce" in row.constant]
         assert any("no sum of two processes was measured" in remark for remark in without.remarks)
 
+    @pytest.mark.parametrize("on", ["free machine", "own machine of the file", "worker's machine"])
+    @pytest.mark.parametrize(
+        ("sync", "held"),
+        [("downpour", 1), ("delay_compensated", 1), ("parameter_server", 2), ("host_tree", 2), ("one_to_all", 4 / 3)],
+    )
+    def test_its_server_sends_no_faster_either(self, sync, held, on, tmp_path):
+        """Three workers' gradients pass one process, in one direction at a time or in both at once."""
+        where = {**NODES, "workers": 3, "sync": sync}
+        if on == "own machine of the file":
+            file = tmp_path / "with_server.toml"
+            stated = spec_files.find("systems", NODES["system"]).read_text().replace("count = 4", "count = 3")
+            stated = stated.replace("[fabric]", '[server]\nsystem = "gce_n1_standard_4"\n\n[fabric]', 1)
+            file.write_text(stated.replace('fields = ["node"]', 'fields = ["node", "server"]'))
+            where["system"] = file
+        if sync not in ("host_tree", "one_to_all"):
+            where["server_on"] = {"free machine": "node3", "own machine of the file": "server"}.get(on, "node1")
+        p = on_measured(measured_cpu(rate=1e8), **where)
+        least_s = held * 3 * GRADIENTS / 1e8
+        assert p.step_s > least_s
+        assert p.exposed_sync_s < 1.1 * least_s + 2e-3
+        unheld = on_measured(measured_cpu(sums=False), **where)  # exchanges over the network alone, 9 times as fast
+        assert unheld.exposed_sync_s < 0.5 * least_s
+
+    @pytest.mark.parametrize(("workers", "shards"), [(2, 2), (4, 4), (3, 2), (3, 1)])
+    @pytest.mark.parametrize("rate", [4e8, 9e12])
+    def test_a_shard_beside_a_worker_gets_its_part_before_the_network_answers(self, workers, shards, rate):
+        where = {**NODES, "machines": workers, "sync": "parameter_server", "overlap": False, "bucket_bytes": 1e12}
+        p = pm.predict(three_layers(), batch_size=64, device=measured_cpu(rate=rate), workers=workers, **where,
+            server_count=shards)  # fmt: skip
+        period_s = p.play(3).makespan_s - p.play(2).makespan_s
+        assert period_s == pytest.approx(p.step_s, rel=1e-9)
+        if workers == shards and rate < 0.9e9:  # each process sends as much as all of one worker's gradients
+            (reduction,) = p.agreement.reductions
+            least_s = max(GRADIENTS / rate, HOP_S + (1 - 1 / workers) * GRADIENTS / rate)
+            assert reduction.push.time(GRADIENTS) == pytest.approx(least_s, rel=1e-3)
+
     @pytest.mark.parametrize("sync", ["all_reduce", "ring_all_reduce", "parameter_server", "downpour", "none"])
     def test_a_sum_is_told_only_where_there_is_one(self, sync):
         for sums in (True, False):

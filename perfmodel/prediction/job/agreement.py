@@ -162,7 +162,9 @@ class Asynchronous(Agreement):
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
     ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
         numbers = self.scheme.in_effect(replace(self.numbers, compute_s=float(self.computing_s(composed.alone))))
-        tasks = fed_asynchronous_tasks(fed, numbers, workers=list(step.lanes), step_count=step_count, seed=seed)
+        tasks = fed_asynchronous_tasks(
+            fed, numbers, workers=list(step.lanes), cores=step.cores, step_count=step_count, seed=seed
+        )
         return tasks, server_resources(numbers), {}
 
 

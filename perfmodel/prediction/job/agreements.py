@@ -374,7 +374,7 @@ def _met(workers: Workers, place_: int) -> float:
 
 def _to_server(workers: Workers, place_: int, way: slice, *, met: float) -> Any:
     topology, algorithm = workers.system_part.system.topology, collective(workers.asked.sync)
-    how: dict[str, Any] = {"servers": workers.server.memories, "server_count": workers.asked.server_count}
+    how: dict[str, Any] = {"servers": workers.server.processes, "server_count": workers.asked.server_count}
     (first, *beside), depth = workers.groups(place_), workers.layout.stages
     both = placed_once(algorithm, topology, first, beside=tuple(beside), **how)
     alone = replace(both, rounds=both.rounds[way])
@@ -400,7 +400,7 @@ def _asynchronous(workers: Workers) -> Agreement:
             [(name, own_bytes[at // width] / asked.server_count) for at, name in enumerate(names[first : first + size])]
             for first in range(0, len(names), size * group_size)  # the first worker of a group visits for it
         ],
-        workers.server.memories,
+        workers.server.processes,
         pulls_per_push=asked.push_period / asked.pull_period,
     )
     group_sync_s = 0.0

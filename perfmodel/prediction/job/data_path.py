@@ -30,6 +30,7 @@ from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled_constant
 from perfmodel.prediction.device.system_part import Host, SystemPart, shared_rates, slowest_rate
+from perfmodel.simulation.pipeline import SharedCores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -242,13 +243,23 @@ class DataPath:
 
         Valid for: work that any core takes over at once. Ignores: cores that copy, read and exchange, and caches.
         """
-        rate = self._scaled_rates(factors)[1]
-        if not self.step_cores or rate is None or not self.prefetch:
+        cores = self.shared_cores(batch_size, factors=factors)
+        if cores is None:
             return 0.0
         idle_s = parts.exposed_sync_s + parts.straggler_s + parts.bubble_s
+        return maximum(cores.busy_s(parts.step_s - idle_s) - parts.step_s, 0.0)
+
+    def shared_cores(self, batch_size: Any, *, factors: Factors = NO_FACTORS) -> SharedCores | None:
+        """Return the cores that decode beside the step; None if others do, or none, or the same between two steps."""
+        rate = self._scaled_rates(factors)[1]
+        if not self.step_cores or rate is None or not self.prefetch:
+            return None
         core_count = self.hosts[0].core_count
-        busy_s = (self.step_cores * (parts.step_s - idle_s) + batch_size / rate) / core_count
-        return maximum(busy_s - parts.step_s, 0.0)
+        return SharedCores(
+            computing=self.step_cores / core_count,
+            decoding_s=batch_size / rate / core_count,
+            prefetch=self.prefetch,
+        )
 
     def bounding_stage(self, parts: StepTime, *, batch_size: Any) -> str | None:
         """Return the stage that the mean step waits for; None if the devices are slower, or nothing is fetched ahead.

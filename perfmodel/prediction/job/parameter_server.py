@@ -444,6 +444,11 @@ class Server:
         return tuple(memories[: self.shard_count])
 
     @property
+    def processes(self) -> tuple[str, ...]:
+        """Where each shard's messages end: its process, or its memory if processes send at any rate."""
+        return tuple(map(self.system_part.system.topology.serving, self.memories))
+
+    @property
     def memory_bytes_per_s(self) -> Any:
         """Rate at which the slowest shard's cores read and write its memory. [B/s]"""
         return min(map(self.system_part.host_bytes_per_s, self.memories))

@@ -125,6 +125,7 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
         joined_s=[float(work.joined_s) for work in works],
         devices=devices,
         lanes={worker: _lanes(prepared, place, worker) for place, worker in enumerate(workers)},
+        cores=None if path is None else path.shared_cores(prepared.batch_size),
     )
 
 
