@@ -180,7 +180,7 @@ def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
         message = f"{there[stems[0]]}: no table of this file has that name{named}; tools/scoreboard.py scores its steps"
     else:
         listed = ", ".join(stems or there) or "none"
-        inside = "/ or ".join(_FOLDERS)
-        way_out = "give the name of one in full" if stems else "there are"
-        message = f"{folder}: one table in {inside}/ must be named {name}*, but {len(stems)} are; {way_out}: {listed}"
+        way_out = "give the name of one in full:" if stems else "there are"
+        names = f"one table in {'/ or '.join(_FOLDERS)}/ must be named {name}*, but {len(stems)} are"
+        message = f"{folder}: {names}; {way_out} {listed}"
     raise TableError(message)
