@@ -46,6 +46,10 @@ def is_open_size(value: object) -> bool:
     return is_symbolic(value) and bool(getattr(value, "free_symbols", ()))
 
 
+MOST_COUNT: Final = 2**63 - 1
+"""Largest number of elements of any axis: what files of graphs can hold. [1]"""
+
+
 def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
     """Raise ArgumentError unless a value is a whole number of at least ``minimum``, or a symbol for one.
 
@@ -66,6 +70,8 @@ def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
         refuse(argument, value, f"must be a whole number >= {minimum}")
+    if value > MOST_COUNT:
+        refuse(argument, value, f"must be a whole number from {minimum} to 2^63 - 1")
 
 
 MOST_LOOPS: Final = 1_000_000

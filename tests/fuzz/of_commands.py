@@ -210,7 +210,7 @@ def _outcome(words: list[str], folder: Path) -> list[float]:
     return []
 
 
-NOT_FINITE = re.compile(r"(?<![\w.'\"=-])[+-]?(?:nan|inf|infinity)(?![\w.=])", re.IGNORECASE)
+NOT_FINITE = re.compile(r"(?<![\w.'\"=-])[+-]?(?:nan|inf|infinity)(?![\w.=]| Fabric)", re.IGNORECASE)
 """A number that is none, as it is printed."""
 
 
