@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -298,6 +299,23 @@ def bounding_stage(*, stage_s: Mapping[str, Quantity]) -> Any:
     times = np.array(np.broadcast_arrays(*stage_s.values()), dtype=float)
     slowest = names[times.argmax(axis=0)]
     return str(slowest) if times.ndim == 1 else slowest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCores:
+    """Cores that decode mini-batches beside the steps that they compute.
+
+    ``computing`` is the part of them that a step keeps busy [1], ``decoding_s`` the time that all of them take for a
+    mini-batch [s], ``prefetch`` the mini-batches by which they may be ahead [1].
+    """
+
+    computing: Quantity
+    decoding_s: Quantity
+    prefetch: int
+
+    def busy_s(self, computing_s: Quantity) -> Quantity:
+        """Time that all cores take for a step that computes this long, and for a mini-batch. [s]"""
+        return self.computing * computing_s + self.decoding_s
 
 
 def units_to_unbind(*, stage_s: Quantity, compute_s: Quantity, unit_count: Quantity) -> Quantity:

@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.cost.input_pipeline import SharedCores
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation.engine import simulate
-from perfmodel.simulation.pipeline import SharedCores, fed_besides_computing
+from perfmodel.simulation.pipeline import cores_task, fed_besides_computing
 from perfmodel.simulation.timeline import Task, Timeline
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 
@@ -132,7 +133,7 @@ def fed_asynchronous_tasks(
             worker = workers[int(visitor) * group + int(place[0])]
             needs = (*task.after, *after[f"{worker}/compute/{step}"])
             if cores is not None:
-                yield cores.task(worker, int(step), computing_s=task.duration_s)
+                yield cores_task(cores, worker, int(step), computing_s=task.duration_s)
                 needs = (*needs, f"{worker}/cores/{int(step) - 1}") if int(step) else needs
             yield replace(task, resource=worker, after=needs)
         else:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from perfmodel.cost.input_pipeline import SharedCores
 from perfmodel.cost.pipeline_order import Orders, Turn, following_turn
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation.timeline import Task
@@ -167,27 +168,11 @@ def fed_besides_computing(fed: Iterable[Task]) -> Generator[Task, None, dict[str
     return after
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedCores:
-    """Cores that decode mini-batches beside the steps that they compute.
-
-    ``computing`` is the part of them that a step keeps busy [1], ``decoding_s`` the time that all of them take for a
-    mini-batch [s], ``prefetch`` the mini-batches by which they may be ahead [1].
-    """
-
-    computing: Any
-    decoding_s: Any
-    prefetch: int
-
-    def busy_s(self, computing_s: Any) -> Any:
-        """Time that all cores take for a step that computes this long, and for a mini-batch. [s]"""
-        return self.computing * computing_s + self.decoding_s
-
-    def task(self, worker: str, step: int, *, computing_s: float) -> Task:
-        """Work of the cores in a step: to compute it, and to decode a mini-batch once a buffer is free."""
-        before = [(f"{worker}/cores", step - 1), (f"{worker}/compute", step - self.prefetch)]
-        after = tuple(f"{name}/{earlier}" for name, earlier in before if earlier >= 0)
-        return Task(f"{worker}/cores/{step}", duration_s=float(self.busy_s(computing_s)), after=after, kind="cores")
+def cores_task(cores: SharedCores, worker: str, step: int, *, computing_s: float) -> Task:
+    """Work of shared cores in a step: to compute it, and to decode a mini-batch once a buffer is free."""
+    before = [(f"{worker}/cores", step - 1), (f"{worker}/compute", step - cores.prefetch)]
+    after = tuple(f"{name}/{earlier}" for name, earlier in before if earlier >= 0)
+    return Task(f"{worker}/cores/{step}", duration_s=float(cores.busy_s(computing_s)), after=after, kind="cores")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from perfmodel.simulation import engine
 from perfmodel.simulation.pipeline import (
     Hop,
     Piece,
-    SharedCores,
     ending,
     fed_besides_computing,
     pipeline_resources,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from perfmodel.cost.input_pipeline import SharedCores
     from perfmodel.cost.pipeline_order import Orders, Turn
     from perfmodel.hardware.topology import Route
     from perfmodel.sync.placed import Placed

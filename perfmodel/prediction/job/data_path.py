@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.cost.input_pipeline import (
+    SharedCores,
     bounding_stage,
     jittered_period,
     lead_of_slowest,
@@ -30,7 +31,6 @@ from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled_constant
 from perfmodel.prediction.device.system_part import Host, SystemPart, shared_rates, slowest_rate
-from perfmodel.simulation.pipeline import SharedCores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
