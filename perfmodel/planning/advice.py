@@ -327,7 +327,7 @@ def advise(
     >>> job = {"batch_size": 64, "system": "survey_fig5", "workers": 4, "sync": "parameter_server"}
     >>> best = pm.advise(pm.zoo.alexnet(), kinds=["sync", "prefetch"], **job).rows[0]
     >>> best.kind, round(best.speedup, 1)
-    ('sync', 2.9)
+    ('sync', 2.4)
     """
     if not isinstance(kinds, str | Iterable | None):
         raise ArgumentError("kinds", kinds, f"some of {', '.join(KINDS)}; or None for all that keep the network")
