@@ -46,8 +46,8 @@ def is_open_size(value: object) -> bool:
     return is_symbolic(value) and bool(getattr(value, "free_symbols", ()))
 
 
-MOST_COUNT: Final = 2**63 - 1
-"""Largest number of elements of any axis: what files of graphs can hold. [1]"""
+MOST_COUNT: Final = 10**300
+"""Largest number of anything: far beyond it no float holds it, and no refusal can print it. [1]"""
 
 
 def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
@@ -71,7 +71,7 @@ def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
         refuse(argument, value, f"must be a whole number >= {minimum}")
     if value > MOST_COUNT:
-        refuse(argument, value, f"must be a whole number from {minimum} to 2^63 - 1")
+        refuse(argument, value, f"must be a whole number from {minimum} to 1e300")
 
 
 MOST_LOOPS: Final = 1_000_000
