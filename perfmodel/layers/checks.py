@@ -70,7 +70,7 @@ def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
         refuse(argument, value, f"must be a whole number >= {minimum}")
-    if value > MOST_COUNT:
+    if int(value) > MOST_COUNT:
         refuse(argument, value, f"must be a whole number from {minimum} to 1e300")
 
 
