@@ -51,7 +51,7 @@ MOST_COUNT: Final = 10**300
 
 
 def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
-    """Raise ArgumentError unless a value is a whole number of at least ``minimum``, or a symbol for one.
+    """Raise ArgumentError unless a value is a whole number from ``minimum`` to 1e300, or a symbol for one.
 
     Parameters
     ----------

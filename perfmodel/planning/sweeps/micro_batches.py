@@ -14,7 +14,7 @@ from perfmodel.cost.pipeline_ends import NO_MESSAGES
 from perfmodel.derived import derived_property
 from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.prediction.device_prices import price_names
-from perfmodel.prediction.job.compose import BESIDE, StageWork, devices_of, worker_of
+from perfmodel.prediction.job.compose import StageWork, devices_of, fields_of_stages, worker_of
 from perfmodel.prediction.job.stacking import stacked, tabled, taken
 from perfmodel.prediction.job.turns import Turned, turn_messages
 from perfmodel.prediction.memory.footprint import device_memory
@@ -177,8 +177,8 @@ class Unit:
     def exchanged(self, devices: Sequence[DeviceWork], columns: Any) -> Exchanges:
         """Return the exchanges of devices in these configurations."""
         beside = [
-            replace(device, gathers=taken(gathers, columns), **sums)
-            for device, gathers, sums in zip(devices, self._gathers, self._beside_sums, strict=True)
+            replace(device, **(of_stages | {"gathers": taken(of_stages["gathers"], columns)}))
+            for device, of_stages in zip(devices, self._of_stages, strict=True)
         ]
         return self._exchanges(beside, np.arange(len(columns)))
 
@@ -199,19 +199,10 @@ class Unit:
         return stacked(each, [1] * len(each))  # type: ignore[no-any-return]
 
     @derived_property
-    def _gathers(self) -> list[tuple[Any, ...]]:
-        """Units whose parameters each device gathers for a micro-batch."""
+    def _of_stages(self) -> list[dict[str, Any]]:
+        """Units that each device gathers for a micro-batch, and the time of passes beside turns. [s]"""
         return [
-            tuple(gather for work in self.works if work.device == place for gather in work.gathers)
-            for place in range(len(self.memory))
-        ]
-
-    @derived_property
-    def _beside_sums(self) -> list[dict[str, Any]]:
-        """Time that each device takes to gather parameters after the update, and to copy gradients. [s]"""
-        return [
-            {name: sum(getattr(work, name) for work in self.works if work.device == place) for name in BESIDE}
-            for place in range(len(self.memory))
+            fields_of_stages([work for work in self.works if work.device == place]) for place in range(len(self.memory))
         ]
 
     @derived_property

@@ -128,8 +128,12 @@ class StageWork:
         return self.alone._replace(forward_s=self.forward_s, backward_s=self.backward_s)
 
 
-BESIDE = ("gathered_s", "copied_s", "cast_s", "joined_s")
-"""Times of a device that are those of its stages together."""
+def fields_of_stages(stages: Sequence[StageWork]) -> dict[str, Any]:
+    """Fields of a device's work that are those of its stages together: units that it gathers, and passes. [s]"""
+    passes_s = {
+        name: sum(getattr(stage, name) for stage in stages) for name in ("gathered_s", "copied_s", "cast_s", "joined_s")
+    }
+    return {"gathers": tuple(gather for stage in stages for gather in stage.gathers), **passes_s}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -422,9 +426,8 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
         chunks = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
         schedule = _schedule(chunks, turns) if any(stage.exchanges_gradients for _, stage in chunks) else None
         taken_turns = () if device_count == 1 else _turns(chunks)
-        gathers = tuple(gather for _, stage in chunks for gather in stage.gathers)
-        beside_s = {name: sum(getattr(stage, name) for _, stage in chunks) for name in BESIDE}
-        devices.append(DeviceWork(place=place, schedule=schedule, turns=taken_turns, gathers=gathers, **beside_s))
+        beside = fields_of_stages([stage for _, stage in chunks])
+        devices.append(DeviceWork(place=place, schedule=schedule, turns=taken_turns, **beside))
     return tuple(devices)
 
 

@@ -434,12 +434,12 @@ class Server:
         rounds = zip_longest(*of_machine.values())
         memories = [memory for round_ in rounds for memory in round_ if memory is not None]
         if self.shard_count > len(memories):
-            name = (
-                self.system_part.system.name if self.node is None else f"{self.node} of {self.system_part.system.name}"
-            )
-            allowed = f"{whole_numbers_text(1, len(memories))}, the host memories of {name} that can hold shards"
+            system = self.system_part.system.name
+            name = system if self.node is None else f"{self.node} of {system}"
             if len(memories) == 1:
                 allowed = f"1: {name} has one host memory that can hold a shard"
+            else:
+                allowed = f"{whole_numbers_text(1, len(memories))}, the host memories of {name} that can hold shards"
             raise ArgumentError("server_count", self.shard_count, allowed)
         return tuple(memories[: self.shard_count])
 
