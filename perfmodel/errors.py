@@ -126,7 +126,7 @@ def nearest_hint(name: str, known: Iterable[str], *, what: str = "nearest") -> s
 
 MOST_FAULTS_SHOWN: Final = 20
 """Faults of a file that its message shows. [1]"""
-MOST_FAULT_LETTERS: Final = 1000
+MOST_FAULT_LETTERS: Final = 500
 """Longest fault that a message shows in full. [1]"""
 
 

@@ -246,7 +246,7 @@ class ProcessorTable(spec.SpecTable):
     lowering: LoweringTable
     runs_ahead: bool = False
     host_call_slowdown: spec.PositiveNumber = 1.0
-    constants: dict[spec.Identifier, spec.StrictConstant]
+    constants: dict[spec.Identifier, spec.FiniteNumber]
 
     @property
     def in_base_units_by_name(self) -> dict[str, Any]:
