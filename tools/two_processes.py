@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import typer
 
 import perfmodel as pm
-from perfmodel.calibration.facts import keep_freed_memory
+from perfmodel.calibration.facts import freed_memory_kept
 
 NETWORKS = {"wide": ((784, 2048, 2048, 10), 64), "deep": ((1024,) * 7, 64), "thin": ((512, 512, 512, 512, 10), 256)}
 """Name -> units of the input and the layers [1], and samples in a mini-batch [samples]."""
@@ -82,7 +82,6 @@ def train(rank: int, store: str) -> None:
     from torch.nn.functional import cross_entropy
 
     torch.set_num_threads(1)
-    keep_freed_memory()
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     fast_step_s = {}
     for name, (units, batch_size) in NETWORKS.items():
@@ -138,7 +137,8 @@ def main(
 ) -> None:
     """Time two processes, and predict them."""
     if rank is not None:
-        train(rank, store)
+        with freed_memory_kept():
+            train(rank, store)
         return
     import torch
 

@@ -15,7 +15,7 @@ from perfmodel import __version__
 from perfmodel.atomic_write import check_room
 from perfmodel.calibration.benchmark import Benchmark
 from perfmodel.calibration.classes import best_rates, fitted_classes, grouped, session_repeat_spread
-from perfmodel.calibration.facts import keep_freed_memory
+from perfmodel.calibration.facts import freed_memory_kept
 from perfmodel.calibration.journal import Journal, digest_of, journal_of, temporary_journal
 from perfmodel.calibration.session import Session
 from perfmodel.errors import ArgumentError, CalibrationError, check_known
@@ -118,14 +118,14 @@ def calibrate(
 
     Notes
     -----
-    No network is run. Machine settings stay unchanged; the allocator of this process is told to keep freed memory.
+    No network is run. Machine settings stay unchanged; the allocator of this process keeps freed memory
+    meanwhile.
     """
     begin = time.monotonic()
     _check_budget(budget_s)
     _check_writable(out)
     library = load_backend(backend, target) if isinstance(backend, str) else backend
     chosen = _chosen_dtypes(library, dtypes)
-    allocator = keep_freed_memory()
     journal = Journal(_journal_path(out, resume), _header(library, target, chosen))
     if resume is not None:
         benchmarks = {dtype: library.benchmarks(dtype) for dtype in chosen}
@@ -135,7 +135,7 @@ def calibrate(
         if callable(progress)
         else progress_bar(f"measuring kernels of {library.name}", shown=progress)
     )
-    with shown as report_progress:
+    with freed_memory_kept() as allocator, shown as report_progress:
         session = Session(
             library,
             dtypes=chosen,

@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -185,10 +187,12 @@ def host_software() -> dict[str, str]:
     }
 
 
-TRIM_THRESHOLD: Final = -1
-"""Parameter M_TRIM_THRESHOLD of mallopt [-]."""
-MMAP_MAX: Final = -4
-"""Parameter M_MMAP_MAX of mallopt [-]."""
+TRIM_THRESHOLD, MMAP_MAX = -1, -4
+"""Parameters M_TRIM_THRESHOLD and M_MMAP_MAX of mallopt. [-]"""
+KEPT_BY: Final = {TRIM_THRESHOLD: -1, MMAP_MAX: 0}
+"""Values that let glibc keep freed memory: no trimming, no mapping of single blocks. [-]"""
+PARAMETERS: Final = (("MALLOC_TRIM_THRESHOLD_", TRIM_THRESHOLD, 128 * 1024), ("MALLOC_MMAP_MAX_", MMAP_MAX, 65536))
+"""Environment variable, parameter and glibc's default of each. [-]"""
 
 KEPT: Final = "glibc, freed memory kept (mallopt: no trimming, no mapping of single blocks)"
 AS_FOUND: Final = "as found: this C library has no mallopt"
@@ -199,20 +203,30 @@ FRESH_BYTES: Final = 32 * 2**20
 """Fresh memory that is touched to time page faults [B]."""
 
 
-def keep_freed_memory() -> str:
-    """Tell the allocator to keep freed memory, if it can, and return what was done in words.
+@contextmanager
+def freed_memory_kept() -> Iterator[str]:
+    """Let the allocator keep freed memory meanwhile, if it can, and yield what was done in words.
 
     glibc maps blocks above a threshold again each time and returns the top of the heap, so that the pages of a kernel's
     result may or may not be present. Users of a predicted network see the same, unless they set
-    ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_MAX_`` in its environment.
+    ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_MAX_`` in its environment. Afterwards what is free goes back.
     """
-    if not sys.platform.startswith("linux"):
-        return AS_FOUND
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return AS_FOUND
-    set_both = mallopt(TRIM_THRESHOLD, -1) and mallopt(MMAP_MAX, 0)
-    return KEPT if set_both else AS_FOUND
+    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    if library is None or not hasattr(library, "mallopt"):
+        yield AS_FOUND
+        return
+    stated = {number: os.environ.get(name, "") for name, number, _ in PARAMETERS}
+    usual = {
+        number: int(stated[number]) if stated[number].removeprefix("-").isdecimal() else default
+        for _, number, default in PARAMETERS
+    }
+    set_both = all(library.mallopt(number, kept) for number, kept in KEPT_BY.items())
+    try:
+        yield KEPT if set_both else AS_FOUND
+    finally:
+        for number, value in usual.items():
+            library.mallopt(number, value)
+        library.malloc_trim(0)
 
 
 def page_fault_s() -> float:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from perfmodel.calibration.facts import keep_freed_memory
+from perfmodel.calibration.facts import freed_memory_kept
 from perfmodel.validation.live.modules import OPTIMIZERS, WithLoss, tensors
 from perfmodel.validation.live.prediction import LIVE_DTYPES, LIVE_NETWORKS, LiveCase, LivePlan
 
@@ -112,9 +112,8 @@ def _set_rounding(dtype: str) -> None:
     torch.backends.cudnn.allow_tf32 = dtype == "tf32"
 
 
-def measure(plan: LivePlan) -> Iterator[Event]:
+def measure(plan: LivePlan, *, allocator: str) -> Iterator[Event]:
     """Measure every case of a plan, round by round."""
-    allocator = keep_freed_memory()
     torch.set_num_threads(plan.threads)
     unknown = {case.dtype for case in plan.cases} - set(LIVE_DTYPES)
     if unknown:  # it would run as fp32 under another name
@@ -181,9 +180,9 @@ def _page_faults() -> dict[str, str]:
 def main() -> None:
     """Read a plan from standard input and write its results, a JSON line for each event."""
     plan = LivePlan.from_dict(json.load(sys.stdin))
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers, freed_memory_kept() as allocator:
         os.dup2(2, 1)  # output of libraries must not come between the events
-        for event in measure(plan):
+        for event in measure(plan, allocator=allocator):
             answers.write(f"{json.dumps(event)}\n")
             answers.flush()
 
