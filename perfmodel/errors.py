@@ -216,7 +216,9 @@ class UnknownNameError(PerfmodelError, KeyError):
     """
 
     def __init__(self, kind: str, name: object, known: Iterable[str], *, remedy: str = "") -> None:
-        self.name = str(name) if isinstance(name, str | Path) else short_repr(name)
+        self.name = str(name) if isinstance(name, Path) else short_repr(name)
+        if isinstance(name, str):
+            self.name = str.__str__(name)  # whatever its own type makes of it
         self.kind, self.known = kind, tuple(sorted(known))
         nearest = nearest_names(self.name, self.known)
         self.nearest = nearest[0] if nearest else None
@@ -334,7 +336,7 @@ class TaskError(PerfmodelError, ValueError):
 
     def __init__(self, task: str, problem: str) -> None:
         self.task, self.problem = task, problem
-        super().__init__(f"task {task!r}: {problem}")
+        super().__init__(f"task {short_repr(task)}: {problem}")
 
 
 class CalibrationError(PerfmodelError, ValueError):

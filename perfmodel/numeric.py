@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+def is_real(value: object) -> bool:
+    """Tell whether a value is one real number, of Python or numpy; Booleans and time spans are none.
+
+    Examples
+    --------
+    >>> is_real(2), is_real(np.float32(0.5)), is_real(True), is_real(np.timedelta64(4, "s"))
+    (True, True, False, False)
+    """
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.timedelta64)
+
+
 def expanded(value: Quantity) -> Quantity:
     """Expand a symbolic count to a sum of products and collect like terms; return anything else unchanged.
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from perfmodel.errors import ArgumentError
+from perfmodel.numeric import is_real
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class _OfVariation(RelativeTimes):
     cv: float
 
     def __post_init__(self) -> None:
-        if not is_number(self.cv) or not 0 <= self.cv <= self.most_variation:
+        if not is_real(self.cv) or not 0 <= self.cv <= self.most_variation:
             raise ArgumentError("cv", self.cv, f"a number from 0 to {self.most_variation:,g}")
 
     @property
@@ -382,11 +383,6 @@ class Empirical(RelativeTimes):
         return generator.choice(self._sorted, count)
 
 
-def is_number(value: object) -> bool:
-    """Return whether a value is one real number; a Boolean is not."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
 def checked_times(times: object, *, allowed: str) -> tuple[float, ...]:
     """Return times as a tuple.
 
@@ -410,7 +406,7 @@ def checked_times(times: object, *, allowed: str) -> tuple[float, ...]:
     listed = times.tolist() if hasattr(times, "tolist") else times
     is_text = isinstance(listed, str | bytes)
     entries = tuple(islice(listed, MOST_TIMES + 1)) if isinstance(listed, Sequence) and not is_text else ()
-    if not 0 < len(entries) <= MOST_TIMES or not all(is_number(entry) and 0 < entry < np.inf for entry in entries):
+    if not 0 < len(entries) <= MOST_TIMES or not all(is_real(entry) and 0 < entry < np.inf for entry in entries):
         raise ArgumentError("times", times, allowed)
     return tuple(float(entry) for entry in entries)
 

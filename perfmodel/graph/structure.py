@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from perfmodel.derived import Weighed
-from perfmodel.errors import GraphError, ShapeError, check_known
+from perfmodel.errors import GraphError, ShapeError, check_known, is_one_of
 from perfmodel.graph.graph_file import IMAGE_LAYOUTS, unknown_input
 from perfmodel.graph.node import Node, ParameterName, Usage
 from perfmodel.layers import Layer, Shape
@@ -236,7 +236,7 @@ class GraphStructure:
 
     def shape(self, name: str) -> Shape:
         """Return the sample shape of a graph input or of a layer's output [1]."""
-        return self._input_shapes[name] if name in self._input_shapes else self.node(name).output_shape
+        return self._input_shapes[name] if is_one_of(name, self._input_shapes) else self.node(name).output_shape
 
     @property
     def parameter_counts(self) -> dict[str, int]:

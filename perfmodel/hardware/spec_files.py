@@ -387,7 +387,7 @@ def _kind_that_has(name: str) -> str | None:
 
 def lookup(kind_folder: str, name: str) -> Path | None:
     """Return the path of a name's spec file, or None."""
-    candidates = (folder / kind_folder / f"{name}.toml" for folder in spec_folders())
+    candidates = (folder / kind_folder / (name + ".toml") for folder in spec_folders())
     return next((path for path in candidates if state_of(path) != MISSING and is_file(path)), None)
 
 

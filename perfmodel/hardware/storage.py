@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-import numpy as np
 from pydantic import AfterValidator, field_validator
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile, at_most
+from perfmodel.numeric import is_real
 from perfmodel.units import MIB
 
 
@@ -39,8 +39,7 @@ def check_number(name: str, value: Any, *, low: float, high: float, allowed: str
     --------
     >>> check_number("size_gib", 20, low=1, high=1000, allowed="from 1 to 1000 GiB")
     """
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not is_number or not low <= value <= high:
+    if not is_real(value) or not low <= value <= high:
         raise ArgumentError(name, value, allowed)
 
 

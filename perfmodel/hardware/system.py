@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-import numpy as np
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from perfmodel.errors import ArgumentError, whole_numbers_text
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.wiring import Wired, Wiring
+from perfmodel.numeric import is_real
 from perfmodel.units import GIB, GIGA
 
 if TYPE_CHECKING:
@@ -181,8 +181,7 @@ MOST_DEVICES: Final = 8 * MOST_MACHINES
 def machine_count(name: str, value: Any, *, of_devices: int = 1) -> int:
     """Check a number of machines with some devices each that is not in a file; 2.0 counts as one."""
     most = min(MOST_MACHINES, MOST_DEVICES // max(of_devices, 1))
-    is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
-    if not (is_number and 1 <= value <= most and value == int(value)):
+    if not (is_real(value) and 1 <= value <= most and value == int(value)):
         raise ArgumentError(name, value, whole_numbers_text(1, most))
     return int(value)
 

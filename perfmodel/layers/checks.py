@@ -147,7 +147,11 @@ def check_path(argument: str, value: object) -> None:
     --------
     >>> check_path("path", "network.json")
     """
-    if not isinstance(value, str | Path) or not Path(value).name:
+    try:
+        names_file = isinstance(value, str | Path) and bool(Path(value).name)
+    except Exception:  # a text of a type of its own
+        names_file = False
+    if not names_file:
         refuse(argument, value, "must be the path of a file")
 
 
@@ -312,11 +316,11 @@ def checked_batch_size(batch_size: Any) -> Any:
             refuse("batch_size", batch_size, allowed)
         return batch_size
     if isinstance(batch_size, np.ndarray):
-        numeric = batch_size.dtype.kind in "iuf"
+        numeric = batch_size.dtype.kind in "iuf" and not isinstance(batch_size, np.ma.MaskedArray)
         if not numeric or not np.all(np.isfinite(batch_size) & (batch_size >= 1) & (batch_size % 1 == 0)):
             refuse("batch_size", batch_size, allowed)
         return batch_size.astype(np.int64)
-    is_real = isinstance(batch_size, Real) and not isinstance(batch_size, bool)
+    is_real = isinstance(batch_size, Real) and not isinstance(batch_size, bool | np.timedelta64)
     if not is_real or not math.isfinite(as_float(batch_size)) or batch_size < 1 or batch_size % 1:
         refuse("batch_size", batch_size, allowed)
     return int(batch_size)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from perfmodel.cost.money import energy, hire_cost
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, is_one_of
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import flag, from_zero_to, positive
@@ -108,7 +108,7 @@ class Billed:
         p = cast("Prediction", self)
         duration_s = p.step_s if dataset_size is None else p.epoch_s(dataset_size=dataset_size)
         by_part = step_energy(p) if utilisation is None and idle_w is None else None
-        if part is not None and (by_part is None or part not in by_part._fields):
+        if part is not None and (by_part is None or not is_one_of(part, by_part._fields)):
             allowed = f"one of {', '.join(StepEnergy._fields)}, of a GPU whose file has [power], without utilisation"
             raise ArgumentError("part", part, allowed)
         if by_part is not None:

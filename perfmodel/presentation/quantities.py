@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Final
 
+import numpy as np
+
 from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIGA, KILO, MEGA, MICROSECOND, MILLISECOND, TERA
 
@@ -210,14 +212,14 @@ def cell_text(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is a number; a Boolean is not.
+    """Tell whether a value is a number; a Boolean is not, and a time span of numpy neither.
 
     Examples
     --------
     >>> is_number(1.5), is_number(True), is_number("1")
     (True, False, False)
     """
-    return isinstance(value, Real) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
 
 
 def column_texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:

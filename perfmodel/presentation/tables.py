@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final, overload
 
 from perfmodel.errors import ArgumentError, MissingPackageError, check_known
+from perfmodel.numeric import is_real
 from perfmodel.plain_text import escaped
 from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts
 
@@ -30,6 +31,13 @@ MOST_ROW_CLASSES: Final = 256
 """Row classes cached; the one used longest ago is dropped first. [1]"""
 
 _NUMBER: Final = re.compile(r"<?[-+]?[\d,.]+(e[-+]?\d+)?( %)?|[-+]?inf|nan")
+
+
+def _row_count(name: str, count: Any) -> int:
+    """Check a number of rows."""
+    if not is_real(count) or count < 0 or count % 1:
+        raise ArgumentError(name, count, "a whole number >= 0")
+    return int(count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +186,7 @@ class Table(Sequence[Row], Generic[Row]):
         ArgumentError
             If it is negative.
         """
-        if count < 0:
-            raise ArgumentError(argument="count", given=count, allowed="a whole number >= 0")
-        return self[:count]
+        return self[: _row_count("count", count)]
 
     def sorted_by(self, name: str, *, descending: bool = True) -> Table[Row]:
         """Return the rows in the order of one column; rows that lack a value come last.
@@ -239,6 +245,8 @@ class Table(Sequence[Row], Generic[Row]):
 
     def _rendered(self, count: int, columns: Sequence[str] | None = None) -> list[_Column]:
         """Return columns of the first rows as text."""
+        if columns is not None and (isinstance(columns, str) or not isinstance(columns, Sequence)):
+            raise ArgumentError("columns", columns, f"a list of some of {', '.join(self.columns)}")
         rendered = []
         together = [value for name in self.one_unit for value in self.column(name)[:count]]
         for name in self.columns if columns is None else columns:
@@ -269,7 +277,7 @@ class Table(Sequence[Row], Generic[Row]):
         """
         if not self:
             return f"{self.title}\n(no rows)".lstrip()
-        count = len(self) if max_rows is None else max_rows
+        count = len(self) if max_rows is None else _row_count("max_rows", max_rows)
         lines = zip(*(column.aligned() for column in self._rendered(count, columns)), strict=True)
         body = ["  ".join(cells).rstrip() for cells in lines]
         return "\n".join(line for line in [self.title, *body, self._rows_left_out(count)] if line)

@@ -12,6 +12,8 @@ import numpy as np
 from perfmodel.cost.input_pipeline import SharedCores
 from perfmodel.cost.pipeline_order import Orders, Turn, following_turn
 from perfmodel.errors import ArgumentError
+from perfmodel.numeric import is_real
+from perfmodel.simulation import engine
 from perfmodel.simulation.timeline import Task
 
 VARIATIONS_DRAWN: Final = (1e-7, 1e7)
@@ -64,8 +66,8 @@ def input_pipeline_tasks(
     Raises
     ------
     ArgumentError
-        If there is no worker, stage or step; if depth, seed or variation is negative; or if two stages of a worker have
-        the same kind.
+        If there is no worker, stage or step; if depth, seed or variation is negative; if two stages of a worker have
+        the same kind; or if there are more than a million tasks.
     TaskError
         If a stage has a negative number, or bytes without a channel.
 
@@ -86,6 +88,9 @@ def input_pipeline_tasks(
     32.0
     """
     _check(workers, step_count=step_count, prefetch=prefetch, seed=seed)
+    count = step_count * sum(map(len, workers.values()))
+    if count > engine.MOST_TASKS:
+        raise engine.beyond_limit(count)
     variations = {stage.variation for stages in workers.values() for stage in stages}
     factors = {variation: _factors(variation, step_count=step_count, seed=seed) for variation in variations}
     return tuple(
@@ -112,7 +117,7 @@ def _check(workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch:
         raise ArgumentError(argument="step_count", given=step_count, allowed="a whole number >= 1")
     if prefetch < 0:
         raise ArgumentError(argument="prefetch", given=prefetch, allowed="0 or more mini-batches")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+    if not is_real(seed) or isinstance(seed, float | np.floating) or seed < 0:
         raise ArgumentError(argument="seed", given=seed, allowed="a whole number >= 0")
     for worker, stages in workers.items():
         kinds = [stage.kind for stage in stages]

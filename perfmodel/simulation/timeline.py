@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, TaskError, check_known, is_one_of, nearest_match
+from perfmodel.layers.checks import check_path
 from perfmodel.presentation.lanes import LaneBar, save_trace
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
@@ -185,8 +186,8 @@ class Timeline(Drawn):
         TaskError
             If there was no such task.
         """
-        if task not in self._by_task:
-            nearest = nearest_match(task, self._by_task)
+        if not is_one_of(task, self._by_task):
+            nearest = nearest_match(task, self._by_task) if isinstance(task, str) else None
             raise TaskError(task, f"did not run{f'; did you mean {nearest!r}?' if nearest else ''}")
         return self._by_task[task]
 
@@ -198,9 +199,7 @@ class Timeline(Drawn):
         UnknownNameError
             If neither a resource nor a channel has the name.
         """
-        if name not in self.resources and name not in self.channels:
-            kind, known = "resource or channel", {*self.resources, *self.channels}
-            raise UnknownNameError(kind, name, known)
+        check_known("resource or channel", name, {*self.resources, *self.channels})
         return self._busy.get(name, (0.0, 0.0))[0]
 
     def idle_s(self, name: str) -> float:
@@ -248,6 +247,7 @@ class Timeline(Drawn):
         ArgumentError
             If the path cannot be written, or names a picture, which ``plot_timeline`` of a prediction draws.
         """
+        check_path("path", path)
         if Path(path).suffix.lower() in PICTURES:
             allowed = "a trace such as step.trace.json; draw pictures with plot_timeline() of a prediction"
             raise ArgumentError("path", str(path), allowed)

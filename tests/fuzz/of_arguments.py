@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from inspect import signature
 from pathlib import Path
 from random import Random
@@ -15,8 +15,9 @@ import numpy as np
 
 import perfmodel as pm
 from perfmodel.prediction.arguments.table import ARGUMENTS
+from tests.fuzz import values
 from tests.fuzz.trial import Trial, shown
-from tests.fuzz.values import WRONG, Uncomparable, Unshowable
+from tests.fuzz.values import WRONG
 
 JOB = {"batch_size": 4, "device": "gtx_1080", "framework": "caffe_1_0_rc3"}
 SPREAD = {"batch_size": 4, "system": "dgx_a100", "workers": 2, "framework": "pytorch_2"}
@@ -86,6 +87,20 @@ def _small_sweep() -> Any:
 @cache
 def _prediction() -> Any:
     return pm.predict(network(), **JOB)
+
+
+@cache
+def _search() -> Any:
+    return pm.search(language_model(), system="dgx_a100", devices=2, global_batch_size=4)
+
+
+@cache
+def _timeline() -> Any:
+    return pm.predict(network(), **SPREAD).timeline
+
+
+def _of_timeline(method: str, of: Any) -> Any:
+    return getattr(_timeline(), method)(of)
 
 
 @cache
@@ -168,6 +183,26 @@ VERBS: Mapping[str, Verb] = {
         lambda solution: [solution.value, solution.before, solution.after],
     ),
     "elasticities": Verb(lambda at: _formula().elasticities(at), lambda: {"at": None}),
+    "of": Verb(lambda quantity: _formula().of(quantity), lambda: {"quantity": "compute_s"}),
+    "best_within": Verb(lambda memory_bytes: _search().best_within(memory_bytes), lambda: {"memory_bytes": 1e12}),
+    "ranking": Verb(lambda first, second: _search().ranking(first, second), lambda: {"first": 0, "second": None}),
+    "to_table": Verb(lambda count: _small_sweep().to_table(count), lambda: {"count": 2}),
+    "codes": Verb(lambda name: _small_sweep().codes(name), lambda: {"name": "batch_size"}),
+    "head": Verb(lambda count: _small_sweep().to_table().head(count), lambda: {"count": 2}),
+    "to_text": Verb(
+        lambda max_rows, columns: _small_sweep().to_table().to_text(max_rows=max_rows, columns=columns),
+        lambda: {"max_rows": 2, "columns": None},
+    ),
+    "play": Verb(
+        lambda step_count, seed: _prediction().play(step_count=step_count, seed=seed),
+        lambda: {"step_count": 2, "seed": 0},
+        lambda timeline: [timeline.makespan_s],
+    ),
+    **{
+        name: Verb(partial(_of_timeline, name), lambda: {"of": "gpu0"})
+        for name in ("busy_s", "idle_s", "utilisation", "span", "save")
+    },
+    "shape": Verb(lambda name: network().shape(name), lambda: {"name": "input"}),
     "epoch_s": Verb(lambda dataset_size: _prediction().epoch_s(dataset_size=dataset_size), lambda: {"dataset_size": 1}),
     "cost_usd": Verb(
         lambda price, dataset_size: _prediction().cost_usd(price, dataset_size=dataset_size),
@@ -234,6 +269,6 @@ def call_of(name: str, chance: Random) -> Trial:
 
 def call_with(name: str, written: Mapping[str, str]) -> Trial:
     """Make a call of one verb with arguments that are written as expressions."""
-    verb, names = VERBS[name], {"np": np, "Uncomparable": Uncomparable, "Unshowable": Unshowable}
+    verb, names = VERBS[name], vars(values)
     stated = {**verb.usual(), **{argument: eval(text, names) for argument, text in written.items()}}
     return Trial(name, lambda: verb.times(verb.call(**stated)))

@@ -104,7 +104,7 @@ def _of_link(path: Path) -> list[float]:
 
 def _of_storage(path: Path) -> list[float]:
     pm.load_storage(path)
-    return _on(system="dgx_a100", dataset="imagenet_2012", input_from=path, framework="pytorch_2")
+    return _on(system="dgx_a100", dataset="imagenet_jpeg", input_from=path, framework="pytorch_2")
 
 
 SPEC_READERS: dict[str, Callable[[Path], list[float]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -31,6 +32,20 @@ class Unshowable:
         raise RuntimeError
 
 
+class Unreadable:
+    """A list that cannot be read."""
+
+    def __iter__(self):
+        raise RuntimeError
+
+
+class OwnText(str):
+    """A text that cannot be made a text."""
+
+    def __str__(self):
+        raise RuntimeError
+
+
 EXECUTED = "executed_by_the_library"
 """Folder that appears in the working folder where a text is run as code. [-]"""
 
@@ -54,6 +69,7 @@ ODDITIES = (
     *(b"x", bytearray(), 1j, 10**5000, Fraction(1, 3), Decimal(4), Decimal("NaN"), np.bool_(True), True, False, None),
     *(..., NotImplemented, object(), int, len, ValueError("x"), np.datetime64("NaT"), iter(()), [[]], [None], {"": ""}),
     *(Uncomparable(), Unshowable(), [Uncomparable()], {"a": Unshowable()}, (Uncomparable(), Unshowable())),
+    *(np.timedelta64(4, "s"), np.ma.masked, np.void(b"a"), np.str_("sgd"), Unreadable(), OwnText("sgd"), sys.stdout),
 )
 
 WRONG = (*ODDITIES, *NUMBERS, *TEXTS)

@@ -363,6 +363,11 @@ class AtPoint(_Nodes):
         """Return the value of an expression. [unit of the expression]"""
         return _single(self._known[self._place_of(expression)].low)
 
+    def values(self, expressions: Sequence[Any]) -> list[float]:
+        """Return the values of expressions in free symbols and in what is hidden. [unit of each]"""
+        known = Definitions(self.hidden.expressions, symbols_by_name=self.hidden.symbols)
+        return [float(value) for value in Values(known, self.at, expressions)(*self.at.values())]
+
     def gradient(self, expression: Any) -> dict[sympy.Symbol, float]:
         """Return an expression's derivative by each free symbol. [unit of the expression over that of the symbol]"""
         slopes = np.broadcast_to(self._known[self._place_of(expression)].slope_low, len(self.at))

@@ -12,7 +12,7 @@ import numpy as np
 import sympy
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError, is_one_of
 from perfmodel.measurements.table import Run
 from perfmodel.planning.formulas.evaluation import AtPoint, Values
 from perfmodel.planning.formulas.named_expressions import Definitions, on_branch, single_values
@@ -420,7 +420,7 @@ class Formula(Result):
 
 def known_quantity(quantity: str) -> str:
     """Return the name of a quantity that has formulas."""
-    if quantity not in QUANTITIES:
+    if not is_one_of(quantity, QUANTITIES):
         kind = "quantity of a formula"
         raise UnknownNameError(kind, quantity, QUANTITIES)
     return quantity

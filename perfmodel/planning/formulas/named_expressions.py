@@ -15,6 +15,7 @@ import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
 
 from perfmodel.errors import ArgumentError
+from perfmodel.planning.formulas.expansion import expanded
 from perfmodel.symbolic import expression_of
 
 if TYPE_CHECKING:
@@ -168,25 +169,27 @@ def _multiplied_out(
             taken = _taken(point, expression_of_symbol, known, hidden, keep_ceilings=keep_ceilings)
             known[name] = _Hiding(hidden)(taken)  # here, as each further step may use a name several times
     taken = _Hiding(hidden)(_taken(point, expression, known, hidden, keep_ceilings=keep_ceilings))
-    return _expanded(taken).xreplace(hidden.short)
-
-
-def _expanded(expression: sympy.Expr) -> sympy.Expr:
-    return sympy.expand(expression, power_base=False, power_exp=False)
+    return expanded(taken).xreplace(hidden.short)
 
 
 @dataclass
 class Hidden:
-    """What dummies stand for, each after those that it needs; ``short`` has those bases of powers that may be shown."""
+    """What dummies stand for, each after those that it needs, and the symbols in it.
+
+    ``short`` has those bases of powers that may be shown.
+    """
 
     expressions: dict[sympy.Dummy, sympy.Expr] = field(default_factory=dict)
     short: dict[sympy.Dummy, sympy.Expr] = field(default_factory=dict)
+    symbols: dict[sympy.Dummy, set[sympy.Symbol]] = field(default_factory=dict)
     _bases: dict[sympy.Expr, sympy.Dummy] = field(default_factory=dict)
 
     def dummy(self, node: sympy.Expr) -> sympy.Dummy:
         """Return a new dummy for a real expression."""
-        dummy = sympy.Dummy(real=True)
-        self.expressions[dummy] = node
+        return self._kept(sympy.Dummy(real=True), node)
+
+    def _kept(self, dummy: sympy.Dummy, node: sympy.Expr) -> sympy.Dummy:
+        self.expressions[dummy], self.symbols[dummy] = node, node.free_symbols
         return dummy
 
     def base(self, node: sympy.Add) -> sympy.Dummy:
@@ -195,10 +198,10 @@ class Hidden:
         Such a power is never multiplied out, and of a sum of two sympy would prove that neither is infinite.
         """
         if node not in self._bases:
-            self._bases[node] = dummy = sympy.Dummy()
-            self.expressions[dummy] = expanded = _expanded(node)
-            if _Hiding(self).size(expanded)[0] <= MOST_NODES:
-                self.short[dummy] = expanded.xreplace(self.short)
+            written = expanded(node)
+            self._bases[node] = dummy = self._kept(sympy.Dummy(), written)
+            if _Hiding(self).size(written)[0] <= MOST_NODES:
+                self.short[dummy] = written.xreplace(self.short)
         return self._bases[node]
 
 
@@ -270,10 +273,7 @@ def _leading_terms(point: AtPoint, expression: Any) -> Leading:
     value = point.value(expression_of(expression))
     taken = _multiplied_out(point, expression, point.on_branch, point.hidden, keep_ceilings=True)
     terms = sympy.Add.make_args(taken)
-    at: dict[Any, Any] = dict(point.at)
-    for dummy, of_dummy in point.hidden.expressions.items():
-        at[dummy] = sympy.Float(of_dummy.xreplace(at))
-    values = {term: float(term.xreplace(at)) for term in terms}
+    values = dict(zip(terms, point.values(terms), strict=True))
     if sum(map(abs, values.values())) > CANCELLING * abs(value):
         return Leading((), len(terms), value)
     whole = [term for term in terms if not term.has(sympy.Dummy)]

@@ -12,7 +12,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.search.launch import launch_command
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON
-from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.checks import positive, whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.certainty.ranking import Ranking, ranking_of
 from perfmodel.prediction.device.step_time import PARTS
@@ -352,7 +352,8 @@ class Search(Drawn):
         ArgumentError
             If none does; says how much the smallest needs.
         """
-        steps = np.flatnonzero(self._staircase.results["memory_bytes"] <= memory_bytes)
+        budget_bytes = positive("memory_bytes", memory_bytes)
+        steps = np.flatnonzero(self._staircase.results["memory_bytes"] <= budget_bytes)
         if not len(steps):
             raise ArgumentError("memory_bytes", memory_bytes, f"larger: {self._smallest}")
         return self._found(self._staircase, int(steps[-1]))
@@ -400,6 +401,9 @@ class Search(Drawn):
         Ranking or None
             None if there is no second. [1]
         """
+        if not len(self):
+            return None
+        first = whole_number("first", first, minimum=0, maximum=len(self) - 1)
         second = self._next(first) if second is None else second
         if second is None:
             return None

@@ -6,19 +6,19 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from numbers import Number
+from numbers import Number, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, PerfmodelError, check_known
+from perfmodel.errors import ArgumentError, PerfmodelError, check_known, short_repr
 from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.link import Link
 from perfmodel.prediction.arguments import table
-from perfmodel.prediction.arguments.checks import MOST_ENTRIES, is_huge, whole_number
+from perfmodel.prediction.arguments.checks import MOST_ENTRIES, entries_of, has, is_huge, whole_number
 from perfmodel.prediction.arguments.table import Check
 from perfmodel.prediction.predict import predict
 
@@ -127,19 +127,26 @@ def axis_of(name: str, requested: Any) -> Axis:
 
 def listed_values(name: str, requested: Any) -> tuple[Any, ...]:
     """Return the members of a collection or iterator, or the single value; refuse a list that is endless or huge."""
-    if hasattr(requested, "tolist") and np.ndim(requested):  # an array, or a column of pandas
+    if has(requested, "tolist") and np.ndim(requested):  # an array, or a column of pandas
         requested = np.ravel(requested).tolist()
     if isinstance(requested, set | frozenset):  # sets are unordered, but the table needs an order
-        requested = sorted(
-            requested, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value))
-        )
+        requested = sorted(requested, key=_in_order)
     is_list = isinstance(requested, list | tuple | range | Iterator)
-    values = tuple(islice(requested, MOST_ENTRIES + 1)) if is_list and not is_huge(requested) else (requested,)
+    values = (
+        tuple(islice(entries_of(name, requested), MOST_ENTRIES + 1))
+        if is_list and not is_huge(requested)
+        else (requested,)
+    )
     if is_huge(requested) or len(values) > MOST_ENTRIES:
         raise ArgumentError(name, requested, f"a list of at most {MOST_ENTRIES:,} entries")
     if not values:
         raise ArgumentError(name, requested, "must have at least one value")
     return values
+
+
+def _in_order(value: Any) -> tuple[str, Any]:
+    """Key by which the members of a set are sorted, whatever they are."""
+    return str(type(value)), value if isinstance(value, Real | str) else short_repr(value)
 
 
 MOST_CONFIGURATIONS: Final = 50_000_000

@@ -13,8 +13,9 @@ import numpy as np
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, MissingPackageError, UnknownNameError
+from perfmodel.errors import ArgumentError, MissingPackageError, UnknownNameError, is_one_of
 from perfmodel.layers.checks import check_path
+from perfmodel.numeric import is_real
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.presentation.results import Result
@@ -101,12 +102,12 @@ class Sweep(Result):
         UnknownNameError
             If there is no such column; names the nearest.
         """
-        if name == REASON:
+        if isinstance(name, str) and name == REASON:
             return self.results[REASON], np.array(self.reasons, dtype=object)
         return self._codes(name, 0, len(self)), self.space.by_name[name].labels
 
     def _codes(self, name: str, start: int, stop: int) -> NDArray[np.int64]:
-        if name not in self.space.by_name:
+        if not is_one_of(name, self.space.by_name):
             kind = "column"
             raise UnknownNameError(kind, name, self.columns)
         rows = np.arange(start, stop) if self.places is None else self.places[start:stop]
@@ -186,7 +187,7 @@ class Sweep(Result):
         return row
 
     def _place(self, index: int) -> int:
-        is_whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
+        is_whole = is_real(index) and not isinstance(index, float | np.floating)
         if not is_whole or not -len(self) <= index < len(self):
             raise ArgumentError("index", index, f"a whole number from 0 to {len(self) - 1}, or below 0 from the end")
         return int(index) % len(self)
@@ -426,7 +427,8 @@ class Sweep(Result):
             Rows. [-]
         """
         row_type = row_class("SweepRow", self.columns)
-        rows = [row_type(**self._told(index)) for index in range(min(count, len(self)))]
+        first = range(len(self))[: whole_number("count", count, minimum=0)]
+        rows = [row_type(**self._told(index)) for index in first]
         return Table(rows, title=self.title, row_type=row_type)
 
     @property

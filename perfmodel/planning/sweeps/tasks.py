@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -490,7 +490,6 @@ class _ExecutorTasks:
 
 def check_executor(executor: Any) -> None:
     """Reject anything that is not an executor of concurrent.futures."""
-    submit: Callable[..., Any] | None = getattr(executor, "submit", None)
-    if executor is not None and not (isinstance(executor, Executor) and callable(submit)):
+    if executor is not None and not (isinstance(executor, Executor) and callable(getattr(executor, "submit", None))):
         allowed = "an executor of concurrent.futures, e.g. ProcessPoolExecutor(), or client.get_executor() of dask"
         raise ArgumentError("executor", executor, allowed)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from perfmodel.errors import ArgumentError, UnknownNameError, whole_numbers_text
+from perfmodel.numeric import is_real
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 HOST_MEMORY: Final = "memory"
@@ -26,9 +28,6 @@ def of_type(name: str, value: Any, types: tuple[type, ...], allowed: str) -> Non
         raise ArgumentError(name, value, allowed)
 
 
-_NUMBERS: Final = (int, float, np.integer, np.floating)
-
-
 MOST_COUNT: Final = 2**63 - 1
 """Largest whole number of an argument: what arrays of numbers hold. [1]"""
 
@@ -42,7 +41,7 @@ def is_finite_number(value: Any) -> bool:
     (True, False, False)
     """
     try:
-        return isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
+        return is_real(value) and math.isfinite(value)
     except OverflowError:
         return False
 
@@ -60,6 +59,24 @@ def is_huge(value: Any) -> bool:
     (True, False, False)
     """
     return isinstance(value, range) and bool(value[MOST_ENTRIES:])
+
+
+def has(value: Any, attribute: str) -> bool:
+    """Tell whether an object has an attribute; whatever is raised where it is looked for, it has not."""
+    try:
+        return hasattr(value, attribute)
+    except Exception:
+        return False
+
+
+def entries_of(name: str, value: Any) -> Iterator[Any]:
+    """Yield the entries of a list; one that cannot be read to its end is refused, with what it raised."""
+    try:
+        yield from value.tolist() if isinstance(value, np.ndarray) else value
+    except Exception as error:
+        if isinstance(value, np.ndarray):  # of no dimension
+            raise ArgumentError(name, value, "a list of at least one entry") from None
+        raise ArgumentError(name, value, f"a list that can be read to its end, which raised {error!r}") from error
 
 
 def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
@@ -118,7 +135,7 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """Check one of a few names."""
     if not isinstance(value, str) or value not in known:
         raise UnknownNameError(name, value, known)
-    return str(value)
+    return str.__str__(value)
 
 
 def flag(name: str, value: Any) -> bool:

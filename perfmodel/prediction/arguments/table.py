@@ -20,6 +20,7 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
 from perfmodel.hardware.system import machine_count
 from perfmodel.layers.optimizers import OPTIMIZERS, WEIGHT_PENALTIES, load_optimizer
+from perfmodel.numeric import is_real
 from perfmodel.parallelism.base import CONTEXT_METHODS, STAGE_CUTS
 from perfmodel.prediction.arguments import tries
 from perfmodel.prediction.arguments.checks import (
@@ -146,8 +147,7 @@ def _among(where: str) -> Check:
 
 
 def _message_size(name: str, value: Any) -> Any:
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    is_number = is_number and not (isinstance(value, int) and value > MOST_COUNT)  # more than a float may hold
+    is_number = is_real(value) and not (isinstance(value, int) and value > MOST_COUNT)  # more than a float may hold
     if (isinstance(value, str) and value == MERGED) or (is_number and value >= 0):
         return value
     allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"

@@ -18,7 +18,8 @@ import numpy as np
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.measurements.table import Run
-from perfmodel.prediction.arguments.checks import MOST_ENTRIES, flag, whole_number
+from perfmodel.numeric import is_real
+from perfmodel.prediction.arguments.checks import MOST_ENTRIES, entries_of, flag, has, whole_number
 from perfmodel.prediction.arguments.finite import checked_answer
 from perfmodel.prediction.arguments.table import Check, of_spec
 from perfmodel.symbolic import is_symbolic
@@ -41,7 +42,7 @@ def text(name: str, value: Any) -> str:
     """
     if not isinstance(value, str):
         raise ArgumentError(name, value, "a text")
-    return str(value)
+    return str.__str__(value)  # whatever its own type makes of it
 
 
 def number(name: str, value: Any) -> Any:
@@ -52,8 +53,7 @@ def number(name: str, value: Any) -> Any:
     >>> number("cv", 0.1)
     0.1
     """
-    is_real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not is_real or MOST_NUMBER < abs(value) < math.inf:
+    if not is_real(value) or MOST_NUMBER < abs(value) < math.inf:
         raise ArgumentError(name, value, f"a number up to {MOST_NUMBER:g}")
     return value.item() if isinstance(value, np.generic) else value
 
@@ -62,7 +62,7 @@ def path(name: str, value: Any) -> Any:
     """Check a text or Path."""
     if not isinstance(value, str | Path):
         raise ArgumentError(name, value, "the path of a file or folder")
-    return value
+    return text(name, value) if isinstance(value, str) else value
 
 
 def network(name: str, value: Any) -> Any:
@@ -74,9 +74,9 @@ def network(name: str, value: Any) -> Any:
 
 def table(name: str, value: Any) -> Any:
     """Check a measurement table, however it is given."""
-    if not isinstance(value, str | Path) and not hasattr(value, "columns") and not hasattr(value, "rows"):
+    if not isinstance(value, str | Path) and not has(value, "columns") and not has(value, "rows"):
         raise ArgumentError(name, value, "a table's name, the path of a CSV, a MeasurementTable or a DataFrame")
-    return value
+    return text(name, value) if isinstance(value, str) else value
 
 
 def _callable(name: str, value: Any) -> Any:
@@ -109,7 +109,7 @@ def _as_the_verb_says(name: str, value: Any) -> Any:
 
 
 def _backend(name: str, value: Any) -> Any:
-    return value if hasattr(value, "benchmarks") else text(name, value)
+    return value if has(value, "benchmarks") else text(name, value)
 
 
 def list_of(entry: Entry, *, or_one: bool = True) -> Check:
@@ -133,13 +133,9 @@ def list_of(entry: Entry, *, or_one: bool = True) -> Check:
 
 
 def _entries(entry: Entry, name: str, value: Any) -> list[Any]:
-    try:
-        entries = iter(value.tolist() if isinstance(value, np.ndarray) else value)
-    except TypeError:  # an array of no dimension
-        raise ArgumentError(name, value, "a list of at least one entry") from None
     # Checked as they come: a list without an end whose first entry is wrong is refused at once.
-    checked = [entry(name, each) for each in islice(entries, MOST_ENTRIES)]
-    if any(True for _ in entries):
+    checked = [entry(name, each) for each in islice(entries_of(name, value), MOST_ENTRIES + 1)]
+    if len(checked) > MOST_ENTRIES:
         raise ArgumentError(name, value, f"a list of at most {MOST_ENTRIES:,} entries")
     return checked
 
@@ -168,7 +164,7 @@ def _price(name: str, value: Any) -> Any:
 def _candidate(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return _mapping(name, value)
-    if not isinstance(value, str | Path) and not hasattr(value, "usd_per_hour"):
+    if not isinstance(value, str | Path) and not has(value, "usd_per_hour"):
         raise ArgumentError(name, value, "a list of prices, or of mappings with price= and hardware")
     return value
 
