@@ -111,8 +111,8 @@ class GpuNumbers(ProcessorNumbers):
                 timed.append((named.rows, *times(self.recurrent_library, picked, self)))
         if self.attention_library is not None:
             timed += self.attention_library.times(columns, efficiency, self)
-        shape = np.shape(columns["m"])
-        if len(timed) == 1 and len(timed[0][1]) == len(columns["m"]):
+        shape = columns["m"].shape
+        if len(timed) == 1 and len(timed[0][1]) == shape[0]:
             return timed[0][1:]
         # A symbol among the numbers makes the times objects, whatever the columns are.
         compute_s, memory_s = (
