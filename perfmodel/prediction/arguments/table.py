@@ -112,7 +112,7 @@ _NOT_NAMES: Final = (int, float, complex, list, tuple, set, Mapping, np.ndarray)
 
 def of_spec(name: str, value: Any) -> Any:
     """Pass on a name, path or loaded object; reject numbers and collections."""
-    if isinstance(value, _NOT_NAMES):
+    if type(value) is not str and isinstance(value, _NOT_NAMES):
         raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
     return value
 
