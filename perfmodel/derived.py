@@ -55,13 +55,13 @@ def record(kind: Record) -> Record:
     Pair(first=1, second=2)
     """
     of_fields: Any = dataclass(frozen=True, eq=False, kw_only=True)(kind)
-    checked = of_fields.__init__
+    checked, become = of_fields.__init__, object.__setattr__
     names = {field.name for field in fields(of_fields)}
     needed = {field.name for field in fields(of_fields) if field.default is MISSING}
 
     def filled(self: Any, **values: Any) -> None:
-        if values.keys() == names or needed <= values.keys() <= names:
-            self.__dict__.update(values)
+        if names.issuperset(values) and (len(values) == len(names) or needed <= values.keys()):
+            become(self, "__dict__", values)  # as a whole: its keyword arguments are a dict of their own
         else:
             checked(self, **values)  # raises an error that says what is wrong
 

@@ -191,7 +191,11 @@ class GraphStructure:
 
     def kept(self, what: str) -> dict[Any, Any]:
         """Return a cache for values derived from the graph; adding a layer empties it."""
-        return self._once(("kept", what), lambda: Weighed(len(self._nodes)))
+        try:
+            made: dict[Any, Any] = self._derived[Weighed, what]  # every prediction asks for several
+        except KeyError:
+            made = self._once((Weighed, what), lambda: Weighed(len(self._nodes)))
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_derived": {}}

@@ -10,7 +10,7 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Device, check_listed
 from perfmodel.presentation.quantities import is_number
-from perfmodel.units import MEGA, PICO, TERA
+from perfmodel.units import GIGA, MEGA, MIB, PICO, TERA
 
 FLOP_PER_MULTIPLY_ADD: Final = 2
 
@@ -53,6 +53,10 @@ class Power(spec.SpecTable):
     lanes_pj: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 1_000, "pJ/FLOP"))]
     tensor_cores_pj: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 1_000, "pJ/FLOP"))] | None = None
     memory_pj: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 1_000, "pJ/B"))]
+
+
+_ENERGIES: Final = {name: f"power.{name}" for name in Power.model_fields}
+"""Energy in ``[power]`` -> its place in the file."""
 
 
 class GpuMemory(spec.SpecTable):
@@ -228,7 +232,7 @@ class Gpu(Device):
             return {}
         name = "tdp_w" if self.power_limit_w is None else "power_limit_w"
         limit = {name: float(getattr(self, name))}
-        energies = {f"power.{name}": energy for name, energy in self.power.stated().items()}
+        energies = {_ENERGIES[name]: energy for name, energy in self.power.stated().items()}
         return {**limit, "idle_w": 0.0 if self.idle_w is None else self.idle_w, **energies}
 
     @property
@@ -299,12 +303,12 @@ class Gpu(Device):
     @property
     def clock_hz(self) -> float:
         """Boost clock, the basis of the peaks. [Hz]."""
-        return self.in_base_units("clock_boost_mhz")
+        return self.clock_boost_mhz * MEGA
 
     @property
     def memory_bandwidth_bytes_per_s(self) -> float:
         """Peak bandwidth to the device memory. [B/s]."""
-        return self.memory.in_base_units("bandwidth_gb_per_s")
+        return self.memory.bandwidth_gb_per_s * GIGA
 
     @property
     def sustained_memory_bandwidth_bytes_per_s(self) -> float:
@@ -330,7 +334,7 @@ class Gpu(Device):
     @property
     def l2_bytes(self) -> float:
         """Capacity of the L2 cache. [B]."""
-        return self.memory.in_base_units("l2_mib")
+        return self.memory.l2_mib * MIB
 
     @property
     def launch_latency_s(self) -> float:

@@ -113,7 +113,7 @@ _NOT_NAMES: Final = (int, float, complex, list, tuple, set, Mapping, np.ndarray)
 
 def of_spec(name: str, value: Any) -> Any:
     """Pass on a name, path or loaded object; reject numbers and collections."""
-    if isinstance(value, _NOT_NAMES):
+    if type(value) is not str and isinstance(value, _NOT_NAMES):
         raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
     return value
 
@@ -485,6 +485,8 @@ def names_of(*groups: str) -> tuple[str, ...]:
 
 
 _OF_SEVERAL: Final = frozenset(names_of("exchange"))
+_NEEDS: Final = frozenset(row.name for row in _ROWS if row.needs)
+"""Arguments that need others."""
 
 
 def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -506,12 +508,11 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_together(stated: Mapping[str, Any]) -> None:
     """Raise if arguments of a job contradict each other."""
-    for name, value in stated.items():
-        row = ARGUMENTS[name]
-        for need in row.needs:
+    for name in () if _NEEDS.isdisjoint(stated) else stated:
+        for need in ARGUMENTS[name].needs:
             met = stated.get(need.argument) in need.values if need.values else need.argument in stated
-            if not met and value not in need.harmless:
-                raise ArgumentError(name, value, need.allowed)
+            if not met and stated[name] not in need.harmless:
+                raise ArgumentError(name, stated[name], need.allowed)
     if not _OF_SEVERAL.isdisjoint(stated):
         _check_workers(stated)
 

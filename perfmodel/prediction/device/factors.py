@@ -89,6 +89,11 @@ def scaled_constant(value: Quantity, name: str, *, factors: Factors) -> Quantity
     return value * factors[name] if name in factors else value
 
 
+def device_constant(value: Quantity, device: Device, field: str, *, factors: Factors) -> Quantity:
+    """Multiply a number of a device's file by the factor on it."""
+    return value if factors is NO_FACTORS else scaled_constant(value, f"devices/{device.stem}/{field}", factors=factors)
+
+
 def library_constants(
     library: LibraryProfile, device: Device, *, factors: Factors, dtype: str = "fp32"
 ) -> Mapping[str, Any]:

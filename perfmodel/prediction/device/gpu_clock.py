@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
 from perfmodel.hardware.gpu import STORAGE_TYPES
-from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled, scaled_constant
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors, device_constant, scaled
 from perfmodel.symbolic import Quantity
 from perfmodel.units import PICO
 
@@ -54,13 +54,13 @@ def clock_ratios(
 
 def loads_of(device: Gpu, factors: Factors) -> list[Load]:
     """Power of each kind of arithmetic; none for an unknown power."""
-    place, stated = f"devices/{device.stem}", device.power_constants()
-    known = scaled(stated, place=f"{place}/", factors=factors)
+    stated = device.power_constants()
+    known = scaled(stated, place=f"devices/{device.stem}/", factors=factors)
     peaks = {
-        kind: scaled_constant(device.peak_flop_per_s(dtype), f"{place}/peak_tflop_per_s.{dtype}", factors=factors)
+        kind: device_constant(device.peak_flop_per_s(dtype), device, f"peak_tflop_per_s.{dtype}", factors=factors)
         for kind, dtype in device.powered_types.items()
     }
-    memory = scaled_constant(1.0, f"{place}/memory.bandwidth_gb_per_s", factors=factors)
+    memory = device_constant(1.0, device, "memory.bandwidth_gb_per_s", factors=factors)
     if not known:
         return []
     memory = memory * known["power.memory_pj"] / stated["power.memory_pj"]

@@ -114,6 +114,8 @@ RECURRENT_TIMES = {
     PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times,
 }
 """Efficiency name of a recurrent product -> method that times it."""
+RECURRENT: Final = tuple(RECURRENT_TIMES)
+"""Efficiency names of recurrent products."""
 
 
 MENU = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")

@@ -226,7 +226,7 @@ def _with_strided_loads(of_rows: list[Any], reach: MatmulReach, numbers: GpuNumb
 
     first = of_rows[0]
     if numbers.is_plain and first.ndim == 1 and len(first) <= FEW_ROWS:
-        return np.array([seconds(*row) for row in np.array(of_rows).T.tolist()])
+        return np.array([seconds(*row) for row in zip(*[values.tolist() for values in of_rows], strict=True)])
     return seconds(*of_rows)
 
 

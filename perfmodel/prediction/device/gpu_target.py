@@ -25,7 +25,14 @@ from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
 from perfmodel.numeric import first_array_length, maximum, minimum
-from perfmodel.prediction.device.factors import NO_FACTORS, Factors, host_constants, library_constants, scaled_constant
+from perfmodel.prediction.device.factors import (
+    NO_FACTORS,
+    Factors,
+    device_constant,
+    host_constants,
+    library_constants,
+    scaled_constant,
+)
 from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attention_library
 from perfmodel.prediction.device.gpu_clock import (
     BUSY_IN_CONVOLUTIONS,
@@ -35,6 +42,7 @@ from perfmodel.prediction.device.gpu_clock import (
 )
 from perfmodel.prediction.device.gpu_libraries import (
     REACH_VALUES,
+    RECURRENT,
     RECURRENT_TIMES,
     RECURRENT_VALUES,
     MatmulLibrary,
@@ -49,7 +57,7 @@ from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Copy, Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES
 from perfmodel.symbolic import Quantity
-from perfmodel.units import to_base_units
+from perfmodel.units import MICROSECOND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,14 +113,16 @@ class GpuNumbers(ProcessorNumbers):
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Compute and memory seconds of one launch of each matmul row. [s]"""
         timed = product_times(self.matmul_libraries, columns, efficiency, self)
-        for name, times in RECURRENT_TIMES.items():
-            if self.recurrent_library is not None and (named := rows_named(efficiency, (name,))) is not None:
-                picked = {column: values[named.rows] for column, values in columns.items()}
-                timed.append((named.rows, *times(self.recurrent_library, picked, self)))
+        library = self.recurrent_library
+        if library is not None and rows_named(efficiency, RECURRENT) is not None:
+            for name, times in RECURRENT_TIMES.items():
+                if (named := rows_named(efficiency, (name,))) is not None:
+                    picked = {column: values[named.rows] for column, values in columns.items()}
+                    timed.append((named.rows, *times(library, picked, self)))
         if self.attention_library is not None:
             timed += self.attention_library.times(columns, efficiency, self)
-        shape = np.shape(columns["m"])
-        if len(timed) == 1 and len(timed[0][1]) == len(columns["m"]):
+        shape = columns["m"].shape
+        if len(timed) == 1 and len(timed[0][1]) == shape[0]:
             return timed[0][1:]
         # A symbol among the numbers makes the times objects, whatever the columns are.
         compute_s, memory_s = (
@@ -154,8 +164,7 @@ _OWN_VALUES = attrgetter(
 
 def _peak(device: Gpu, dtype: str, factors: Factors) -> Quantity:
     """Scale the peak rate that a device's file lists. [FLOP/s]"""
-    name = f"devices/{device.stem}/peak_tflop_per_s.{dtype}"
-    return scaled_constant(device.peak_flop_per_s(dtype), name, factors=factors)
+    return device_constant(device.peak_flop_per_s(dtype), device, f"peak_tflop_per_s.{dtype}", factors=factors)
 
 
 def _boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
@@ -370,7 +379,7 @@ class GpuTarget(Target):
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
         """Put the GPU in its usual machine, if one is known for an equal device."""
-        if self.system_part is not None:
+        if self.system_part is not None or not hosts:
             return self
         alike = (host for name, host in hosts.items() if load_device(name).identity == self.device.identity)
         host = next(alike, None)
@@ -469,15 +478,14 @@ class GpuTarget(Target):
         )
         software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
         (gemm, convolution), blas, dnn, framework = software.reaches, software.blas, software.dnn, software.framework
-        place = f"devices/{device.stem}"
-        launch_us = scaled_constant(device.launch.latency_us, f"{place}/launch.latency_us", factors=factors)
+        launch_us = device_constant(device.launch.latency_us, device, "launch.latency_us", factors=factors)
         attends = attention_role(device, profile, libraries, dtype=dtype)
         at_boost = _boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
         loads = loads_of(device, factors)
         clocks = clock_ratios(device, loads=loads)
         peaks = {name: peak * clocks[device.arithmetic_of(name)] for name, peak in at_boost.items()}
-        bandwidth_bytes_per_s = scaled_constant(
-            device.sustained_memory_bandwidth_bytes_per_s, f"{place}/memory.bandwidth_gb_per_s", factors=factors
+        bandwidth_bytes_per_s = device_constant(
+            device.sustained_memory_bandwidth_bytes_per_s, device, "memory.bandwidth_gb_per_s", factors=factors
         )
         clock_hz = device.clock_hz * device.highest_clock_ratio  # waiting units draw little power
         of_products = peaks[dtypes[0]] / peaks[dtype]
@@ -513,7 +521,7 @@ class GpuTarget(Target):
             else software.narrow_stream_efficiency,
             serial_step_s=framework.get("serial_row_cycles", 0.0) / clock_hz,
             element_bytes=element_bytes,
-            launch_s=to_base_units("latency_us", launch_us),
+            launch_s=launch_us * MICROSECOND,
             overlap_exponent=framework["overlap_exponent"],
             **self._host_times(profile, software, factors),
         )
@@ -527,7 +535,7 @@ class GpuTarget(Target):
         framework, issuers = software.framework, ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
         return {
             "dispatch_s": slowdown * framework["dispatch_us"],
-            "library_issue_s": slowdown * to_base_units("issue_us", software.dnn["issue_us"]),
+            "library_issue_s": slowdown * (software.dnn["issue_us"] * MICROSECOND),
             "step_overhead_s": slowdown * framework["step_overhead_us"],
             "issuer_dispatch_s": tuple([slowdown * framework[name] for name in issuers]) or None,
         }

@@ -169,8 +169,9 @@ class StepTime(NamedTuple):
 
     def copying(self, *, exposed_s: Quantity, total_s: Quantity, first_step_s: Quantity) -> StepTime:
         """Add exposed copies, and this step's share of the first step's set-up. [s]"""
-        overhead_s = self.overhead_s + first_step_s
-        return self._replace(overhead_s=overhead_s, exposed_transfer_s=exposed_s, transfer_s=total_s)
+        compute_s, memory_bound_s, overhead_s, update_s, _, input_s, sync_s, straggler_s, bubble_s, _, *rest = self
+        waits_s = exposed_s, input_s, sync_s, straggler_s, bubble_s
+        return StepTime(compute_s, memory_bound_s, overhead_s + first_step_s, update_s, *waits_s, total_s, *rest)
 
     @property
     def device_s(self) -> Quantity:

@@ -84,7 +84,7 @@ def resolve_target(
     if device is None and system is None:
         raise ArgumentError("device", None, "set; or pass system=, or both")
     workers = whole_number("workers", workers)
-    loaded = device if device is None or isinstance(device, Runnable) else _loaded(device)
+    loaded = device if device is None or type(device) is Gpu or isinstance(device, Runnable) else _loaded(device)
     if system is not None:
         wired = system if isinstance(system, Wired) else load_system(system)
         if loaded is None:

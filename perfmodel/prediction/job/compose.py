@@ -217,11 +217,16 @@ class Composed:
     count: int = 1
 
     def of(self, parts: StepTime) -> Composed:
-        """Replace the parts of the step [s], four times as fast as ``replace``."""
-        other = object.__new__(Composed)
-        other.__dict__.update(self.__dict__, parts=parts)
-        other.__dict__.pop("together_s", None)
-        return other
+        """Replace the parts of the step [s]."""
+        return Composed(
+            parts=parts,
+            alone=self.alone,
+            longest=self.longest,
+            stages=self.stages,
+            devices=self.devices,
+            orders=self.orders,
+            count=self.count,
+        )
 
     @derived_property
     def together_s(self) -> Quantity:

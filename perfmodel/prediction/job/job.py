@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack
 
 import numpy as np
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.prediction import Prediction
 
+SUBJECTS: Final = (LayerGraph, Run)
+"""What a job may run."""
 _SPREAD = frozenset(names_of("spread"))
 _OF_SEVERAL = frozenset(names_of("workers", "exchange", "spread"))
 _OF_ONE_BY_NAME = DEFAULTS.keys() - _OF_SEVERAL - {"system", "threads"}
@@ -79,7 +81,7 @@ class Job(JobAttributes):
     """Checked arguments that differ from their defaults. [-]"""
 
     def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
-        if not isinstance(graph, LayerGraph | Run):
+        if not isinstance(graph, SUBJECTS):
             allowed = "a LayerGraph (see pm.zoo) or a Run of a measurement table; job.replace(...) changes a job"
             raise ArgumentError("graph", graph, allowed)
         asked = asked_of(arguments)
