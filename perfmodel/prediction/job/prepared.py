@@ -433,14 +433,31 @@ class Prepared:
             + (0 if size == 1 else rings_s(stage, times, phase, self.exchanges, samples=samples, size=size))
             for phase in phases
         )
+        sends_s = (seconds(Phase.FORWARD, "pipeline", kind="send"), seconds(Phase.BACKWARD, "pipeline", kind="send"))
+        waited_s = self._waited_s(*sends_s)
         return replace(
             work,
-            group_s=(forward_s, backward_s + started),
+            group_s=(forward_s + waited_s[0], backward_s + started + waited_s[1]),
             exchanged_s=sum(seconds(phase, group) for phase in phases for group in ("tensor", "context", "pipeline")),
-            send_s=tuple(seconds(phase, "pipeline", kind="send") for phase in phases),
+            send_s=tuple(0 * send_s for send_s in sends_s) if self.waits_for_sends else sends_s,
             tied_s=sum(seconds(Phase.UPDATE, group) for group in ("tensor", "pipeline")),
             **self._gathering(stage, times, seconds_of),
         )
+
+    @property
+    def waits_for_sends(self) -> bool:
+        """Whether a stage computes nothing while it sends, so that transfers are a part of its turns."""
+        return self.layout.interleave == 1 and self.profile.exchange.awaited_sends > 0
+
+    def _waited_s(self, forward_s: Any, backward_s: Any) -> tuple[Any, Any]:
+        """Time that transfers add to a stage's forward and backward turn, from that of what it sends in each. [s]
+
+        What it receives in one phase is as large as what it sends in the other.
+        """
+        if not self.waits_for_sends:
+            return 0, 0
+        both_s = forward_s + backward_s
+        return (forward_s, backward_s) if self.profile.exchange.awaited_sends == 1 else (both_s, both_s)
 
     def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
         if self.agreement is None or not self.trains or not stage.exchanges_gradients:
