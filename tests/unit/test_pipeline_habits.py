@@ -1,8 +1,11 @@
 """Frameworks' ways with pipelines: which devices are near one another, and what a stage does while it sends."""
 
+from dataclasses import replace
+
 import pytest
 
 import perfmodel as pm
+from perfmodel.planning.search.launch import launch_command
 from perfmodel.prediction.job.job import Job
 
 GPT = pm.zoo.gpt(layers=8, width=512, heads=8, sequence_length=256, vocabulary=512)
@@ -99,3 +102,30 @@ def test_frameworks_of_a_sweep_place_their_own_stages():
         **TWO_MACHINES,
     )  # fmt: skip
     assert s["step_s"].tolist() == pytest.approx([s.prediction(row).step_s for row in range(len(s))], rel=1e-12)
+
+
+@pytest.mark.parametrize(("framework", "is_told"), [("generic", True), ("megatron_core", False)])
+def test_megatron_is_told_an_order_that_is_not_its_own(framework, is_told):
+    job = Job(GPT, batch_size=8, framework=framework, stages=2, workers=8, **TWO_MACHINES)
+    command = launch_command(job, "megatron", block_count=8, devices_per_machine=8)
+    assert ("--use-tp-pp-dp-mapping" in command) == is_told
+
+
+def test_shares_take_their_part_of_a_send_and_a_gather_inside_the_machine():
+    layout = {"stages": 2, "workers": 2, "tensor_size": 4}
+    whole, shares = (
+        Job(GPT, batch_size=8, framework=framework, **TWO_MACHINES, **layout).prepared
+        for framework in ("pytorch_2", "megatron_core")
+    )
+    (whole_s, sent), (shares_s, _) = (
+        prepared._exchange_times(prepared.stages[0])["forward", "pipeline"][0][::-1] for prepared in (whole, shares)
+    )
+    size_bytes = sent.size_bytes(1)
+    assert size_bytes == 256 * 512 * 2
+    gather = replace(sent, kind="all_gather", group="tensor")
+    parts_s = [
+        whole.exchanges(each, size, whole.stages[0].placed)
+        for each, size in ((sent, size_bytes / 4), (gather, size_bytes))
+    ]
+    assert shares_s == pytest.approx(sum(parts_s), rel=1e-12)
+    assert whole_s == pytest.approx(whole.exchanges(sent, size_bytes, whole.stages[0].placed), rel=1e-12)

@@ -220,7 +220,7 @@ class Job(JobAttributes):
 
     @property
     def reordered_by(self) -> tuple[int, ...] | None:
-        """Sizes that decide how copies of a pipeline lie on the system: stages and groups; None without copies."""
+        """Sizes that decide where copies of a pipeline lie on the system; None with one copy or one stage. [1]"""
         has_copies = self.workers * self.context_size > 1
         return (self.stages, self.context_size, self.tensor_size) if has_copies and self.stages > 1 else None
 

@@ -497,6 +497,12 @@ class Prepared:
         seconds, worker_count = copies * times.copying_s, agreement.worker_count
         return where(exceeds(worker_count, 1), seconds, 0.0) if is_symbolic(worker_count) else seconds
 
+    def _shares_of(self, exchange: Exchange) -> int:
+        """Devices of a tensor group among which a tensor is divided that they send to another stage. [1]"""
+        layout, divides = self.layout, self.profile.exchange.sent == "shares"
+        is_whole = not (divides and exchange.kind == "send") or layout.sequence_parallel
+        return 1 if is_whole else layout.tensor_size
+
     def _exchange_times(self, stage: Stage, *, among: Group | None = None) -> _ExchangeTimes:
         """Time of each exchange of a stage, or of those among one group, with repetitions, by phase and group. [s]"""
         seconds_of: _ExchangeTimes = {}
@@ -505,7 +511,11 @@ class Prepared:
             if among not in (None, exchange.group):
                 continue
             size_bytes = exchange.size_bytes(0 if exchange.phase is Phase.UPDATE else samples)
-            seconds = count * exchanges(exchange, size_bytes, stage.placed)  # type: ignore[misc]
+            seconds: Any = exchanges(exchange, size_bytes / self._shares_of(exchange), stage.placed)  # type: ignore[misc]
+            if self._shares_of(exchange) > 1:
+                gather = replace(exchange, kind="all_gather", group="tensor")
+                seconds = seconds + exchanges(gather, size_bytes, stage.placed)  # type: ignore[misc]
+            seconds = count * seconds
             seconds_of.setdefault((exchange.phase, exchange.group), []).append((exchange, seconds))
         return seconds_of
 
@@ -537,7 +547,7 @@ class Prepared:
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
         """Mean bytes a device of a stage sends in an exchange of a micro-batch or step. [B]"""
-        size_bytes = exchange.size_bytes(self.samples(stage))
+        size_bytes = exchange.size_bytes(self.samples(stage)) / self._shares_of(exchange)
         if exchange.group == "data" and exchange.kind != "all_gather":
             return 0.0 if self.agreement is None else self.agreement.sent_bytes(size_bytes, stage.placed.device)
         return 0.0 if self.exchanges is None else self.exchanges.sent_bytes(exchange, size_bytes, stage.placed)
