@@ -325,10 +325,15 @@ class ExchangeTable(spec.SpecTable):
     sums or all of them. ``stage_2_gathers`` says when workers that share gradients (``shard_stage=2``) gather
     parameters: those just updated (``after_update``), of which each holds whole copies; or, as each holds a share,
     before every forward turn (``each_forward``), or before that which follows a sum of gradients among workers
-    (``forward_after_sums``): with ``no_sync`` once a step. ``cpu_collectives`` is the library that sums tensors in
-    host memory, ``collectives`` that on GPUs. A parameter server that is a process of its own (on another machine,
-    or beside a worker on a machine's cores) takes ``server_step_us`` for each step of a worker and
-    ``server_tensor_us`` for each tensor there and back, both on a host with ``server_host_call_slowdown``, and issues
+    (``forward_after_sums``): with ``no_sync`` once a step. ``outermost`` tells what lies farthest apart in a
+    pipeline: its ``stages``, all workers of a stage being neighbours, or whole ``workers``. ``sends`` says what a stage
+    does while activations and gradients are on their way, unless its schedule interleaves: it computes
+    (``meanwhile``), waits for what it sends while it receives (``waited``), or waits for each transfer, one after the
+    other (``one_by_one``). Each device of a tensor group sends a ``whole`` tensor that all of them have, or shares,
+    which the next stage's group gathers. ``cpu_collectives`` is the library that sums tensors in host memory,
+    ``collectives`` that on GPUs. A parameter server that is a process of its own (on another machine, or beside a
+    worker on a machine's cores) takes ``server_step_us`` for each step of a worker and ``server_tensor_us`` for each
+    tensor there and back, both on a host with ``server_host_call_slowdown``, and issues
     ``server_operations_per_tensor`` of its own.
     """
 
@@ -347,6 +352,14 @@ class ExchangeTable(spec.SpecTable):
     sums_in: Literal["fp32"] | None = None
     shared_sums: Literal["scattered", "whole"] = "scattered"
     stage_2_gathers: Literal["after_update", "each_forward", "forward_after_sums"] = "after_update"
+    outermost: Literal["workers", "stages"] = "workers"
+    sends: Literal["meanwhile", "waited", "one_by_one"] = "meanwhile"
+    sent: Literal["whole", "shares"] = "whole"
+
+    @property
+    def awaited_sends(self) -> int:
+        """Transfers that a stage waits for with each of its own sends: none, that one, or also what it receives."""
+        return {"meanwhile": 0, "waited": 1, "one_by_one": 2}[self.sends]
 
     def adds_up_whole(self, shard_stage: int) -> bool:
         """Tell whether workers that share optimizer state add up all gradients, which each keeps only with stage 1."""

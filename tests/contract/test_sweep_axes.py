@@ -82,7 +82,7 @@ AXES = {
     "dataset": ([None, "imagenet_jpeg", "imagenet_raw"], FED),
     "input_from": (["memory", None], INPUT),
     "prefetch": ([0, 1], INPUT),
-    "pinned": ([True, False], {}),
+    "pinned": ([True, False], {"workers": 1}),  # two workers share the way from host memory, which then decides
     "decode_cores": ([1, 8, None], INPUT),
     "input_variation": ([0.0, 0.5], INPUT),
 }  # fmt: skip

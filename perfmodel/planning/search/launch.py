@@ -53,6 +53,8 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
     yield "--pipeline-model-parallel-size", job.stages
     if job.stages > 1:
         yield from _cuts_of_megatron(_blocks_of_chunks(job), stages=job.stages)
+    if job.reordered_by is not None and job.profile.exchange.outermost == "workers":
+        yield "--use-tp-pp-dp-mapping", True
     if job.sequence_parallel and job.tensor_size > 1:
         yield "--sequence-parallel", True
     yield "--micro-batch-size", _micro_batch_size(job)

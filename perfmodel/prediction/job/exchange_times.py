@@ -100,9 +100,9 @@ class LinkExchanges:
 class PlacedExchanges:
     """Exchanges on a system, where simultaneous groups share channels; calling it gives seconds.
 
-    Devices follow the order of the system's file: first the devices of a tensor group, then those of a context group,
-    then the stages of a pipeline, then the data-parallel workers; ``names`` lists the stages of a copy one after
-    another. Sums among workers belong to their agreement.
+    ``names`` lists the devices copy by copy of the network: in each its stages one after another, and in each of those
+    a tensor group. Where a job's framework puts them on the system is decided before. Sums among workers belong to
+    their agreement.
     """
 
     placement: Placement

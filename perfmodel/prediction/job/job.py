@@ -218,16 +218,26 @@ class Job(JobAttributes):
             from perfmodel.prediction.job.agreement_options import WITH_SERVER
 
             target = target.beside_server() if self.sync in WITH_SERVER else target
-        return target if self.context_size == 1 or self.stages == 1 else self._in_order(target)
+        return target if self.reordered_by is None else self._in_order(target)
+
+    @property
+    def reordered_by(self) -> tuple[int, ...] | None:
+        """Sizes that decide where copies of a pipeline lie on the system; None with one copy or one stage. [1]"""
+        has_copies = self.workers * self.context_size > 1
+        return (self.stages, self.context_size, self.tensor_size) if has_copies and self.stages > 1 else None
 
     def _in_order(self, target: Target) -> Target:
         """Return the target with the stages of a copy of the network one after another.
 
-        Devices of a context group are neighbours on the system, but each has a copy of all stages.
+        On the system the devices of a context group are neighbours, each with a copy of all stages, and frameworks
+        differ in whether the stages of a worker or the workers of a stage are nearer to one another.
         """
         part = target.system_part
         assert part is not None
-        by_role = np.array(part.names, dtype=object).reshape(-1, self.stages, self.context_size, self.tensor_size)
+        is_by_stage = target.profile_of(self._framework).exchange.outermost == "stages"
+        outer = (self.stages, self.workers) if is_by_stage else (self.workers, self.stages)
+        by_role = np.array(part.names, dtype=object).reshape(*outer, self.context_size, self.tensor_size)
+        by_role = by_role.swapaxes(0, 1) if is_by_stage else by_role
         return target.on(part.only(tuple(by_role.swapaxes(1, 2).ravel().tolist())))
 
     def _refuse_missing_devices(self, system: Wired | None) -> None:

@@ -130,7 +130,7 @@ class Known:
     alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
     cuts: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     lowered: dict[tuple[int, bool], tuple[LayerGraph, Stage]] = field(default_factory=dict)
-    feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
+    feeding: dict[tuple[tuple[str, ...], int, int], Mapping[int, Target]] = field(default_factory=dict)
     timed: dict[Any, Any] = field(default_factory=dict)
     exchanges: dict[Hashable, PlacedExchanges] = field(default_factory=dict)
 
@@ -425,7 +425,7 @@ class Lowering:
         width, depth = layout.tensor_size, layout.stages
         if system_part is None or depth * width == 1:
             return {}
-        key = (system_part.worker_count, depth, width)
+        key = (system_part.names, depth, width)
         if key not in known:
             places = [index // width % depth for index in range(len(system_part.names))]
             named = list(zip(places, system_part.names, strict=True))
