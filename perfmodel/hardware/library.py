@@ -343,7 +343,7 @@ def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
     Examples
     --------
     >>> load_collective_library("nccl_2_27").operation_named("all_reduce").algorithms
-    ('ring_all_reduce', 'library_trees', 'machine_trees', 'multicast_switch', 'fabric_switch')
+    ('ring_all_reduce', 'library_trees', 'machine_trees', 'multicast_switch', 'fabric_switch', 'switch_trees')
     """
     return spec_files.load(spec_files.find("collectives", name_or_path), CollectiveLibrary)
 

@@ -66,13 +66,16 @@ def gradient_exchanges(
     Notes
     -----
     Per parameter, a ring moves 2 elements with an all-reduce (stage 0), or with a reduce-scatter of gradients and an
-    all-gather of parameters (stages 1 and 2); 3 with stage 3, which gathers parameters in both phases. Updated
-    parameters travel in the type that workers hold, broadcasts by those who have updated them [2]_ as an all-gather.
+    all-gather of parameters (stages 1 and 2); 3 with stage 3, which gathers those of blocks in both phases and those
+    outside blocks once, as they stay until the backward phase needs them [3]_. Updated parameters travel in the type
+    that workers hold, broadcasts by those who have updated them [2]_ as an all-gather.
 
     References
     ----------
     .. [1] Rajbhandari, Rasley, Ruwase, He, ZeRO, SC 2020, arXiv:1910.02054, section 7.
     .. [2] PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py, _broadcast_params_from_rank.
+    .. [3] PyTorch, torch/distributed/fsdp/_runtime_utils.py, _post_forward_reshard: the root's parameters are not
+       freed after the forward phase; fully_shard(reshard_after_forward=None) leaves the root's in place likewise.
     """
     if data_size == 1:
         return ()
@@ -100,8 +103,11 @@ def _exchanges(
 
     summed: ExchangeKind = "reduce_scatter" if scatters else "all_reduce"
     found = exchanges(summed, Phase.BACKWARD, graph.trained_parameter_counts, gradient_bytes)
-    by_unit = {unit.layers[0]: unit.parameter_count for unit in sharded_units(graph)}  # a unit is gathered as one
     for phase in gathered_in:
+        # a unit is gathered as one; what lies outside blocks stays gathered from the forward to the backward phase [3]
+        stays = phase is Phase.BACKWARD and Phase.FORWARD in gathered_in
+        units = [unit for unit in sharded_units(graph) if unit.is_block or not stays]
+        by_unit = {unit.layers[0]: unit.parameter_count for unit in units}
         found += exchanges("all_gather", phase, by_unit, whole_bytes if phase is Phase.UPDATE else element_bytes)
     return in_order(graph, found)
 

@@ -15,7 +15,15 @@ from perfmodel.sync.base import Collective
 from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, SendReceive
 from perfmodel.sync.placed import Call, Placed, place
 from perfmodel.sync.rings import AllGather, ChainBroadcast, Hierarchical, ReduceScatter, RingAllReduce
-from perfmodel.sync.stars import FabricSwitch, HostTree, InNetwork, MulticastSwitch, OneToAll, ParameterServer
+from perfmodel.sync.stars import (
+    FabricSwitch,
+    HostTree,
+    InNetwork,
+    MulticastSwitch,
+    OneToAll,
+    ParameterServer,
+    SwitchTrees,
+)
 from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree, LibraryTrees, MachineTrees
 from perfmodel.units import GIGA, MICROSECOND
 
@@ -43,7 +51,14 @@ COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
     strategy.name: strategy
     for strategy in (
         *(ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive()),
-        *(LibraryTrees(), MachineTrees(), MulticastSwitch(), FabricSwitch(), ChainBroadcast()),  # of libraries only
+        *(
+            LibraryTrees(),
+            MachineTrees(),
+            MulticastSwitch(),
+            FabricSwitch(),
+            SwitchTrees(),
+            ChainBroadcast(),
+        ),  # of libraries only
     )
 }
 """All algorithms by name."""

@@ -6,12 +6,12 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import maximum
+from perfmodel.numeric import maximum, minimum
 from perfmodel.symbolic import Quantity
-from perfmodel.sync.base import SERVER, Collective, Hockney, Message, Round
+from perfmodel.sync.base import SERVER, Collective, Hockney, Message, Round, group_count, levels
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
@@ -284,3 +284,84 @@ class FabricSwitch(InNetwork):
     def fits(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
         machines = Counter(topology.places[name].node for name in ranks if name in topology.places)
         return len(machines) > 1 and len(set(machines.values())) == 1
+
+
+class SwitchTrees(Collective):
+    r"""Parts are added up by the switch inside each machine, by two trees between machines, and multicast inside.
+
+    .. math:: T = 2 (1 + \lceil \log_2 m \rceil) \alpha + \left(1 + \frac{1}{g} + \min(m - 1, 2)\right) n \beta
+
+    for m machines of g devices (``group_size``). Inside, a device sends what it sends with ``MulticastSwitch``; between
+    machines the sums go up and down two trees with half of the bytes each, for each adapter. All of it runs at once.
+
+    Notes
+    -----
+    Valid for: two or more equal machines of 2 to 32 devices whose switches add and multicast (NCCL's NVLSTree). Each of
+    three machines or more is taken to be inside a tree. Ignores: ``reduce_s_per_byte``.
+
+    Examples
+    --------
+    Between two machines the bytes cross once each way, between more twice, here through one adapter:
+
+    >>> trees, link = SwitchTrees(), {"latency_s": 0.0, "seconds_per_byte": 1e-9, "group_size": 8}
+    >>> [float(trees.time(size_bytes=8e6, worker_count=count, **link)) for count in (16, 32)]
+    [0.017, 0.025]
+
+    References
+    ----------
+    .. [1] NVIDIA/nccl, src/graph/tuning.cc, NCCL_ALGO_NVLS_TREE: latency of the switch, and of two passes of
+       log2(machines) levels of the network; src/include/device.h, NCCL_MAX_NVLS_ARITY.
+    """
+
+    name = "switch_trees"
+    most_devices: ClassVar[int] = 32
+    option_names = ("group_size",)
+    ring = True
+    per_adapter = True
+    folds = True
+    plays = False
+
+    def cost(  # noqa: D102
+        self, link: Hockney, worker_count: Quantity, *, group_size: int | None = None, **options: Any
+    ) -> Quantity:
+        size = group_size or 1
+        machines = group_count(worker_count, size)
+        rounds, inside = (2, 1 + 1 / size) if size > 1 else (0, 0)
+        return link.times(alpha=rounds + 2 * levels(machines), beta=inside + minimum(machines - 1, 2))
+
+    def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        size = group_size or 1
+        machines = int(group_count(worker_count, size))
+        starts = range(0, worker_count, size)
+        near = [pair for start in starts for pair in itertools.permutations(range(start, start + size), 2)]
+        # as many bytes over each port as through the switch and in trees, but to neighbours
+        ways = (1, -1) if machines > 2 else (1,) * (machines - 1)
+        far = [(start, (start + way * size) % worker_count) for start in starts for way in ways]
+        inside = [Message(source, sink, (1 + 1 / size) / (size - 1)) for source, sink in near]
+        between = [Message(source, sink, 1.0) for source, sink in far]
+        rounds = [Round((*inside, *between))]
+        if far:
+            rounds.append(self._levels(far, machine_count=machines))
+        if near:
+            rounds.append(Round(tuple(message._replace(share=0.0) for message in inside), repeat=2))
+        return tuple(rounds)
+
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        both, passes, *inside = rounds
+        size = 1 + sum(message.source == 0 for each in inside for message in each.messages)
+        far = [(message.source, message.sink) for message in passes.messages]
+        return (both, self._levels(far, machine_count=worker_count // size), *inside)
+
+    @staticmethod
+    def _levels(far: Sequence[tuple[int, int]], *, machine_count: int) -> Round:
+        """Latencies up and down a tree beyond that of the messages themselves."""
+        return Round(tuple(Message(source, sink, 0.0) for source, sink in far), repeat=2 * levels(machine_count) - 1)
+
+    def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
+        machines = Counter(topology.places[name].node for name in ranks if name in topology.places)
+        size = machines[topology.places[ranks[0]].node] if machines else 0
+        if len(machines) < 2 or len(set(machines.values())) > 1 or not 1 < size <= self.most_devices:
+            return False
+        switch = MulticastSwitch()
+        first = topology.places[ranks[0]].node
+        return switch.runs_on(topology, [name for name in ranks if topology.places[name].node == first])

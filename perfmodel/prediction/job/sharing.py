@@ -11,6 +11,7 @@ from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES
 from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
+    from perfmodel.parallelism.base import Exchange
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import Stage
     from perfmodel.records import Phase
@@ -41,8 +42,9 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
     computed_s: list[Any] = []
     exchanges, units = prepared.exchanges, gathered_units(stage, phase)
     all_bytes = sum(exchange.fixed_bytes for exchange, _ in units if exchange is not None)
-    before_s = prepared.shared_share * moved_s(prepared, times, "parameter_shares")
-    after_s = moved_s(prepared, times, "parameters")
+    moved_share = _gathered_share(stage, [exchange for exchange, _ in units if exchange is not None])
+    before_s = prepared.shared_share * moved_share * moved_s(prepared, times, "parameter_shares")
+    after_s = moved_share * moved_s(prepared, times, "parameters")
     for exchange, groups in units:
         if groups not in computed:
             computed[groups] = times.operations_s(groups)
@@ -58,6 +60,14 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
         gather_s.append(known_s[size_bytes])
         computed_s.append(computed[groups] + share * after_s)
     return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s), copied_s=before_s + after_s)
+
+
+def _gathered_share(stage: Stage, gathers: list[Exchange]) -> float:
+    """Part of a stage's parameters that these exchanges gather: all, or those that did not stay. [1]"""
+    from perfmodel.parallelism.units import sharded_units
+
+    counts = {unit.layers[0]: unit.parameter_count for unit in sharded_units(stage.placed.graph)}
+    return sum(counts[each.after_layer] for each in gathers) / sum(counts.values())
 
 
 def moved_s(prepared: Prepared, times: Any, kind: str) -> Any:
