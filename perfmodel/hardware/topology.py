@@ -12,7 +12,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Final
 
@@ -165,13 +165,31 @@ class Topology:
 
     def above(self, name: str) -> str | None:
         """Return the node above a node, towards the sockets, if there is one."""
-        return self._joints(name).above.get(name)
+        like, moved = self._in_first_machine(name)
+        above = self._joints(like).above.get(like)
+        return above if above is None else moved(above)
+
+    def _in_first_machine(self, name: str) -> tuple[str, Callable[[str], str]]:
+        """Return a node of the first of equal machines in place of this one, and what names its neighbours here.
+
+        So the wires of one machine say it for all.
+        """
+        node, first = self.places[name].node, self._first_node
+        if not node or not first:
+            return name, str
+        return first + name[len(node) :], lambda other: node + other[len(first) :]
+
+    @derived_property
+    def _first_node(self) -> str:
+        """The first of equal machines; empty if machines differ."""
+        return next(filter(None, self._members), "") if self.equal_machines else ""
 
     @property
     def top_fabrics(self) -> tuple[str, ...]:
         """Names of the switches between machines above which there is no other."""
         between = self.wires.of("") if isinstance(self.wires, MachineWires) else self.wires
-        below = {wire.upper for wire in between if wire.lower in self.fabrics}  # a wire leads towards the sockets
+        fabrics = self.fabrics
+        below = {wire.upper for wire in between if wire.lower in fabrics}  # a wire leads towards the sockets
         return tuple(name for name in self.of_kind("fabric") if name not in below)
 
     def __reduce__(self) -> tuple[Callable[..., Topology], tuple[tuple[Place, ...], Wires]]:
@@ -335,14 +353,9 @@ class Topology:
                 names.append(nodes[name])
         if names == list(leg.nodes):
             return leg
-        channels = []
-        for old, new, channel in zip(
-            itertools.pairwise(leg.nodes), itertools.pairwise(names), leg.channels, strict=True
-        ):
-            there = self.channels_to(new[0])[new[1]]
-            several = len(there) > 1
-            channels.append(there[self.channels_to(old[0])[old[1]].index(channel) if several else 0])
-        return replace(leg, nodes=tuple(names), channels=tuple(channels))
+        stands = dict(zip(leg.nodes, names, strict=True))
+        channels = (channel.renamed("".join(stands.get(end, end) for end in channel.ends)) for channel in leg.channels)
+        return Route(nodes=tuple(names), channels=tuple(channels), latency_s=leg.latency_s, copy_count=leg.copy_count)
 
     @derived
     def channels_to(self, name: str) -> dict[str, list[Channel]]:
@@ -376,9 +389,10 @@ class Topology:
         """Return the memory of the socket that a node is attached to."""
         if self._place(name).kind == "memory":
             return name
-        for above in self.upwards(name):
+        like, moved = self._in_first_machine(name)
+        for above in self.upwards(like):
             if self.places[above].kind == "socket":
-                return next(other for other in self._beside(above) if self.places[other].kind == "memory")
+                return moved(next(other for other in self._beside(above) if self.places[other].kind == "memory"))
         raise ArgumentError("name", name, "a node attached to a socket")
 
     def root_complex(self, name: str) -> str:
@@ -483,7 +497,8 @@ class Topology:
 
     def joined_to(self, name: str) -> frozenset[str]:
         """Return the nodes that peer links join to a node."""
-        return frozenset(self._joints(name).peers.get(name, ()))
+        like, moved = self._in_first_machine(name)
+        return frozenset(map(moved, self._joints(like).peers.get(like, ())))
 
     @derived
     def attachment(self, name: str) -> Hashable:

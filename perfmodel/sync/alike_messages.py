@@ -1,32 +1,28 @@
 """Rounds of very many messages among equal machines: one message stands for all that are equally fast.
 
-Machines are told apart only by what they exchange. Two have the same colour if they send and receive as many messages
-of each kind, between the same places, to and from machines of the same colours. Then messages of one kind between
-machines of the same two colours share their channels with equally many others, so that max-min fairness gives them
-one rate: it is found for one of each class, with n times the uses of a class of n. Where machines hang on several
-leaf switches, a kind of message also says whether it leaves its leaf, leaves have colours by their links and by the
-colours of their machines, and machines have that of their leaf besides their own.
+Messages of one kind have the same share of the bytes and go between the same places of machines, over the same links of
+other machines: one route says which. Max-min fairness gives each of them its rate, by the channels that it really
+passes, and those of one kind with one rate are a class. Where machines hang on several leaf switches, a kind of message
+also says whether it leaves its leaf, and what links its leaves have.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.cost.transfer import max_min_rates
-from perfmodel.sync.base import Message, Round
+from perfmodel.cost.transfer import rates_of_passes
+from perfmodel.sync.base import Message, Round, message_arrays
 from perfmodel.sync.placed_round import PlacedRound, to_servers
 from perfmodel.sync.ring_order import way_between
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route, Topology
+    from perfmodel.hardware.wires import Channel
 
 MANY_MESSAGES: Final = 4096
 """Fewest messages of a collective, over all rounds, that are sorted into classes below one switch. [1]"""
@@ -127,7 +123,7 @@ def classes_of_rounds(
 
 def _kind_count(rounds: Sequence[Round], ends: _Ends) -> int:
     """Count the kinds of messages, by their places in machines and whether they leave one. [1]"""
-    ranks = np.array([message[:2] for round_ in rounds for message in round_.messages], dtype=np.int64).T - ends.first
+    ranks = message_arrays(*rounds)[0] - ends.first
     machines = ends.machine[ranks]
     return int(_numbered(*ends.place[ranks], machines[0] == machines[1]).max()) + 1
 
@@ -151,10 +147,8 @@ def _recognised(round_: Round, ends: _Ends) -> object:
 
 
 def _classes(round_: Round, ends: _Ends) -> PlacedRound:
-    messages = round_.messages
-    source = np.fromiter((message.source for message in messages), dtype=np.int64, count=len(messages)) - ends.first
-    sink = np.fromiter((message.sink for message in messages), dtype=np.int64, count=len(messages)) - ends.first
-    share = np.fromiter((message.share for message in messages), dtype=float, count=len(messages))
+    (source, sink), share = message_arrays(round_)
+    source, sink = source - ends.first, sink - ends.first
     machines = np.stack([ends.machine[source], ends.machine[sink]])
 
     def route_of(index: int) -> Route:
@@ -166,92 +160,107 @@ def _classes(round_: Round, ends: _Ends) -> PlacedRound:
     apart = machines[0] == machines[1], leaves[0] == leaves[1], *ends.leaf_kind[leaves]
     kind = _numbered(shares, ends.place[source], ends.place[sink], *apart)
     _, of_kind = np.unique(kind, return_index=True)
-    meets = (share > 0) & _meeting(
-        kind, machines, [route_of(index) if share[index] else None for index in of_kind], ends
-    )
-    colour, leaf_colour = _colours(kind[meets], machines[:, meets], ends)
-    member = _numbered(kind, meets, *np.where(meets, colour[machines], 0))
+    passes = _passes_of(kind, machines, [route_of(index) if share[index] else None for index in of_kind], ends)
+    weights = np.array([round_.weight(share[index]) for index in of_kind])[kind]
+    flows = share > 0
+    rates = passes.rates(flows, weights)
+    meet_later = to_servers(round_) and bool((flows & apart[0]).any() and (flows & ~apart[0]).any())
+    alone = np.minimum(passes.rates(flows & apart[0], weights), passes.rates(flows & ~apart[0], weights))
+    told = (rates, alone) if meet_later else (rates,)
+    member = _numbered(kind, *(np.unique(each, return_inverse=True)[1] for each in told))
     _, chosen, sizes = np.unique(member, return_index=True, return_counts=True)
     order = np.argsort(chosen)  # classes in the order of their first messages
     chosen, sizes = chosen[order], sizes[order]
-    routes = tuple(map(route_of, chosen))
-    crowd = [place for place, index in enumerate(chosen) if meets[index]]
-    near, far = ([place for place in crowd if routes[place].leaves_machine == leaves] for leaves in (False, True))
-    owned = partial(_owned, colour=colour, leaf_colour=leaf_colour, ends=ends)
-
-    def rates_of(*together: list[int]) -> tuple[float, ...]:
-        rates = np.full(len(chosen), np.inf)
-        for some in filter(None, together):
-            weights = [round_.weight(share[chosen[place]]) for place in some]
-            of_some = [routes[place] for place in some]
-            rates[some] = _rates(of_some, sizes[some].tolist(), weights, colour, leaf_colour, ends)
-        for place, index in enumerate(chosen):
-            if share[index] and not meets[index]:
-                rates[place] = routes[place].capacity_bytes_per_s
-        return tuple(rates.tolist())
-
-    meet_later = to_servers(round_) and bool(near) and bool(far)
     return PlacedRound(
         messages=tuple(
             Message(int(source[index] + ends.first), int(sink[index] + ends.first), float(share[index]))
             for index in chosen
         ),
-        routes=routes,
-        rates_bytes_per_s=rates_of(crowd),
+        routes=tuple(map(route_of, chosen)),
+        rates_bytes_per_s=tuple(rates[chosen].tolist()),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
         sent_share=float(share.sum()),
         counts=tuple(sizes.tolist()),
-        apart_bytes_per_s=rates_of(near, far) if meet_later else (),
-        met_by={channel.name: owned(channel.name, route) for route in routes for channel in route.channels}
-        if meet_later
-        else {},
+        apart_bytes_per_s=tuple(alone[chosen].tolist()) if meet_later else (),
+        met=passes.meetings(np.argsort(order)[member], near=apart[0]) if meet_later else None,
     )
 
 
-def _meeting(kind: Integers, machines: Integers, routes: Sequence[Route | None], ends: _Ends) -> NDArray[np.bool_]:
-    """Tell for each message whether it shares a channel with another; ``routes`` has one route per kind."""
-    passed: dict[tuple[str, str], Integers] = {}
-    over: list[tuple[Integers, Integers, tuple[str, str]]] = []
-    owners = {MACHINE: machines, LEAF: ends.leaf[machines], NEITHER: np.zeros_like(machines)}
-    for index, route in enumerate(routes):
+@dataclass(frozen=True, kw_only=True)
+class _Passes:
+    """Number of the message and of the channel of each pass, and capacity of each channel [B/s]."""
+
+    message: Integers
+    channel: Integers
+    capacity: NDArray[np.float64]
+
+    def rates(self, together: NDArray[np.bool_], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the rate of each message while those of one set are in flight, infinite for others. [B/s]"""
+        rates = np.full(len(together), np.inf)
+        passing = together[self.message]
+        number = np.cumsum(together) - 1
+        rates[together] = rates_of_passes(
+            capacity=self.capacity,
+            flow=number[self.message[passing]],
+            channel=self.channel[passing],
+            uses=np.ones(int(passing.sum())),
+            weights=weights[together],
+        )
+        return rates
+
+    def meetings(self, member: Integers, *, near: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+        """Return the classes of messages inside machines and between them that meet on any channel."""
+        inside = near[self.message]
+        count = int(member.max(initial=0)) + 1
+        met = self.channel * count + member[self.message]
+        at, of_near = np.divmod(np.unique(met[inside]), count)
+        channels, of_far = np.divmod(np.unique(met[~inside]), count)
+        first, last = (np.searchsorted(at, channels, side) for side in ("left", "right"))
+        counts = last - first
+        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        pairs = np.unique(of_near[place] * count + np.repeat(of_far, counts))
+        return tuple((int(pair // count), int(pair % count)) for pair in pairs)
+
+
+def _passes_of(kind: Integers, machines: Integers, routes: Sequence[Route | None], ends: _Ends) -> _Passes:
+    """Return the channels that each message passes; ``routes`` has one route per kind, None for no bytes."""
+    owners = np.stack([*machines, *ends.leaf[machines], np.zeros_like(kind)])
+    begins: dict[tuple[str, int], int] = {}  # numbers of channels, by place in an owner and the sort of owner
+    places: dict[tuple[str, str, str], tuple[int, int]] = {}
+    shape = len(routes), max((len(route.channels) for route in routes if route), default=0)
+    begin, owner, capacity = np.zeros(shape, dtype=np.int64), np.full(shape, -1), np.zeros(shape)
+    count = 0
+    for row, route in enumerate(routes):
         if route is None:
             continue
-        members = np.flatnonzero(kind == index)
-        for channel in dict.fromkeys(route.channels):
-            place, owner, way = _place_of(channel.name, route, ends.topology)
-            at = owners[owner][way, members]
-            count = int(owners[owner].max()) + 1
-            np.add.at(passed.setdefault((place, owner), np.zeros(count, dtype=np.int64)), at, 1)
-            over.append((members, at, (place, owner)))
-    meets = np.zeros(len(kind), dtype=bool)
-    for members, at, key in over:
-        meets[members] |= passed[key][at] > 1
-    return meets
+        one, other = (name.rpartition("/")[0] for name in (route.nodes[0], route.nodes[-1]))
+        for column, channel in enumerate(route.channels):
+            key = channel.name, one, other
+            if key not in places:
+                place, of = _place_of(channel, (one, other), ends.topology)
+                at = begins.setdefault((place, of // 2), count)
+                count += (int(owners[of // 2 * 2 :][:2].max()) + 1) * (at == count)
+                places[key] = at, of
+            begin[row, column], owner[row, column] = places[key]
+            capacity[row, column] = channel.capacity_bytes_per_s
+    message, place_in_route = np.nonzero(owner[kind] >= 0)
+    at_pass = kind[message], place_in_route
+    channel_number = begin[at_pass] + owners[owner[at_pass], message]
+    of_channel = np.ones(count)
+    of_channel[channel_number] = capacity[at_pass]
+    return _Passes(message=message, channel=channel_number, capacity=of_channel)
 
 
-MACHINE, LEAF, NEITHER = "machine", "leaf", ""
-"""Owners of a channel."""
-
-
-def _place_of(channel: str, route: Route, topology: Topology) -> tuple[str, str, int]:
-    """Return a channel's name within its owner, who that is, and at which end of a route the owner is."""
-    ends = re.split("([>=])", channel)
-    of_route = [end.rpartition("/")[0] for end in (route.nodes[0], route.nodes[-1])]
-    for owner, named in ((MACHINE, of_route), (LEAF, [topology.leaf(node) for node in of_route])):
-        for way, name in enumerate(named):
-            if name and any(end == name or end.startswith(f"{name}/") for end in ends):
-                leaf = topology.leaf(of_route[way])
-                return "".join(LEAF if end == leaf else end.removeprefix(f"{name}/") for end in ends), owner, way
-    return channel, NEITHER, 0
-
-
-def _owned(channel: str, route: Route, *, colour: Integers, leaf_colour: Integers, ends: _Ends) -> tuple[str, str, int]:
-    """Return a channel's name within its owner, who that is, and the owner's colour."""
-    place, owner, way = _place_of(channel, route, ends.topology)
-    machine = ends.number[route.nodes[-way].rpartition("/")[0]]
-    colours = {MACHINE: colour[machine], LEAF: leaf_colour[ends.leaf[machine]], NEITHER: 0}
-    return place, owner, int(colours[owner])
+def _place_of(channel: Channel, machines: tuple[str, str], topology: Topology) -> tuple[str, int]:
+    """Return a channel's name within its owner, and whose it is: a machine's (0, 1), a leaf's (2, 3), no one's (4)."""
+    ends = channel.ends
+    leaves = [topology.leaf(machine) for machine in machines]
+    for owner, name in enumerate((*machines, *leaves)):
+        if name and any(end == name or end.startswith(f"{name}/") for end in ends):
+            leaf = leaves[owner % 2]
+            return "".join("leaf" if end == leaf else end.removeprefix(f"{name}/") for end in ends), owner
+    return channel.name, 4
 
 
 def _numbered(*keys: NDArray[np.int64 | np.bool_]) -> Integers:
@@ -260,53 +269,3 @@ def _numbered(*keys: NDArray[np.int64 | np.bool_]) -> Integers:
     for key in keys:
         _, number = np.unique(number * (int(key.max(initial=0)) + 1) + key, return_inverse=True)
     return number
-
-
-def _colours(kind: Integers, machines: Integers, ends: _Ends) -> tuple[Integers, Integers]:
-    """Return the colour of each machine and leaf, refined until those of one colour exchange alike. [1]"""
-    count = int(ends.machine.max()) + 1
-    colour, leaf_colour = np.zeros(count, dtype=np.int64), ends.leaf_kind
-    random = np.random.default_rng(0)
-    while True:
-        marks = random.integers(
-            0, 2**63, size=(2, int(kind.max(initial=0)) + 1, int(colour.max()) + 1), dtype=np.uint64
-        )
-        met = np.zeros(count, dtype=np.uint64)
-        for way, (one, other) in enumerate((machines, machines[::-1])):
-            np.add.at(met, one, marks[way, kind, colour[other]])  # a sum does not depend on the order of messages
-        _, exchanged = np.unique(met, return_inverse=True)
-        refined = _numbered(colour, exchanged, leaf_colour[ends.leaf])
-        below = np.zeros(len(ends.leaves), dtype=np.uint64)
-        np.add.at(below, ends.leaf, random.integers(0, 2**63, size=int(refined.max()) + 1, dtype=np.uint64)[refined])
-        refined_leaf = _numbered(leaf_colour, np.unique(below, return_inverse=True)[1])
-        if refined.max() == colour.max() and refined_leaf.max() == leaf_colour.max():
-            return refined, refined_leaf
-        colour, leaf_colour = refined, refined_leaf
-
-
-def _rates(
-    routes: Sequence[Route],
-    sizes: Sequence[int],
-    weights: Sequence[float],
-    colour: Integers,
-    leaf_colour: Integers,
-    ends: _Ends,
-) -> NDArray[np.float64]:
-    """Return the rate of each class of messages that meet others. [B/s]"""
-    members = {MACHINE: Counter(colour.tolist()), LEAF: Counter(leaf_colour.tolist()), NEITHER: {0: 1}}
-    column: dict[tuple[str, str, int], int] = {}
-    capacity: list[float] = []
-    uses: list[dict[int, float]] = []
-    for route, size in zip(routes, sizes, strict=True):
-        used: dict[int, float] = {}
-        for channel in route.channels:
-            owned = _owned(channel.name, route, colour=colour, leaf_colour=leaf_colour, ends=ends)
-            at = column.setdefault(owned, len(column))
-            if at == len(capacity):
-                capacity.append(channel.capacity_bytes_per_s)
-            used[at] = used.get(at, 0.0) + size / members[owned[1]][owned[2]]
-        uses.append(used)
-    table = np.zeros((len(routes), len(capacity)))
-    for row, used in enumerate(uses):
-        table[row, list(used)] = list(used.values())
-    return max_min_rates(capacity=capacity, uses=table, weights=weights)

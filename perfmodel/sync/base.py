@@ -5,6 +5,7 @@ Both agree: the time is that of the rounds if each worker has one full-duplex po
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import ArgumentError, nearest_match
 from perfmodel.symbolic import Quantity, is_symbolic
@@ -64,6 +66,14 @@ class Round:
     def weight(self, share: float) -> float:
         """Return the rings in a message with a share of the bytes, each of which gets a flow's part of a channel."""
         return share / self.ring_share if self.ring_share else 1.0
+
+
+def message_arrays(*rounds: Round) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return sources and sinks of all messages of some rounds, shape (2, messages), and their shares. [-], [1]"""
+    numbers = itertools.chain.from_iterable(itertools.chain.from_iterable(round_.messages for round_ in rounds))
+    count = sum(len(round_.messages) for round_ in rounds)
+    of_messages = np.fromiter(numbers, dtype=float, count=3 * count).reshape(count, 3).T
+    return of_messages[:2].astype(np.int64), of_messages[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perfmodel.cost.alike_flows import alike_rates
 from perfmodel.cost.message_protocols import pipelined_time
-from perfmodel.cost.transfer import longest_byte_time
-from perfmodel.derived import derived, derived_property, kept
+from perfmodel.cost.transfer import longest_byte_time, rates_of_passes
+from perfmodel.derived import derived, derived_property, kept, uncollected
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.alike_messages import classes_of_rounds
-from perfmodel.sync.base import SERVER, Collective, Message, Round
+from perfmodel.sync.base import SERVER, Collective, Message, Round, message_arrays
 from perfmodel.sync.folding import representatives
 from perfmodel.sync.placed_round import PlacedRound, to_servers
 from perfmodel.sync.ring_order import ring_order, ring_starts, way_between
@@ -244,6 +244,7 @@ class Placed:
         return {name: share * size_bytes for name, share in shares.items()}
 
 
+@uncollected
 def place(
     collective: Collective,
     topology: Topology,
@@ -319,7 +320,8 @@ def place(
         if len(nodes) != needed:
             raise ArgumentError("servers", nodes, f"{needed} nodes: one for each server of {collective.name}")
     if collective.per_adapter and rounds:
-        rounds = tuple(_on_rings(round_, ring_starts(topology.stated, orders[0])) for round_ in rounds)
+        rings = ring_starts(topology.stated, orders[0])
+        rounds = tuple(_on_rings(round_, rings) for round_ in rounds)
     names = dict(enumerate(name for order in orders for name in order))
     names |= {SERVER - index: name for index, name in enumerate(name for nodes in hosts for name in nodes)}
     merged = [_of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed) for round_ in rounds]
@@ -380,17 +382,19 @@ def _check_groups(
         raise ArgumentError("ranks", ", ".join(ranks), f"devices of one machine whose switch runs {collective.name}")
 
 
-def _on_rings(round_: Round, rings: tuple[tuple[int, ...], ...]) -> Round:
+def _on_rings(round_: Round, rings: NDArray[np.int64]) -> Round:
     """Share a round's bytes among several rings; messages of several rings between two ranks are one."""
-    if rings == (tuple(range(len(rings[0]))),):
+    ring_count, rank_count = rings.shape
+    if ring_count == 1 and bool((np.diff(rings[0]) == 1).all()):
         return round_
-    shares: dict[tuple[int, int], float] = {}
-    for ring in rings:
-        for message in round_.messages:
-            ends = ring[message.source], ring[message.sink]
-            shares[ends] = shares.get(ends, 0.0) + message.share / len(rings)
-    messages = tuple(Message(*ends, share) for ends, share in shares.items())
-    return replace(round_, messages=messages, ring_share=round_.messages[0].share / len(rings))
+    ends, share = message_arrays(round_)
+    pairs = rings[:, ends[0]] * rank_count + rings[:, ends[1]]
+    pair, first, number = np.unique(pairs.ravel(), return_index=True, return_inverse=True)
+    shares = np.bincount(number, weights=np.tile(share / ring_count, ring_count))
+    order = np.argsort(first)
+    sources, sinks = np.divmod(pair[order], rank_count)
+    messages = tuple(map(Message, sources.tolist(), sinks.tolist(), shares[order].tolist()))
+    return replace(round_, messages=messages, ring_share=round_.messages[0].share / ring_count)
 
 
 def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
@@ -437,9 +441,15 @@ def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> t
             rates[flows] = [1 / per_byte for per_byte in byte_times(used, weights)]
             continue
         channels = {channel.name: channel.capacity_bytes_per_s for route in used for channel in route.channels}
-        column = {name: place for place, name in enumerate(channels)}
-        passed = [[column[name] for name in route.channel_names] for route in used]
-        rates[flows] = alike_rates(capacity=list(channels.values()), passed=passed, weights=weights)
+        number = {name: place for place, name in enumerate(channels)}
+        passes = np.array([(flow, number[name]) for flow, route in enumerate(used) for name in route.channel_names])
+        rates[flows] = rates_of_passes(
+            capacity=np.array(list(channels.values())),
+            flow=passes[:, 0],
+            channel=passes[:, 1],
+            uses=np.ones(len(passes)),
+            weights=np.array(weights),
+        )
     return tuple(rates.tolist())
 
 
@@ -485,7 +495,7 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
         nodes = list(topology.top_fabrics)
     else:
         near = topology.joined_to(ranks[0])
-        switches = [name for name in topology.of_kind("switch") if name in near]
+        switches = [name for name in topology.of_node(topology.places[ranks[0]].node, "switch") if name in near]
         nodes = [name for name in switches if topology.joined_to(name).issuperset(ranks)]
         roots = {topology.root_complex(name) for name in ranks}
         nodes += list(roots) if len(roots) == 1 else []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.derived import derived_property
 from perfmodel.numeric import largest, maximum, undominated
@@ -48,8 +48,9 @@ class PlacedRound:
     apart_bytes_per_s : tuple of float
         Rate of each message while only those that leave their machine as it does, or stay there as it does, are in
         flight, as their latencies differ. None where that is not looked at. [B/s]
-    met_by : mapping of str to object
-        Kind of each channel where ``messages`` are one of each class, two of which meet on channels of one kind. [-]
+    met : tuple of (int, int) or None
+        Numbers of messages inside machines and between them that meet on a channel, where ``messages`` are one of each
+        class; None where their routes say it. [-]
     """
 
     messages: tuple[Message, ...]
@@ -60,7 +61,7 @@ class PlacedRound:
     sent_share: float | None = None
     counts: tuple[int, ...] = ()
     apart_bytes_per_s: tuple[float, ...] = ()
-    met_by: Mapping[str, Any] = field(default_factory=dict)
+    met: tuple[tuple[int, int], ...] | None = None
 
     @derived_property
     def lines(self) -> tuple[Line, ...]:
@@ -94,28 +95,33 @@ class PlacedRound:
         The earlier one has sent a part of its bytes when the later one begins. Both go on at the rates of all, until
         the first has ended.
         """
-        near: dict[Any, dict[tuple[Quantity, ...], None]] = {}
-        far: dict[tuple[Any, ...], None] = {}
         rates = zip(self.rates_bytes_per_s, self.apart_bytes_per_s, strict=True)
-        for message, route, (rate, alone) in zip(self.messages, self.routes, rates, strict=True):
-            numbers = (route.latency_s, message.share, rate, alone)
-            yield route.latency_s, message.share / alone
-            channels = tuple(self.met_by.get(name, name) for name in route.channel_names if message.share)
-            if route.leaves_machine:
-                far[channels, numbers] = None
-                continue
-            for channel in channels:
-                near.setdefault(channel, {})[numbers] = None
-        for channels, of_far in far:
-            for of_near in dict.fromkeys(numbers for channel in channels for numbers in near.get(channel, ())):
-                both = (of_near, of_far)
-                known = not is_symbolic(of_near[0], of_far[0])  # else the network is taken for what begins later
-                (first_s, share, rate, alone), (begin_s, *later) = (
-                    sorted(both, key=lambda numbers: numbers[0]) if known else both
-                )
-                ahead_s, lost = (begin_s - first_s) * alone / rate, 1 - later[1] / later[2]
-                yield begin_s - ahead_s, share / rate
-                yield begin_s - lost * ahead_s, later[0] / later[2] + lost * share / rate
+        numbers = [
+            (route.latency_s, message.share, rate, alone)
+            for message, route, (rate, alone) in zip(self.messages, self.routes, rates, strict=True)
+        ]
+        for latency_s, share, _, alone in numbers:
+            yield latency_s, share / alone
+        pairs = self._meetings() if self.met is None else self.met
+        for of_near, of_far in dict.fromkeys((numbers[near], numbers[far]) for near, far in pairs):
+            both = (of_near, of_far)
+            known = not is_symbolic(of_near[0], of_far[0])  # else the network is taken for what begins later
+            (first_s, share, rate, alone), (begin_s, *later) = (
+                sorted(both, key=lambda numbers: numbers[0]) if known else both
+            )
+            ahead_s, lost = (begin_s - first_s) * alone / rate, 1 - later[1] / later[2]
+            yield begin_s - ahead_s, share / rate
+            yield begin_s - lost * ahead_s, later[0] / later[2] + lost * share / rate
+
+    def _meetings(self) -> Iterator[tuple[int, int]]:
+        """Yield numbers of messages inside machines and between them that meet on a channel."""
+        near: dict[str, list[int]] = {}
+        for number, (message, route) in enumerate(zip(self.messages, self.routes, strict=True)):
+            for name in route.channel_names if message.share and not route.leaves_machine else ():
+                near.setdefault(name, []).append(number)
+        for number, (message, route) in enumerate(zip(self.messages, self.routes, strict=True)):
+            for name in route.channel_names if message.share and route.leaves_machine else ():
+                yield from ((other, number) for other in near.get(name, ()))
 
     @property
     def byte_s(self) -> Quantity:

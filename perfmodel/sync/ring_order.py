@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
@@ -86,7 +89,7 @@ def _tours(topology: Topology) -> dict[tuple[object, ...], list[int]]:
     return {}
 
 
-def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+def ring_starts(topology: Topology, tour: Sequence[str]) -> NDArray[np.int64]:
     """Return the tours of one ring per network adapter, each entering every machine at another adapter.
 
     Parameters
@@ -98,7 +101,7 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...
 
     Returns
     -------
-    tuple of tuple of int
+    ndarray, shape (rings, ranks)
         Places in ``tour``, one order for each ring; inside one machine one ring. [-]
 
     Notes
@@ -110,8 +113,8 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...
     --------
     >>> from perfmodel.hardware.catalogue import load_system
     >>> topology = load_system("dgx_a100_x4").topology
-    >>> [order[:3] for order in ring_starts(topology, topology.devices())[:2]]
-    [(0, 1, 2), (1, 2, 3)]
+    >>> ring_starts(topology, topology.devices())[:2, :3].tolist()
+    [[0, 1, 2], [1, 2, 3]]
 
     References
     ----------
@@ -119,35 +122,35 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...
     """
     nodes = [topology.places[name].node if name in topology.places else "" for name in tour]
     machines = [list(places) for _, places in itertools.groupby(range(len(tour)), nodes.__getitem__)]
-    whole = tuple(range(len(tour)))
     if len(machines) == 1 or any(topology.places[name].kind != "device" for name in tour):
-        return (whole,)
-    entries = []
+        return np.arange(len(tour))[np.newaxis]
+    first: dict[tuple[str, ...], list[int]] = {}  # equal machines with equal ranks have the same rings
+    alike = []
     for places in machines:
-        first_at: dict[str | None, int] = {}
-        for index, place in enumerate(places):
-            first_at.setdefault(topology.own_nic(tour[place]), index)
-        entries.append([0] if None in first_at else list(first_at.values()))
-    count = min(map(len, entries))
-    known: dict[tuple[object, ...], tuple[int, ...]] = {}
+        local = nodes[places[0]] if topology.equal_machines else ""
+        alike.append(first.setdefault(tuple(tour[place].removeprefix(local) for place in places), places))
+    entries = {places[0]: _entries(topology, [tour[place] for place in places]) for places in first.values()}
+    count = min(map(len, entries.values()))
 
-    def through(places: list[int], starts: list[int], ring: int) -> Iterator[int]:
-        """Yield the places of a machine in the order of a ring; equal machines with equal ranks have the same."""
-        node, before = nodes[places[0]], starts[(ring or count) - 1]  # where the ring before enters
-        names = [tour[place] for place in places]
-        key = starts[ring], before, *(name.removeprefix(node) if topology.equal_machines else name for name in names)
-        if key not in known:
+    def orders(places: list[int]) -> NDArray[np.int64]:
+        """Return the ranks of a machine in the order of each ring, numbered within the machine."""
+        starts, of_rings = entries[places[0]], []
+        for ring in range(count):
+            adapter = topology.own_nic(tour[places[starts[(ring or count) - 1]]])  # where the ring before enters
             entered = (*places[starts[ring] :], *places[: starts[ring]])
-            ordered = _left_by_adapter(topology, tour, entered, adapter=topology.own_nic(tour[places[before]]))
-            known[key] = tuple(place - places[0] for place in ordered)
-        return (places[0] + index for index in known[key])
+            of_rings.append(_left_by_adapter(topology, tour, entered, adapter=adapter))
+        return np.array(of_rings) - places[0]
 
-    return tuple(
-        tuple(
-            place for places, starts in zip(machines, entries, strict=True) for place in through(places, starts, ring)
-        )
-        for ring in range(count)
-    )
+    known = {places[0]: orders(places) for places in first.values()}
+    return np.concatenate([places[0] + known[like[0]] for places, like in zip(machines, alike, strict=True)], axis=1)
+
+
+def _entries(topology: Topology, names: Sequence[str]) -> list[int]:
+    """Return the places of a machine's ranks at which rings enter it: the first that is nearest to each adapter."""
+    first_at: dict[str | None, int] = {}
+    for index, name in enumerate(names):
+        first_at.setdefault(topology.own_nic(name), index)
+    return [0] if None in first_at else list(first_at.values())
 
 
 def _left_by_adapter(

@@ -105,9 +105,9 @@ class ParameterServer(Collective):
         _check_servers(server_count)
         shards = range(SERVER, SERVER - server_count, -1)
         share = 1 / server_count
-        pairs = [(rank, shard) for rank in range(worker_count) for shard in shards]
-        push = Round(tuple(Message(rank, shard, share) for rank, shard in pairs), reduced_share=worker_count * share)
-        return (push, Round(tuple(Message(shard, rank, share) for rank, shard in pairs)))
+        ends = [rank for rank in range(worker_count) for _ in shards], [*shards] * worker_count
+        push, pull = (tuple(map(Message, *way, itertools.repeat(share))) for way in (ends, ends[::-1]))
+        return (Round(push, reduced_share=worker_count * share), Round(pull))
 
     def server_count_of(self, *, server_count: int = 1, **options: Any) -> int:  # noqa: D102
         return server_count
