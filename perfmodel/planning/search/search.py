@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 RESERVE: Final = 0.08
 """Share of a device's memory that is left free unless the caller says otherwise. [1]"""
 
+COLUMNS: Final = ("memory_bytes", "capacity_bytes", *PARTS, "launch_s", "step_s")
+"""What is worked out for each layout, whatever the objective."""
+
 NARROW: Final = ("bf16", "fp16", "fp32")
 """Types in which training is usual, the first that a device has."""
 
@@ -168,7 +171,7 @@ def search(
     swept = sweep(
         graph,
         configurations=_with_lists(grid, arguments),
-        columns=("memory_bytes", "capacity_bytes", *PARTS, "launch_s", "step_s"),
+        columns=(*COLUMNS, *(("energy_j",) if objective == "energy" else ())),
         progress=progress,
         system=place.system,
         global_batch_size=batch,
@@ -309,7 +312,6 @@ def _answer(
         )
     results["mfu"] = batch * model_flop(graph, trains=True) / (_peaks(swept, device) * counts * step_s)
     results |= _run_columns(run, step_s, counts, price)
-    results["energy_j"] = np.full(len(swept), math.nan)
     results[FITS], results[REASON], reasons = _within(swept, reserve)
     layouts = replace(swept, results=results, reasons=reasons)
     return Search(
@@ -322,7 +324,7 @@ def _answer(
         block_count=setting.block_count,
         machine_devices=place.machine_devices,
         notes=_notes(swept, prices, str(device.stem), reserve),
-    ).with_energy()
+    )
 
 
 def _peaks(swept: Sweep, device: Any) -> NDArray[np.float64]:
