@@ -25,8 +25,8 @@ def test_rows_with_shared_sequences_groups_and_cuts_are_predictions(found):
     rows, kinds = found.rows, {}
     for rank, row in enumerate(rows):
         kinds.setdefault((row.context_size, row.context_method, row.shard_group, row.stage_cut), []).append(rank)
-    # a ring or heads by two sizes, with or without groups, with either cut; whole sequences likewise
-    assert len(kinds) == (2 * 2 + 1) * 2 * 2
+    # a ring, heads or gathered keys by two sizes, with or without groups, with either cut; whole sequences likewise
+    assert len(kinds) == (3 * 2 + 1) * 2 * 2
     random = np.random.default_rng(5)
     for ranks in kinds.values():
         for rank in {ranks[0], int(random.choice(ranks))}:
@@ -41,7 +41,7 @@ def test_rows_with_shared_sequences_groups_and_cuts_are_predictions(found):
 def test_brute_force_over_predict_finds_the_same_best_of_all_axes():
     asked = {key: JOB[key] for key in ("system", "optimizer", "framework", "sync")}
     capacity = pm.load_device("h100_sxm").memory_capacity_bytes
-    axes = {"context_size": (1, 2), "context_method": ("ring", "all_to_all"), "stages": (1, 2),
+    axes = {"context_size": (1, 2), "context_method": ("ring", "all_to_all", "gather"), "stages": (1, 2),
             "shard_stage": (0, 1, 2), "shard_group": (None, 2),
             "dtype": ("bf16", "fp32"), "recompute": (None, "selective", 2)}  # fmt: skip
     s = pm.search(GRAPH, **JOB | {"devices": 4}, **{name: list(values) for name, values in axes.items()},
@@ -124,7 +124,7 @@ def test_sequences_are_shared_only_where_they_are_long():
     long = pm.zoo.gpt(layers=2, width=1024, heads=16, sequence_length=32_768, vocabulary=1024)
     s = pm.search(long, **JOB | {"global_batch_size": 8}, limits={"tensor_size": 1, "stages": 1})
     assert {row.context_size for row in s.rows} == {1, 2, 4}
-    assert {row.context_method for row in s.rows} == {"ring", "all_to_all"}
+    assert {row.context_method for row in s.rows} == {"ring", "all_to_all", "gather"}
     assert "context" in str(s)
 
 

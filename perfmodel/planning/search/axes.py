@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.graph.execution import SELECTIVE
 from perfmodel.numeric import divisors
+from perfmodel.parallelism.base import CONTEXT_METHODS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -184,7 +185,7 @@ AXES: Final = (
     ),
     SearchAxis(name="sequence_parallel", usual=lambda _: (True,), allows=_sequence_of_groups),
     SearchAxis(name="context_size", divides_devices=True, usual=_context_sizes),
-    SearchAxis(name="context_method", usual=lambda _: ("ring", "all_to_all"), allows=_ways_to_share),
+    SearchAxis(name="context_method", usual=lambda _: CONTEXT_METHODS, allows=_ways_to_share),
     SearchAxis(
         name="stages", divides_devices=True, usual=lambda at: divisors(at.devices, most=max(1, at.block_count // 2)),
     ),
