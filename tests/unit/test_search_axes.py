@@ -107,6 +107,22 @@ def test_torchs_pipelines_share_parameters_for_the_step_and_add_up_once():
         pm.search(GRAPH, **how, shard_stage=3)
 
 
+def test_pipelines_of_torch_add_up_gradients_once_without_being_told():
+    job = JOB | {"tensor_size": 1, "schedule": "1f1b", "accumulation_steps": 1, "recompute": None}
+    torch, megatron = (pm.search(GRAPH, **job | {"framework": name}) for name in ("torchtitan", "megatron_core"))
+    assert not any(row.no_sync for row in megatron.rows if row.stages > 1)
+    shared = [rank for rank, row in enumerate(torch.rows) if row.shard_stage == 2 and row.stages > 1]
+    assert {torch.rows[rank].no_sync for rank in shared if torch.rows[rank].micro_batches > 1} == {True}
+    assert not any(torch.rows[rank].no_sync for rank in shared if torch.rows[rank].micro_batches == 1)
+    for rank in (shared[0], shared[-1]):
+        one = torch.found(rank)
+        assert one.row.step_s == pytest.approx(one.prediction.step_s, rel=1e-12)
+        assert "fsdp_reshard_after_forward never" in one.command("torchtitan")
+    # what is asked for by name is what is searched
+    each = pm.search(GRAPH, **job | {"framework": "torchtitan"}, shard_stage=2, no_sync=False)
+    assert {(row["stages"] > 1, row["no_sync"]) for row in each.layouts} == {(True, False), (False, False)}
+
+
 @pytest.mark.parametrize("attention", ["fused", "fused_softmax", "selective"])
 def test_selective_recomputation_is_tried_where_scores_would_be_kept(attention):
     sizes = {"layers": 4, "width": 1024, "heads": 16, "sequence_length": 2048, "vocabulary": 8192}

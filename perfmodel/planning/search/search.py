@@ -13,11 +13,13 @@ import numpy as np
 from perfmodel.cost.model_state import leaves_free
 from perfmodel.cost.money import hire_cost
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.framework.profile import load_framework
 from perfmodel.graph.execution import keeps_scores
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import several, system_with
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.wiring import Wired
+from perfmodel.parallelism.base import AFTER_UPDATE
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
@@ -166,7 +168,7 @@ def search(
     place = _placed(system, devices, machines=arguments.pop("machines", None), device=arguments.pop("device", None))
     at_most = checked_limits(limits)
     stated = {name: arguments.pop(name) for name in list(arguments) if name in _VARIED}
-    setting = _setting(graph, place, batch, sync=arguments.get("sync"))
+    setting = _setting(graph, place, batch, arguments)
     grid = grid_of(setting, {"devices": list(place.counts)} | stated, at_most)
     swept = sweep(
         graph,
@@ -257,7 +259,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple | range | set | frozenset)
 
 
-def _setting(graph: LayerGraph, place: _Place, batch: int, *, sync: Any) -> Setting:
+def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[str, Any]) -> Setting:
     operations = graph.operations(batch_size=graph.fixed_batch_size or 1, phase=Phase.FORWARD)
     blocks = sum(isinstance(operation, Attention) for _, operation in operations)
     known = place.processor.dtypes if isinstance(place.processor, Gpu) else ()
@@ -269,9 +271,17 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, *, sync: Any) -> Sett
         trains=True,
         narrow_dtype=next((dtype for dtype in NARROW if dtype in known), "fp32"),
         positions=tokens_per_sample(graph),
-        adds_up_copies=sync == LIBRARY,
+        adds_up_copies=arguments.get("sync") == LIBRARY,
+        sums_once=_sums_once(arguments.get("framework", DEFAULTS["framework"])),
         materialised=any(map(keeps_scores, graph.layers)),
     )
+
+
+def _sums_once(framework: Any) -> bool:
+    """Tell whether all frameworks share parameters as FSDP does, whose pipelines add up gradients once in a pass."""
+    listed = list(framework) if _is_list(framework) else [framework]
+    profiles = [load_framework(each) if isinstance(each, str | Path) else each for each in listed]
+    return all(profile.exchange.stage_2_gathers != AFTER_UPDATE for profile in profiles)
 
 
 MOST_SEARCHED: Final = 10_000_000
