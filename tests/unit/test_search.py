@@ -99,6 +99,9 @@ def test_front_and_budgets_are_those_of_all_pairs(found):
     assert memory == sorted(memory)
     with pytest.raises(ArgumentError, match="needs"):
         found.best_within(1.0)
+    for wrong in ("8 GB", -1, math.nan):
+        with pytest.raises(ArgumentError, match="memory_bytes must be a finite number above 0"):
+            found.best_within(wrong)
 
 
 def test_limits_and_fixed_values_are_kept():

@@ -202,10 +202,11 @@ def test_commands_carry_shared_sequences_groups_and_cuts(found):
         ({"limits": {"workers": 0}}, "limits", "at least workers=1"),
         ({"limits": {"context_size": 0}}, "limits", "context_size=1"),
         ({"stages": 3, "tensor_size": 1}, "stages", "2, 4"),
+        ({"devices": 100_000}, "devices", "at most 32,768"),
     ],
 )
 def test_values_that_no_layout_has_are_refused_with_those_that_some_have(asked, argument, says):
     with pytest.raises(ArgumentError, match=says) as refused:
-        pm.search(GRAPH, **JOB, **asked)
+        pm.search(GRAPH, **JOB | asked)
     assert refused.value.argument == argument
     assert "\n" not in str(refused.value)

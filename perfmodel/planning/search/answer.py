@@ -12,7 +12,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.search.launch import launch_command
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON
-from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.checks import positive, whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.certainty.ranking import Ranking, ranking_of
 from perfmodel.prediction.device.step_time import PARTS
@@ -347,8 +347,9 @@ class Search(Drawn):
         Raises
         ------
         ArgumentError
-            If none does; says how much the smallest needs.
+            If none does, or it is no number above 0; says how much the smallest needs.
         """
+        memory_bytes = positive("memory_bytes", memory_bytes)
         steps = np.flatnonzero(self._staircase.results["memory_bytes"] <= memory_bytes)
         if not len(steps):
             raise ArgumentError("memory_bytes", memory_bytes, f"larger: {self._smallest}")

@@ -18,6 +18,7 @@ from perfmodel.graph.execution import keeps_scores
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import several, system_with
 from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.system import MOST_DEVICES, MOST_MACHINES
 from perfmodel.hardware.wiring import Wired
 from perfmodel.parallelism.base import AFTER_UPDATE
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
@@ -240,6 +241,9 @@ def _placed(system: Any, devices: Any, *, machines: Any, device: Any) -> _Place:
     if not counts:
         raise ArgumentError("devices", devices, "one number, or a list of at least one")
     if max(counts) > have and machines is None and len(wired.hosts) == 1:
+        most = machine_devices * min(MOST_MACHINES, MOST_DEVICES // machine_devices)
+        if max(counts) > most and getattr(wired.file, "fabric", None) is not None:
+            raise ArgumentError("devices", max(counts), f"at most {most:,}, those of as many machines as a cluster has")
         try:
             wired = several(wired, -(-max(counts) // machine_devices))
         except ArgumentError as error:
