@@ -155,6 +155,10 @@ EXAMPLES = {
         ({"samples_are_inner": True}, ((4, 6), (4, 3), SharedShape((3,)))),
         ({"over_batch": True, "transpose_first": True}, ((9, 6), (9, 3))),
     ),
+    "latent_attention": (
+        ({"heads": 4, "latent": 6, "head_size": 4, "rotary_size": 2, "value_size": 5, "causal": True}, ((9, 8),)),
+        ({"heads": 2, "latent": 6, "query_latent": 5, "head_size": 3, "rotary_size": 2, "value_size": 3}, ((9, 8),)),
+    ),
     "max_pool_1d": (({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, ((4, 9),)),),
     "max_pool_2d": (({"kernel_size": 3, "stride": 2, "padding": 1}, ((4, 9, 9),)),),
     "max_pool_3d": (({"kernel_size": (1, 3, 3), "stride": 2, "padding": "same"}, ((4, 5, 9, 9),)),),
@@ -162,6 +166,10 @@ EXAMPLES = {
     "mean_squared_error": (
         ({}, ((10,),)),
         ({}, ((4, 9, 9), (4, 9, 9))),
+    ),
+    "mixture_of_experts": (
+        ({"experts": 4, "chosen": 2, "intermediate": 6}, ((10, 8),)),
+        ({"experts": 3, "chosen": 3, "intermediate": 4}, ((5, 6),)),
     ),
     "multi_head_attention": (
         ({"heads": 4}, ((9, 8),)),

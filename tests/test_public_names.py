@@ -59,9 +59,9 @@ TIMES = """
 MODULES = {
     "zoo": """
         BUILDERS alexnet autoencoder bert build convolutional convolutional_autoencoder dcgan_discriminator
-        dcgan_generator deconvolutional deep_belief_network densenet121 fcn5 fcn8 feed_forward
+        dcgan_generator deconvolutional deepseek deep_belief_network densenet121 fcn5 fcn8 feed_forward
         generative_adversarial_network googlenet gpt gpt2 inception_v3 lenet5 llama lstm32 lstm64 lstm_classifier
-        mnist_classifier mobilenet_v2 names nin recurrent_network recursive_network resnet101 resnet152 resnet18
+        mixtral mnist_classifier mobilenet_v2 names nin recurrent_network recursive_network resnet101 resnet152 resnet18
         resnet200 resnet34 resnet50 restricted_boltzmann_machine seq2seq unet variational_autoencoder vgg11 vgg13
         vgg16 vgg19 vit
     """,
@@ -69,9 +69,10 @@ MODULES = {
         Accuracy AdaptiveAveragePool AdaptiveMaxPool Add AveragePool1d AveragePool2d AveragePool3d BatchNorm
         BatchView Binary BinaryCrossEntropy ClassSoftmax Concat Constant ContrastiveDivergence Convolution1d
         Convolution2d Convolution3d Copy CrossEntropy Cumulative Dense Detach Dropout Embedding Expand Fill
-        Flatten GELU GLU GRU GaussianSample GroupNorm Huber KLDivergence LAYERS LSTM Layer LayerNorm LeakyReLU
-        LocalResponseNorm LogSoftmax MatMul MaxPool1d MaxPool2d MaxPool3d MeanAbsoluteError MeanSquaredError
-        MultiHeadAttention OPTIMIZERS Opaque Optimizer Output Overwrite Pad Parameter PositionalEmbedding RMSNorm
+        Flatten GELU GLU GRU GaussianSample GroupNorm Huber KLDivergence LAYERS LSTM LatentAttention Layer LayerNorm
+        LeakyReLU LocalResponseNorm LogSoftmax MatMul MaxPool1d MaxPool2d MaxPool3d MeanAbsoluteError
+        MeanSquaredError MixtureOfExperts MultiHeadAttention OPTIMIZERS Opaque Optimizer Output Overwrite Pad
+        Parameter PositionalEmbedding RMSNorm
         RNN ReLU ReLU6 Rearrange RecurrentState Reduction Reshape RotaryEmbedding Scale ScaledDotProductAttention
         Scatter Shape ShapeMismatchError ShardView SharedShape SiLU Sigmoid Slice Softmax Take Tanh TopK Transpose
         TransposedConvolution1d TransposedConvolution2d TransposedConvolution3d Unary Upsample Where

@@ -13,6 +13,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import MOST_CONFIG_BYTES
 from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction, check_text
 from perfmodel.zoo.encoders import bert, vit
+from perfmodel.zoo.mixtures import mixture
 from perfmodel.zoo.transformer import ATTENTIONS, MOST_BLOCKS, gpt, llama
 
 ACTIVATIONS: Final = {
@@ -37,7 +38,7 @@ def from_huggingface_config(
     attention: str = "fused",
     name: str | None = None,
 ) -> LayerGraph:
-    """Build the network that a config.json describes: of the GPT-2, Llama, Mistral, Qwen2, BERT or ViT family.
+    """Build the network that a config.json describes: GPT-2, Llama, Mistral, Qwen2, Mixtral, DeepSeek, BERT or ViT.
 
     Parameters
     ----------
@@ -67,8 +68,8 @@ def from_huggingface_config(
     UnknownNameError
         If ``model_type`` is none of these families; suggests the nearest.
     SpecError
-        If fields are missing, have values that do not go together, or name mixtures of experts or latent attention;
-        names file, field, value and what is allowed.
+        If fields are missing, have values that do not go together, or name mixtures of experts or latent attention in
+        a family that is read without them; names file, field, value and what is allowed.
     ArgumentError
         If an argument has a value that is not allowed.
 
@@ -86,8 +87,9 @@ def from_huggingface_config(
     families = ", ".join(FAMILIES)
     if not fields.has("model_type"):
         raise SpecError(fields.where, [f"model_type is missing: must be one of {families}"])
-    fields.refuse_unmodelled()
     family = fields.text("model_type")
+    if family not in WITH_EXPERTS:
+        fields.refuse_unmodelled()
     remedy = "For others use pm.from_torch with the module."
     check_known(f"model_type in {fields.where}:", family, FAMILIES, remedy=remedy)
     check_choice("attention", attention, ATTENTIONS)
@@ -200,6 +202,61 @@ def _qwen2(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     return _llama(fields, wanted, projection_bias=True, output_bias=False)
 
 
+def _mixtral(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+    wanted.no_head("mixtral")
+    heads = fields.count("num_attention_heads")
+    options = _of_mixture(fields, wanted, heads=heads) | {
+        "key_heads": fields.count("num_key_value_heads", default=heads),
+        "head_size": fields.count("head_dim", default=max(fields.count("hidden_size") // heads, 1)),
+        "expert_units": fields.count("intermediate_size"),
+        "experts": fields.count("num_local_experts", default=8),
+        "chosen": fields.count("num_experts_per_tok", default=2),
+        "attention": wanted.attention,
+    }
+    if not fields.has("head_dim"):
+        fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=options["width"])
+    fields.check_divides("num_key_value_heads", "num_attention_heads", part=options["key_heads"], of=heads)
+    rate = fields.rate("attention_dropout", default=0.0)
+    fields.check()
+    return mixture("mixtral", **options, attention_dropout=rate if wanted.dropout is None else wanted.dropout)
+
+
+def _deepseek(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+    """Build DeepSeek-V2 or V3, without the module that predicts a second word (num_nextn_predict_layers)."""
+    wanted.no_head("deepseek")
+    check_choice("attention of deepseek", wanted.attention, ("fused",))
+    options = _of_mixture(fields, wanted, heads=fields.count("num_attention_heads")) | {
+        "latent": fields.count("kv_lora_rank"),
+        "query_latent": fields.count("q_lora_rank") if fields.has("q_lora_rank") else None,
+        "head_size": fields.count("qk_nope_head_dim"),
+        "rotary_size": fields.count("qk_rope_head_dim"),
+        "value_size": fields.count("v_head_dim"),
+        "dense_layers": fields.whole("first_k_dense_replace", default=0),
+        "intermediate": fields.count("intermediate_size"),
+        "expert_units": fields.count("moe_intermediate_size"),
+        "experts": fields.count("n_routed_experts"),
+        "chosen": fields.count("num_experts_per_tok"),
+        "shared": fields.whole("n_shared_experts", default=0),
+    }
+    if fields.whole("moe_layer_freq", default=1) != 1:
+        fields.fault("moe_layer_freq", "must be 1: every block behind the dense ones has experts")
+    fields.check()
+    return mixture("deepseek", **options)
+
+
+def _of_mixture(fields: ConfigFields, wanted: _Wanted, *, heads: int) -> dict[str, Any]:
+    """Return the options that Mixtral's and DeepSeek's configurations name alike."""
+    fields.word("hidden_act", {"silu": "silu"}, default="silu")
+    return {
+        "heads": heads,
+        "width": fields.count("hidden_size"),
+        "layers": fields.count("num_hidden_layers"),
+        "vocabulary": fields.count("vocab_size"),
+        "sequence_length": wanted.length(fields.count("max_position_embeddings")),
+        "tied": fields.flag("tie_word_embeddings", default=False),
+    }
+
+
 def _encoder(fields: ConfigFields, wanted: _Wanted, *, dropout: float) -> dict[str, Any]:
     """Return the options that BERT and ViT configurations name alike; ``dropout`` is the default of its rates [1]."""
     width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
@@ -252,14 +309,20 @@ def _vit(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
 
 FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
     "bert": _bert,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
     "gpt2": _gpt2,
     "llama": _llama,
     "mistral": _mistral,
+    "mixtral": _mixtral,
     "qwen2": _qwen2,
     "vit": _vit,
 }
 """Builder of each family, by ``model_type``."""
 
+
+WITH_EXPERTS: Final = ("mixtral", "deepseek_v2", "deepseek_v3")
+"""Families that are read with their experts and latent attention."""
 
 UNMODELLED: Final[Mapping[str, tuple[str, int]]] = {
     **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), ("a mixture of experts", 1)),
@@ -344,6 +407,12 @@ class ConfigFields:
             self.fault(field, f"must be at most {most:,}")
         return min(count, most)
 
+    def whole(self, field: str, *, default: int) -> int:
+        """Return a whole number, which may be zero."""
+        if not self.has(field):
+            return default
+        return 0 if self._content[field] == 0 else self.count(field)
+
     def rate(self, field: str, *, default: float) -> float:
         """Return a number in [0, 1)."""
         return float(self._checked(field, check_fraction, default=default, instead=0.0))
@@ -378,11 +447,11 @@ class ConfigFields:
             self.fault(field, allowed)
 
     def refuse_unmodelled(self) -> None:
-        """Raise SpecError if fields that no family reads say that blocks have parts that no layer kind stands for."""
+        """Raise SpecError if fields that the family does not read say that blocks have experts or latent attention."""
         for field, (part, most) in UNMODELLED.items():
             value = self._content.get(field)
             if value is not None and not (isinstance(value, int) and value <= most):
-                self.fault(field, f"{part}, which no layer kind models")
+                self.fault(field, f"{part}, which is read of {', '.join(WITH_EXPERTS)} alone")
         self.check()
 
     def check_divides(self, field: str, whole: str, *, part: int, of: int) -> None:

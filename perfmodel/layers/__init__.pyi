@@ -36,9 +36,11 @@ from perfmodel.layers.drawing import GaussianSample as GaussianSample
 from perfmodel.layers.embedding import Embedding as Embedding
 from perfmodel.layers.embedding import PositionalEmbedding as PositionalEmbedding
 from perfmodel.layers.embedding import RotaryEmbedding as RotaryEmbedding
+from perfmodel.layers.experts import MixtureOfExperts as MixtureOfExperts
 from perfmodel.layers.indexing import Scatter as Scatter
 from perfmodel.layers.indexing import Take as Take
 from perfmodel.layers.indexing import TopK as TopK
+from perfmodel.layers.latent_attention import LatentAttention as LatentAttention
 from perfmodel.layers.linear import Dense as Dense
 from perfmodel.layers.linear import MatMul as MatMul
 from perfmodel.layers.loss import Accuracy as Accuracy

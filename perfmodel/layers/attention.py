@@ -195,12 +195,15 @@ class ScaledDotProductAttention(LayerByInput):
     ring : int
         Devices that share the sequence, each with equally many positions, and pass keys and values round [3]_; the
         inputs are those of one of them. [1]
+    gathered : bool
+        Whether each of these devices gathers all keys and values before it attends to them [4]_, instead. [-]
 
     Notes
     -----
     In a ring there is a block of scores for the keys of each device: all of them, or, if causal, half of those of every
     other device, so that all devices have the same number of scores. The results of blocks are scaled and added up, and
-    so are the gradients of the inputs.
+    so are the gradients of the inputs. Where keys and values are gathered, the blocks of other devices are one, and
+    nothing is added up.
 
     With s = heads x queries x keys: forward 2 s (d_k + d_v) FLOP of products and 6 s for scaling and softmax; backward
     twice the products and 5 s. Masked scores count too. Kept besides the inputs: if recomputed, the output and one
@@ -214,6 +217,7 @@ class ScaledDotProductAttention(LayerByInput):
     .. [1] Vaswani et al., Attention is all you need, NeurIPS 2017, arXiv:1706.03762, equation 1.
     .. [2] Dao et al., FlashAttention, NeurIPS 2022, arXiv:2205.14135.
     .. [3] Liu, Zaharia, Abbeel, Ring attention with blockwise transformers, arXiv:2310.01889.
+    .. [4] Grattafiori et al., The Llama 3 herd of models, arXiv:2407.21783, section 3.3.2.
     """
 
     kind: ClassVar[str] = "scaled_dot_product_attention"
@@ -233,6 +237,7 @@ class ScaledDotProductAttention(LayerByInput):
     adds_bias: bool = False
     fused_softmax: bool = False
     ring: int = 1
+    gathered: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -320,7 +325,7 @@ class ScaledDotProductAttention(LayerByInput):
         """Return the memory of the gradients of probabilities and scores beyond the inputs' gradients [B].
 
         In a ring also the keys and values of two other devices, which are read and which arrive, and the gradients of
-        those that are read.
+        those that are read; where they are gathered, all keys and values and all their gradients.
         """
         op = softmax.of(self._attention(input_shapes, batch_size=batch_size))
         operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
@@ -328,7 +333,7 @@ class ScaledDotProductAttention(LayerByInput):
         if self.ring == 1:
             return scratch
         passing = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[1:MASK])
-        return scratch + RING_BUFFERS * element_bytes * passing
+        return scratch + (2 * self.ring if self.gathered else RING_BUFFERS) * element_bytes * passing
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the attention of all heads, and the passes over its scores."""
@@ -338,15 +343,24 @@ class ScaledDotProductAttention(LayerByInput):
         return (
             *blocks,
             *passes,
-            *[one_pass("add", read=2 * result, written=result, flop=3 * result)] * (self.ring - 1),
+            *[one_pass("add", read=2 * result, written=result, flop=3 * result)] * self._sum_count,
         )
 
     def _blocks(self, op: Attention) -> tuple[Attention, ...]:
         """Return the attention to the keys of each device of the ring, a device's own first."""
         if self.ring == 1:
             return (op,)
+        if self.gathered and not op.causal:
+            return (replace(op, keys=self.ring * op.keys),)
         other = replace(op, keys=share_of(op.keys, 2), causal=False) if op.causal else op
+        if self.gathered:
+            return (op, replace(other, keys=(self.ring - 1) * other.keys))
         return (op, *[other] * (self.ring - 1))
+
+    @property
+    def _sum_count(self) -> int:
+        """Sums of results of blocks, or of their gradients. [1]"""
+        return 0 if self.gathered else self.ring - 1
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return the gradients of queries, keys and values together, and of a bias that needs one."""
@@ -359,7 +373,7 @@ class ScaledDotProductAttention(LayerByInput):
             sums = elementwise(
                 "gradient_sum", gradient.operand_elements, reads=2, flop_per_element=1, role=gradient.role
             )
-            return (*blocks, *passes, *[sums] * (self.ring - 1))
+            return (*blocks, *passes, *[sums] * self._sum_count)
         scale = () if self.fused_softmax else _score_passes(gradient)
         if not (self.adds_bias and any(wanted[MASK:])):
             return (gradient, *scale)

@@ -190,6 +190,7 @@ def _row(line: Line, description: Mapping[str, Any]) -> PublishedRow:
             "schedule": "interleaved" if count["interleave"] > 1 else "1f1b",
             "tensor_size": count["tensor_size"],
             "context_size": count["context_size"],
+            **({"context_method": study["context_method"]} if count["context_size"] > 1 else {}),
         },
         sizes={
             "samples": count["global_batch"],

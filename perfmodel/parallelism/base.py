@@ -19,7 +19,7 @@ from perfmodel.symbolic import Quantity
 ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send", "all_to_all", "pass_on"]
 """``pass_on``: each device hands what it got on to the next, until all have had everything."""
 Group = Literal["data", "tensor", "pipeline", "context"]
-CONTEXT_METHODS: Final = ("ring", "all_to_all")
+CONTEXT_METHODS: Final = ("ring", "all_to_all", "gather")
 """Ways in which devices that share sequences attend to each other's positions."""
 
 STAGE_CUTS: Final = ("balanced", "even_blocks", "even_modules", "counted_ends")

@@ -37,7 +37,8 @@ def context_split(whole: StageGraph, *, context_size: int, context_method: str, 
         Devices of the group. [1]
     context_method : str
         ``ring``: keys and values go round while each device attends to those it has [1]_; ``all_to_all``: devices
-        exchange positions for heads before attention, and back after it [2]_. [-]
+        exchange positions for heads before attention, and back after it [2]_; ``gather``: each gathers all keys and
+        values before it attends to them [3]_. [-]
     element_bytes : int
         Size of an element of what is exchanged. [B]
 
@@ -54,13 +55,17 @@ def context_split(whole: StageGraph, *, context_size: int, context_method: str, 
     Notes
     -----
     Under a causal mask each device of a ring has an early and an equally late part of the sequence, so that all have
-    the same number of scores: those of its own positions, and half of those of every other device's. Ignores copies
-    that order heads for an exchange.
+    the same number of scores: those of its own positions, and half of those of every other device's; so it is where
+    keys and values are gathered. These are not kept, but gathered again for their gradients, which are added up and
+    scattered. Ignores copies that order heads for an exchange.
 
     References
     ----------
     .. [1] Liu, Zaharia, Abbeel, Ring attention with blockwise transformers, arXiv:2310.01889.
     .. [2] Jacobs et al., DeepSpeed Ulysses, arXiv:2309.14509, section 3.
+    .. [3] Grattafiori et al., The Llama 3 herd of models, arXiv:2407.21783, section 3.3.2; gathered again for
+       gradients by NVIDIA, TransformerEngine, attention/dot_product_attention/context_parallel.py,
+       AttnFuncWithCPAndKVAllGather.
     """
     split = _Split(whole, parts=context_size, element_bytes=element_bytes, attend=METHODS[context_method])
     for node in whole.graph.layers:
@@ -171,8 +176,8 @@ def _operands(split: _Split, node: Node) -> tuple[str, ...]:
     return names
 
 
-def _in_a_ring(split: _Split, node: Node) -> None:
-    """Attend to the keys of one device after another while those of the next arrive."""
+def _put_in_parts(split: _Split, node: Node, *, gathered: bool) -> int:
+    """Add attention of a device's queries to the keys of all; return the elements of all keys and values. [1]"""
     names = _operands(split, node)
     assert isinstance(node.layer, nn.ScaledDotProductAttention)
     _, key, value = names
@@ -180,12 +185,27 @@ def _in_a_ring(split: _Split, node: Node) -> None:
     if (positions := split.graph.shape(node.input_names[1])[-2]) % halves:
         allowed = f"such that twice it divides the {positions} positions, since each device has two parts of them"
         raise ArgumentError("context_size", split.parts, allowed)
-    split.put(node, replace(node.layer, ring=split.parts), axis=split.axis[node.input_names[0]], inputs=names)
-    gathered = split.parts * split.elements(key, value)
-    split.exchange("pass_on", Phase.FORWARD, node.name, gathered, Beside(Role.OUTPUT, (node.name,)))
+    layer = replace(node.layer, ring=split.parts, gathered=gathered)
+    split.put(node, layer, axis=split.axis[node.input_names[0]], inputs=names)
+    return split.parts * split.elements(key, value)
+
+
+def _in_a_ring(split: _Split, node: Node) -> None:
+    """Attend to the keys of one device after another while those of the next arrive."""
+    passed = _put_in_parts(split, node, gathered=False)
+    split.exchange("pass_on", Phase.FORWARD, node.name, passed, Beside(Role.OUTPUT, (node.name,)))
     if split.wanted[node.name]:  # gradients of keys and values go round with them
         beside = Beside(Role.INPUT_GRADIENT, (node.name,))
-        split.exchange("pass_on", Phase.BACKWARD, node.name, 2 * gathered, beside)
+        split.exchange("pass_on", Phase.BACKWARD, node.name, 2 * passed, beside)
+
+
+def _gathered(split: _Split, node: Node) -> None:
+    """Attend to the keys of all devices, which are gathered before, and again for their gradients."""
+    gathered = _put_in_parts(split, node, gathered=True)
+    split.exchange("all_gather", Phase.FORWARD, node.name, gathered)
+    if split.wanted[node.name]:
+        split.exchange("all_gather", Phase.BACKWARD, node.name, gathered)
+        split.exchange("reduce_scatter", Phase.BACKWARD, node.name, gathered)
 
 
 def _by_heads(split: _Split, node: Node) -> None:
@@ -219,5 +239,9 @@ def _by_heads(split: _Split, node: Node) -> None:
         split.exchange("all_to_all", phase, result, split.elements(result))
 
 
-METHODS: Final[Mapping[str, Callable[[_Split, Node], None]]] = {"ring": _in_a_ring, "all_to_all": _by_heads}
+METHODS: Final[Mapping[str, Callable[[_Split, Node], None]]] = {
+    "ring": _in_a_ring,
+    "all_to_all": _by_heads,
+    "gather": _gathered,
+}
 """Name -> how the devices of a context group attend to each other's positions."""

@@ -23,6 +23,8 @@ POINTWISE: Final = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Tanh, 
 SEQUENCE_AXES: Final = 2
 IN_HEADS: Final = (*POINTWISE, nn.Slice, nn.Rearrange, nn.Reshape, nn.Transpose, nn.RotaryEmbedding)
 """Layers that treat every head alike, between projections and attention."""
+WITH_PROJECTIONS: Final = (nn.MultiHeadAttention, nn.LatentAttention, nn.MixtureOfExperts)
+"""Layers with products of their own, which are split by heads, or by the units of each expert."""
 BY_CHANNEL: Final = (
     *POINTWISE,
     nn.BatchNorm,
@@ -60,7 +62,8 @@ def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
 
     Of two consecutive products with only channel-wise layers between them, the first is split by outputs (``column``)
     and the second by inputs (``row``). The same holds for products joined by one layer (queries, keys and values; a
-    gate and its units) and the product after it. Attention with its own projections is split by ``heads``, a word
+    gate and its units) and the product after it. Attention with its own projections is split by ``heads``, and so is
+    each expert of a mixture by its units; a word
     ``table`` by rows, and the product before a cross-entropy by classes (``scores``). A table stays whole if it has
     fewer rows than features, or if it also serves as weights that are not split.
     """
@@ -74,8 +77,8 @@ def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
     for node in graph.layers:
         if node.name in roles:
             continue
-        if isinstance(node.layer, nn.MultiHeadAttention):
-            _check_heads(node, tensor_size)
+        if isinstance(node.layer, WITH_PROJECTIONS):
+            _check_parts(node, tensor_size)
             roles[node.name] = "heads"
         elif _outputs(node.layer) is not None and not node.usage.shared_parameters and node.name not in shares:
             chain = _chain(node, readers, order)
@@ -186,10 +189,15 @@ def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, l
     return added
 
 
-def _check_heads(node: Node, tensor_size: int) -> None:
+def _check_parts(node: Node, tensor_size: int) -> None:
     layer = node.layer
-    assert isinstance(layer, nn.MultiHeadAttention)
-    for noun, count in (("heads", layer.heads), ("heads of keys", layer.key_heads or layer.heads)):
+    counts: dict[str, Any] = {}
+    if isinstance(layer, nn.MixtureOfExperts):
+        counts["units of each expert"] = layer.intermediate
+    else:
+        assert isinstance(layer, nn.MultiHeadAttention | nn.LatentAttention)
+        counts |= {"heads": layer.heads, "heads of keys": getattr(layer, "key_heads", None) or layer.heads}
+    for noun, count in counts.items():
         if count % tensor_size:
             raise ArgumentError("tensor_size", tensor_size, f"a divisor of the {count} {noun} of layer {node.name!r}")
 
@@ -230,6 +238,8 @@ def _column(node: Node, tensor_size: int) -> nn.Layer:
 
 def _heads(node: Node, tensor_size: int) -> nn.Layer:
     layer = node.layer
+    if isinstance(layer, nn.LatentAttention | nn.MixtureOfExperts):
+        return layer.divided(tensor_size)
     assert isinstance(layer, nn.MultiHeadAttention)
     size = layer.head_size or node.input_shapes[0][-1] // layer.heads
     keys = None if layer.key_heads is None else layer.key_heads // tensor_size
@@ -259,8 +269,14 @@ _SHARDS: Final[Mapping[str, Callable[[Node, int], nn.Layer]]] = {
     "scores": _scores,
     "loss": _loss,
 }
-_WHOLE_BIASES: Final[Mapping[str, tuple[str, ...]]] = {"row": ("bias",), "heads": ("output_bias",)}
-"""Parameters that are whole on every device, by role: those added after the sum over devices."""
+_WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "row": ("bias",),
+    "heads": (
+        *("output_bias", "router_weight", "query_down_weight", "query_norm_gamma"),
+        *("key_value_down_weight", "key_value_norm_gamma"),
+    ),
+}
+"""Parameters that are whole on every device, by role: those added after the sum over devices, or before the parts."""
 
 
 def shard_of(node: Node, role: Role | None, *, tensor_size: int) -> nn.Layer:
@@ -273,7 +289,7 @@ def replicated_count(node: Node, role: Role | None) -> int:
     """Parameters of a layer that are whole on every device of a group. [1]"""
     if role is None:
         return node.parameter_count
-    names = _WHOLE_BIASES.get(role, ())
+    names = _WHOLE.get(role, ())
     sizes = node.parameter_shapes
     return sum(math.prod(sizes[name]) for name in names if name in sizes)
 

@@ -143,7 +143,11 @@ def effectiveness_of(effectiveness: float) -> float:
 
 def processors_of(p: Prediction) -> int:
     """Count the devices that work: GPUs, or CPU sockets."""
-    target = p.basis.prepared.target
+    return processor_count(p.basis.prepared.target)
+
+
+def processor_count(target: Target) -> int:
+    """Count the devices of a target: GPUs, or CPU sockets."""
     if target.system_part is not None:
         return target.system_part.worker_count * target.socket_count
     return target.socket_count
@@ -155,6 +159,11 @@ def server_machines(target: Target, agreement: Agreement | None) -> list[System]
     if part is None or server is None or not part.computes_on_hosts:
         return []
     return [part.system.hosts[name] for name in dict.fromkeys(server.machines) if name not in part.worker_nodes]
+
+
+def server_power_w(target: Target, agreement: Agreement | None) -> float:
+    """Thermal design power of the machines that only shards of a server are on. [W]"""
+    return sum(host.processor.tdp_w * host.socket_count for host in server_machines(target, agreement))
 
 
 def host_count_of(p: Prediction) -> int:

@@ -2,25 +2,70 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
 
 from perfmodel.cost.power import POWER_EXPONENT, work_energy
+from perfmodel.derived import derived
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, BUSY_IN_PRODUCTS, clock_ratios
-from perfmodel.prediction.device.gpu_target import product_dtype
-from perfmodel.prediction.rows import pieces_of
+from perfmodel.prediction.device.gpu_target import attention_role, product_dtype
+from perfmodel.prediction.rows import totals_of_alternatives
+from perfmodel.records import Phase
+from perfmodel.symbolic import Quantity
 from perfmodel.units import PICO
 
 if TYPE_CHECKING:
+    from perfmodel.prediction.job.prepared import Prepared, TimedStep
+    from perfmodel.prediction.job.stage import TimedStage
     from perfmodel.prediction.prediction import Prediction
 
-PRODUCTS = {"contraction": ("gpu_blas", BUSY_IN_PRODUCTS), "recurrence": ("gpu_dnn", BUSY_IN_CONVOLUTIONS)}
+PRODUCTS: Final = {
+    "contraction": ("gpu_blas", BUSY_IN_PRODUCTS),
+    "attention": ("gpu_blas", BUSY_IN_CONVOLUTIONS),
+    "recurrence": ("gpu_dnn", BUSY_IN_CONVOLUTIONS),
+    "convolution": ("gpu_dnn", BUSY_IN_CONVOLUTIONS),
+}
 """Kind of operation with products -> library that runs it, share of the peak that it keeps busy."""
 
-ON_CHIP_SHARE = 1.5
+ON_CHIP_SHARE: Final = 1.5
 """Energy of a byte in caches, on wires and in waiting units, as a multiple of its energy in the memory. [1]"""
 
-CONVOLUTIONS = ("gpu_dnn", BUSY_IN_CONVOLUTIONS)
+
+class Draws(NamedTuple):
+    """What a device draws at rest and at its limit. [W]"""
+
+    idle_w: Quantity
+    limit_w: Quantity
+
+
+class BoardPower(NamedTuple):
+    """What a device draws: at rest, at its limit [W], for a FLOP by kind of operation and for a byte [J]."""
+
+    idle_w: float
+    limit_w: float
+    lanes_j: float = 0.0
+    products_j: tuple[tuple[str, float], ...] = ()
+    byte_j: float = 0.0
+
+
+class StageEnergy(NamedTuple):
+    """Energy of the work of a stage: of one micro-batch, forward and backward, and of one update. [J]"""
+
+    arithmetic_j: Quantity
+    memory_j: Quantity
+    update_arithmetic_j: Quantity
+    update_memory_j: Quantity
+
+    def in_step(self, *, parts: Quantity, update_share: Quantity) -> tuple[Quantity, Quantity]:
+        """Energy of arithmetic and of memory traffic in a step of several micro-batches. [J]"""
+        return (
+            parts * self.arithmetic_j + update_share * self.update_arithmetic_j,
+            parts * self.memory_j + update_share * self.update_memory_j,
+        )
 
 
 class StepEnergy(NamedTuple):
@@ -37,44 +82,132 @@ class StepEnergy(NamedTuple):
 
 
 def step_energy(p: Prediction) -> StepEnergy | None:
-    """Return the energy of the device that works longest; None if its file does not say what work costs.
+    """Return the energy of the mean device; None if its file does not say what work costs.
 
     Parts are cut in proportion where they exceed what the power limit allows in the time of the step.
     """
-    prepared = p.basis.prepared
+    prepared, timed = p.basis.prepared, p.basis.timed
+    board = board_power(prepared)
+    if not board.products_j:
+        return None
+    idle_j = board.idle_w * float(p.step_s)
+    devices = []
+    for arithmetic_j, memory_j in step_work(
+        [stage_energy(stage, board) for stage in timed.stages],
+        [stage.stage.placed.device for stage in timed.stages],
+        parts=prepared.layout.parts,
+        update_share=prepared.layout.update_share,
+    ):
+        working_j = float(arithmetic_j + memory_j)
+        allowed_j = device_energy(board, step_s=float(p.step_s), arithmetic_j=arithmetic_j, memory_j=memory_j)
+        share = 1.0 if working_j == 0 else (float(allowed_j) - idle_j) / working_j
+        devices.append((share * float(arithmetic_j), share * float(memory_j)))
+    return StepEnergy(idle_j, *(sum(parts) / len(devices) for parts in zip(*devices, strict=True)))
+
+
+def board_power(prepared: Prepared) -> BoardPower:
+    """Return what a device of a job draws; without energies in its file, its thermal design power all the time."""
     device = prepared.target.processor_spec
     if not isinstance(device, Gpu) or device.power is None:
-        return None
+        bound_w = float(getattr(device, "tdp_w", None) or math.nan)
+        return BoardPower(bound_w, bound_w)
     known = device.power_constants()
-    per_flop: dict[str, float] = {}
-    arithmetic_j = memory_j = 0.0
-    for piece in pieces_of(prepared, p.basis.timed):
-        for kind, row in zip(piece.classes(), piece.rows(), strict=True):
-            if kind not in per_flop:
-                per_flop[kind] = _flop_j(p, device, kind)
-            arithmetic_j += per_flop[kind] * row.flop_count
-            memory_j += (1 + ON_CHIP_SHARE) * PICO * known["power.memory_pj"] * row.bytes
-    idle_w, limit_w = known["idle_w"], known.get("power_limit_w", device.tdp_w)
-    step_s = float(p.step_s)
-    allowed_j = work_energy(
-        duration_s=step_s, idle_w=idle_w, arithmetic_j=arithmetic_j, memory_j=memory_j, limit_w=limit_w
+    return BoardPower(
+        idle_w=known["idle_w"],
+        limit_w=float(known.get("power_limit_w", device.tdp_w)),
+        lanes_j=_flop_j(device, "fp32", BUSY_IN_CONVOLUTIONS),
+        products_j=tuple(
+            [
+                (kind, _flop_j(device, _product_type(prepared, device, kind, role), busy_share))
+                for kind, (role, busy_share) in PRODUCTS.items()
+            ]
+        ),
+        byte_j=(1 + ON_CHIP_SHARE) * PICO * known["power.memory_pj"],
     )
-    working_j = arithmetic_j + memory_j
-    share = 1.0 if working_j == 0 else (allowed_j - idle_w * step_s) / working_j
-    return StepEnergy(idle_w * step_s, share * arithmetic_j, share * memory_j)
 
 
-def _flop_j(p: Prediction, device: Gpu, kind: str) -> float:
-    """Energy of one FLOP of a kind of operation, at the clock that it sustains. [J]"""
-    prepared = p.basis.prepared
-    role, busy_share = PRODUCTS.get(kind, CONVOLUTIONS)
-    on_lanes = kind not in PRODUCTS and kind != "convolution"
-    dtype = (
-        "fp32" if on_lanes else product_dtype(device, prepared.profile, prepared.libraries, role, dtype=prepared.dtype)
-    )
+def _product_type(prepared: Prepared, device: Gpu, kind: str, role: str) -> str:
+    """Type in which products of a kind are computed; those of attention, in its library's if it has one."""
+    profile, libraries, dtype = prepared.profile, prepared.libraries, prepared.dtype
+    fused = attention_role(device, profile, libraries, dtype=dtype) if kind == "attention" else None
+    return product_dtype(device, profile, libraries, role, dtype=dtype) if fused is None else fused[1]
+
+
+def _flop_j(device: Gpu, dtype: str, busy_share: float) -> float:
+    """Energy of one FLOP in a type, at the clock that it sustains. [J]"""
     arithmetic = device.arithmetic_of(dtype)
     if arithmetic not in device.powered_types:
         return 0.0
     of_type = device.peak_flop_per_s(device.powered_types[arithmetic]) / device.peak_flop_per_s(dtype)
     clock = clock_ratios(device, busy_share=busy_share)[arithmetic]
     return float(PICO * device.power_constants()[f"power.{arithmetic}_pj"] * of_type * clock ** (POWER_EXPONENT - 1))
+
+
+def device_energy(
+    board: BoardPower | Draws, *, step_s: Quantity, arithmetic_j: Quantity, memory_j: Quantity
+) -> Quantity:
+    """Energy of one device in a step. [J]"""
+    return work_energy(
+        duration_s=step_s,
+        idle_w=board.idle_w,
+        arithmetic_j=arithmetic_j,
+        memory_j=memory_j,
+        limit_w=board.limit_w,
+    )
+
+
+def step_work(
+    stages: Sequence[StageEnergy], devices: Sequence[int], *, parts: Quantity, update_share: Quantity
+) -> list[tuple[Quantity, Quantity]]:
+    """Energy of arithmetic and memory traffic of each device of a worker in a step, given the device of a stage. [J]"""
+    of_devices: dict[int, tuple[Quantity, Quantity]] = {}
+    for device, stage in zip(devices, stages, strict=True):
+        before_j = of_devices.get(device, (0.0, 0.0))
+        work_j = stage.in_step(parts=parts, update_share=update_share)
+        of_devices[device] = before_j[0] + work_j[0], before_j[1] + work_j[1]
+    return list(of_devices.values())
+
+
+def stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
+    """Energy of the work of a stage, once for all stages of the same structure. [J]"""
+    energy: StageEnergy = _stage_energy(timed if timed.alike is None else timed.alike, board)
+    return energy
+
+
+@derived
+def _stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
+    table, chosen = timed.stage.lowered.table, timed.groups.chosen
+    per_flop_j = np.array([dict(board.products_j).get(kind, board.lanes_j) for kind in table.operation_kinds])
+    weights_of = {phase: table.phase_weights(phase).every for phase in Phase.STEP.parts}
+    micro, update = weights_of[Phase.FORWARD] + weights_of[Phase.BACKWARD], weights_of[Phase.UPDATE]
+    flop_count, moved_bytes = (
+        _of_chosen(totals, chosen) for totals in totals_of_alternatives(table, timed.how["batch_size"])
+    )
+    return StageEnergy(
+        arithmetic_j=(micro * per_flop_j) @ flop_count,
+        memory_j=board.byte_j * (micro @ moved_bytes),
+        update_arithmetic_j=(update * per_flop_j) @ flop_count,
+        update_memory_j=board.byte_j * (update @ moved_bytes),
+    )
+
+
+def _of_chosen(totals: Any, chosen: Any) -> Any:
+    """Take the total of each group's alternative, which may be another one in each configuration."""
+    return totals[chosen] if chosen.ndim == 1 else np.take_along_axis(totals, chosen, axis=0)
+
+
+def worker_draws(prepared: Prepared, timed: TimedStep) -> tuple[Quantity, Quantity, Quantity, Quantity]:
+    """Power of a whole network's device at rest and at its limit [W]; energy of its arithmetic and its memory [J]."""
+    board = board_power(prepared)
+    return board.idle_w, board.limit_w, *stage_energy(timed.stages[0], board).in_step(parts=1, update_share=1)
+
+
+def energy_of_all(
+    board: BoardPower | Draws, works: Sequence[Sequence[Quantity]], *, step_s: Quantity, count: Quantity
+) -> Quantity:
+    """Energy of so many devices [1], as many of each place in a worker, given the work of each place. [J]"""
+    of_places = [
+        device_energy(board, step_s=step_s, arithmetic_j=arithmetic_j, memory_j=memory_j)
+        for arithmetic_j, memory_j in works
+    ]
+    return count * sum(of_places) / len(of_places)

@@ -98,7 +98,8 @@ class Piece:
         launch_s = groups.launches * self.timed.numbers.launch_s
         seconds = groups.compute_s + groups.memory_s + launch_s
         by_branch = np.array((groups.compute_s, groups.memory_s, launch_s)).argmax(axis=0)
-        flop_count, moved_bytes = (totals[groups.chosen] for totals in self._totals_of_alternatives())
+        samples = self.prepared.samples(self.timed.stage)
+        flop_count, moved_bytes = (totals[groups.chosen] for totals in totals_of_alternatives(table, samples))
         numbers = np.array((groups.launches, flop_count, moved_bytes, seconds))[:, labels.groups]
         if repeats:
             numbers = numbers * np.array([repeats.get(phase, 1) for phase in labels.each_phase])
@@ -116,23 +117,20 @@ class Piece:
             for group in _labels(self.table).groups.tolist()
         ]
 
-    def _totals_of_alternatives(self) -> tuple[Any, Any]:
-        """FLOP and bytes of every alternative, all launches together. [FLOP, B]"""
-        samples = self.prepared.samples(self.timed.stage)
-        matmul, stream = self.table.matmul.at(samples), self.table.stream.at(samples)
-        flop_count = np.concatenate(
-            [
-                2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"] * matmul["launches"],
-                stream["flop_count"] * stream["launches"],
-            ]
-        )
-        moved_bytes = np.concatenate(
-            [(kernels["read_bytes"] + kernels["written_bytes"]) * kernels["launches"] for kernels in (matmul, stream)]
-        )
-        return tuple(
-            np.add.reduceat(rows[self.table.row_order], self.table.alternative_starts)
-            for rows in (flop_count, moved_bytes)
-        )  # type: ignore[return-value]
+
+def totals_of_alternatives(table: KernelTable, samples: Any) -> tuple[Any, Any]:
+    """FLOP and bytes of every alternative, all launches together. [FLOP, B]"""
+    matmul, stream = table.matmul.at(samples), table.stream.at(samples)
+    flop_count = np.concatenate(
+        [
+            2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"] * matmul["launches"],
+            stream["flop_count"] * stream["launches"],
+        ]
+    )
+    moved_bytes = np.concatenate(
+        [(kernels["read_bytes"] + kernels["written_bytes"]) * kernels["launches"] for kernels in (matmul, stream)]
+    )
+    return tuple(np.add.reduceat(rows[table.row_order], table.alternative_starts) for rows in (flop_count, moved_bytes))  # type: ignore[return-value]
 
 
 _MADE: Final = partial(tuple.__new__, LayerRow)

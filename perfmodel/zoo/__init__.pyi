@@ -30,6 +30,8 @@ from perfmodel.zoo.inception import googlenet as googlenet
 from perfmodel.zoo.inception import inception_v3 as inception_v3
 from perfmodel.zoo.maps_from_maps import deconvolutional as deconvolutional
 from perfmodel.zoo.maps_from_maps import unet as unet
+from perfmodel.zoo.mixtures import deepseek as deepseek
+from perfmodel.zoo.mixtures import mixtral as mixtral
 from perfmodel.zoo.recurrent import lstm32 as lstm32
 from perfmodel.zoo.recurrent import lstm64 as lstm64
 from perfmodel.zoo.recurrent import lstm_classifier as lstm_classifier

@@ -76,6 +76,10 @@ class TransformerBlock:
         ``fused``: scores stay on chip and are computed again by back-propagation; ``materialised``: they go through
         memory, in passes of plain operators; ``fused_softmax``: they do, and one kernel scales, masks and normalises
         them (Megatron-LM); ``selective``: so, and they are not kept, but made again in the backward phase [3]_. [-]
+    latent_attention : LatentAttention or None
+        Attention with its own projections that stands for all of the above; None for that. [-]
+    experts : MixtureOfExperts or None
+        Experts that positions are sent to; ``intermediate`` are then the units that all run through, maybe 0. [-]
 
     References
     ----------
@@ -102,6 +106,8 @@ class TransformerBlock:
     attention_dropout: float | None = None
     output_bias: bool | None = None
     attention: str = "fused"
+    latent_attention: nn.LatentAttention | None = None
+    experts: nn.MixtureOfExperts | None = None
 
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
@@ -139,11 +145,11 @@ class TransformerBlock:
         x = self._residual(graph, x, name=f"{name}_attention", branch=self._attention)
         return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
 
-    def stack(self, graph: LayerGraph, x: str, *, count: int) -> str:
-        """Add the block ``count`` times [1], ``block1`` first, and return the name of the last layer."""
+    def stack(self, graph: LayerGraph, x: str, *, count: int, first: int = 1) -> str:
+        """Add the block ``count`` times [1], ``block1`` or another first, and return the name of the last layer."""
         if count > MOST_BLOCKS:
             refuse("layers", count, f"must be at most {MOST_BLOCKS:,}: larger networks take too long to build")
-        for index in range(1, count + 1):
+        for index in range(first, first + count):
             x = self.add(graph, x, name=f"block{index}")
         return x
 
@@ -156,6 +162,8 @@ class TransformerBlock:
 
     def _attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
         """Add projections, attention between views of their results as heads, and the projection of its output."""
+        if self.latent_attention is not None:
+            return graph.add(name, self.latent_attention, inputs=x)
         positions = graph.shape(x)[0]
         key_heads = self.heads if self.key_heads is None else self.key_heads
         is_copied = self.attention == "materialised"  # a product of matrices wants its heads side by side
@@ -205,6 +213,15 @@ class TransformerBlock:
         return graph.add(f"{name}_operands_heads", nn.Transpose(axes=(1, 2, 0, 3)), inputs=y)
 
     def _mlp(self, graph: LayerGraph, x: str, *, name: str) -> str:
+        if self.experts is None:
+            return self._dense(graph, x, name=name)
+        y = graph.add(f"{name}_experts", self.experts, inputs=x)
+        if not self.intermediate:
+            return y
+        shared = self._dense(graph, x, name=f"{name}_shared")
+        return graph.add(f"{name}_sum", nn.Add(), inputs=(y, shared))
+
+    def _dense(self, graph: LayerGraph, x: str, *, name: str) -> str:
         up = nn.Dense(units=self.intermediate, bias=self.mlp_bias)
         if self.gated:
             gate = graph.add(f"{name}_gate", up, inputs=x)

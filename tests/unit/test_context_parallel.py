@@ -17,7 +17,7 @@ S, H, LAYERS, HEADS = 1024, 512, 4, 8
 GPT = pm.zoo.gpt(layers=LAYERS, width=H, heads=HEADS, sequence_length=S, vocabulary=1024)
 JOB = {"batch_size": 4, "system": "dgx_a100", "dtype": "bf16", "framework": "pytorch_2", "optimizer": "adam",
        "sync": "all_reduce"}  # fmt: skip
-METHODS = ("ring", "all_to_all")
+METHODS = ("ring", "all_to_all", "gather")
 LAYOUTS = (
     {"context_size": 2},
     {"context_size": 2, "workers": 2},
@@ -68,7 +68,7 @@ def test_devices_of_a_group_divide_the_work_and_the_kept_activations(method, siz
 
 def test_messages_are_those_of_the_papers():
     ulysses, ring = (
-        [each for each in part_of(method=method).exchanges if each.group == "context"] for method in METHODS[::-1]
+        [each for each in part_of(method=method).exchanges if each.group == "context"] for method in METHODS[1::-1]
     )
     # Jacobs et al., arXiv:2309.14509, section 3.2: 4 N h / P a layer forward, three quarters of it before attention
     forward = [each.bytes_per_sample for each in ulysses if each.phase is Phase.FORWARD]
@@ -79,6 +79,29 @@ def test_messages_are_those_of_the_papers():
     shared = pm.zoo.llama(size="llama3_8b", layers=1, sequence_length=64)
     (there, back) = (each for each in part_of(shared, size=8).exchanges if each.group == "context")
     assert there.bytes_per_sample == 2 * 2 * 64 * 8 * 128 == back.bytes_per_sample // 2  # eight heads of keys of 32
+
+
+def test_gathered_keys_and_values_are_those_of_the_llama_3_paper():
+    # section 3.3.2: keys and values of all positions before attention, whose queries stay; and, back, their gradients
+    llama = pm.zoo.llama(size="llama3_8b", layers=1, sequence_length=64)
+    there, *back = (each for each in part_of(llama, method="gather", size=8).exchanges if each.group == "context")
+    whole = 2 * 2 * 64 * 8 * 128
+    assert (there.kind, there.bytes_per_sample) == ("all_gather", whole)
+    assert [(each.kind, each.bytes_per_sample) for each in back] == [("all_gather", whole), ("reduce_scatter", whole)]
+    shapes, sizes = ((8, 256, 64), (2, 256, 64), (2, 256, 64)), {"element_bytes": 2, "wanted": (True,) * 3}
+    gathered, alone = (
+        nn.ScaledDotProductAttention(causal=True, **how).backward_scratch_bytes(shapes, batch_size=3, **sizes)
+        for how in ({"ring": 4, "gathered": True}, {})
+    )
+    # all keys and values of four devices, of 2 heads each, and their gradients
+    assert gathered - alone == 2 * 4 * (2 * 3 * 2 * 256 * 64) * 2
+    # nothing hides them
+    prepared = pm.Job(GPT, **JOB, context_size=4, context_method="gather").prepared
+    work, (stage,) = prepared.step().composed.stages[0], prepared.stages
+    sent_s = [prepared.exchanges(each, each.size_bytes(4), stage.placed) for each in stage.placed.exchanges
+              if each.group == "context"]  # fmt: skip
+    assert len(sent_s) == 3 * LAYERS
+    assert sum(work.group_s) == pytest.approx(sum(sent_s), rel=1e-12)
 
 
 def test_a_ring_has_room_for_the_keys_and_values_of_others():
@@ -185,9 +208,9 @@ def test_formulas_comparisons_and_scaling_follow(method):
 
 
 def test_sweeps_and_the_command_line_take_both():
-    axes = {"workers": [1, 2], "context_size": [1, 2], "context_method": ["ring", "all_to_all"]}
+    axes = {"workers": [1, 2], "context_size": [1, 2], "context_method": list(METHODS)}
     answered = [row for row in pm.sweep(GPT, **JOB, **axes).rows if np.isfinite(row.step_s)]
-    assert len(answered) == 6
+    assert len(answered) == 2 + 2 * len(METHODS)
     for row in answered:
         how = {name: getattr(row, name) for name in axes}
         assert row.step_s == pytest.approx(pm.predict(GPT, **JOB, **how).step_s, rel=1e-12)

@@ -7,6 +7,8 @@ import sympy
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.parallelism.registry import place
+from perfmodel.records import Contraction
 
 # The fields that matter of the config.json that stands beside each published checkpoint on huggingface.co, and the
 # parameters of the checkpoint: the sum over its tensors, tied ones once, as transformers' num_parameters() gives them.
@@ -191,7 +193,7 @@ class TestFields:
 class TestRefusals:
     def test_unknown_family(self):
         with pytest.raises(
-            UnknownNameError, match=r"unknown model_type .* 'gpt3'. Did you mean 'gpt2'\? Known: bert, gpt2"
+            UnknownNameError, match=r"unknown model_type .* 'gpt3'. Did you mean 'gpt2'\? Known: bert, deepseek_v2, "
         ):
             pm.from_huggingface_config({"model_type": "gpt3"})
 
@@ -266,10 +268,95 @@ class TestRefusals:
             pm.from_huggingface_config(bert_of(1, 8, 2), head="poler")
 
 
+MIXTRAL_8X7B = {
+    "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+    "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768,
+    "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_act": "silu", "router_aux_loss_coef": 0.02,
+}  # fmt: skip
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+    "num_attention_heads": 128, "num_key_value_heads": 128, "num_hidden_layers": 61, "vocab_size": 129280,
+    "max_position_embeddings": 163840, "first_k_dense_replace": 3, "moe_layer_freq": 1, "n_routed_experts": 256,
+    "n_shared_experts": 1, "num_experts_per_tok": 8, "kv_lora_rank": 512, "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "hidden_act": "silu",
+    "num_nextn_predict_layers": 1,
+}  # fmt: skip
+
+
+def run_through(graph, length):
+    """Parameters that a word meets: those of products with weights, and its row of the table."""
+    products = (each for _, each in graph.operations(batch_size=1, phase="forward") if isinstance(each, Contraction))
+    width = graph.shape("tokens_embedding")[-1]
+    return (
+        sum(each.product_flop_count for each in products) / (2 * length) + graph.node("scores").output_shape[-1] * width
+    )
+
+
+def test_mixtral_has_the_published_parameters_and_a_word_meets_two_experts():
+    mixtral = pm.from_huggingface_config(MIXTRAL_8X7B, sequence_length=512)
+    attention, expert, router = 4096 * 128 * (2 * 32 + 2 * 8), 3 * 4096 * 14336, 4096 * 8
+    words, norms = 2 * 32_000 * 4096, (2 * 32 + 1) * 4096
+    assert mixtral.parameter_count == 32 * (attention + 8 * expert + router) + words + norms == 46_702_792_704
+    assert run_through(mixtral, 512) == 32 * (attention + 2 * expert + router) + words
+    assert run_through(mixtral, 512) == pytest.approx(12.9e9, rel=0.005)  # arXiv:2401.04088: 13 billion active
+    assert mixtral.parameter_count == pm.zoo.mixtral(sequence_length=512).parameter_count
+
+
+def test_deepseek_v3_has_the_published_parameters_and_a_word_meets_eight_experts_and_one():
+    v3 = pm.from_huggingface_config(DEEPSEEK_V3, sequence_length=512)
+    queries = 7168 * 1536 + 1536 * 128 * (128 + 64)
+    keys_and_values = 7168 * (512 + 64) + 512 * 128 * (128 + 128)
+    attention, expert, router = queries + keys_and_values + 128 * 128 * 7168, 3 * 7168 * 2048, 7168 * 256
+    words, dense, norms = 2 * 129_280 * 7168, 3 * 7168 * 18432, 61 * (2 * 7168 + 1536 + 512) + 7168
+    assert v3.parameter_count == 61 * attention + 58 * (257 * expert + router) + 3 * dense + words + norms
+    assert v3.parameter_count == pytest.approx(671e9, rel=1e-3)  # arXiv:2412.19437, section 4.2
+    assert run_through(v3, 512) == 61 * attention + 58 * (9 * expert + router) + 3 * dense + words
+    assert run_through(v3, 512) == pytest.approx(37e9, rel=0.02)
+    plain = pm.from_huggingface_config({**DEEPSEEK_V3, "q_lora_rank": None}, sequence_length=512)
+    assert plain.parameter_count - v3.parameter_count == 61 * (7168 * 128 * 192 - queries - 1536)
+    for wrong, says in (
+        ({"moe_layer_freq": 2}, "moe_layer_freq=2: must be 1"),
+        ({"kv_lora_rank": 0}, "kv_lora_rank=0"),
+    ):
+        with pytest.raises(SpecError, match=says):
+            pm.from_huggingface_config(DEEPSEEK_V3 | wrong)
+
+
+def test_tensor_groups_share_experts_and_heads():
+    small = pm.from_huggingface_config(
+        {**DEEPSEEK_V3, "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 2, "vocab_size": 1024,
+         "n_routed_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "intermediate_size": 1024},
+        sequence_length=256)  # fmt: skip
+    (part,) = place(small, parallelism="tensor", workers=2, tensor_size=2, element_bytes=2).stages
+    experts, whole = (graph.node("block2_mlp_experts") for graph in (part.graph, small))
+    assert (experts.parameter_count - 512 * 8) * 2 == whole.parameter_count - 512 * 8
+    halves, heads = (graph.node("block1_attention").parameter_count for graph in (part.graph, small))
+    latent = 512 * (1536 + 512 + 64) + 1536 + 512  # projections to latent vectors, and their norms, are whole
+    assert 2 * (halves - latent) == heads - latent
+    with pytest.raises(ArgumentError, match="a divisor of the 8 heads"):
+        place(small, parallelism="tensor", workers=16, tensor_size=16, element_bytes=2)
+
+
+def test_searches_and_predictions_of_experts_agree():
+    graph = pm.from_huggingface_config(
+        {**MIXTRAL_8X7B, "hidden_size": 1024, "intermediate_size": 2048, "num_attention_heads": 8,
+         "num_hidden_layers": 4},
+        sequence_length=1024)  # fmt: skip
+    s = pm.search(graph, system="dgx_h100", devices=8, global_batch_size=16, framework="megatron_core",
+                  optimizer="adamw", tokens=1e9, limits={"interleave": 1})  # fmt: skip
+    for rank in range(0, len(s), max(1, len(s) // 8)):
+        one = s.found(rank)
+        assert one.row.step_s == pytest.approx(one.prediction.step_s, rel=1e-12)
+        assert one.row.mfu == pytest.approx(one.prediction.mfu, rel=1e-12)
+    assert {row.tensor_size for row in s.rows} >= {1, 2, 4}
+    with pytest.raises(ArgumentError, match="context_size must be 1 for mixtral, whose layer"):
+        pm.predict(graph, batch_size=1, system="dgx_h100", context_size=2, sync="all_reduce")
+
+
 @pytest.mark.parametrize(
     ("family", "fields", "says"),
     [
-        ("mixtral", {"num_local_experts": 8}, "num_local_experts=8: a mixture of experts"),
+        ("llama", {"num_local_experts": 8}, "num_local_experts=8: a mixture of experts, which is read of mixtral"),
         ("qwen2", {"num_experts": 60}, "num_experts=60: a mixture of experts"),
         ("mistral", {"kv_lora_rank": 512, "q_lora_rank": None}, "kv_lora_rank=512: latent attention"),
     ],

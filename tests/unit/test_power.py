@@ -141,3 +141,23 @@ def test_a_sweep_and_a_fit_follow_the_energy():
     assert rates[1] == pytest.approx(plain)
     assert rates[2] == pytest.approx(plain / 2 ** (1 / 3))
     assert plain < rates[0] <= 312e12
+
+
+def test_products_of_attention_cost_what_tensor_cores_do_and_stages_their_own_work():
+    network = {"layers": 8, "width": 2048, "heads": 16, "vocabulary": 64}
+    job = {"device": "h100_sxm", "dtype": "bf16", "framework": "megatron_core", "batch_size": 1}
+    short, long = (pm.predict(pm.zoo.gpt(**network, sequence_length=length), **job) for length in (16_384, 32_768))
+    power = pm.load_device("h100_sxm").power
+    of_attention = [sum(row.flop_count for row in p.layers if "attention" in row.kernel) for p in (short, long)]
+    assert of_attention[1] == pytest.approx(4 * of_attention[0], rel=1e-3)
+    # all other arithmetic doubles, so that what is left of twice as long is that of attention alone
+    parts = [p.energy_j(part="arithmetic") for p in (short, long)]
+    flop_j = (parts[1] - 2 * parts[0]) / (of_attention[1] - 2 * of_attention[0])
+    assert 0.8 < flop_j / (power.tensor_cores_pj * 1e-12) < 1.0
+    # the second stage has the head of a large vocabulary, which no longer counts twice
+    wide = pm.zoo.gpt(layers=2, width=1024, heads=16, sequence_length=512, vocabulary=131_072)
+    how = {"batch_size": 8, "dtype": "bf16", "framework": "megatron_core"}
+    one = pm.predict(wide, **how, device="h100_sxm")
+    two = pm.predict(wide, **how, system="dgx_h100", stages=2, micro_batches=1, parallelism="pipeline")
+    for part in ("arithmetic", "memory"):
+        assert two.energy_j(part=part) == pytest.approx(one.energy_j(part=part), rel=0.05)  # one is at its limit

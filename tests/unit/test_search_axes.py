@@ -25,8 +25,8 @@ def test_rows_with_shared_sequences_groups_and_cuts_are_predictions(found):
     rows, kinds = found.rows, {}
     for rank, row in enumerate(rows):
         kinds.setdefault((row.context_size, row.context_method, row.shard_group, row.stage_cut), []).append(rank)
-    # a ring or heads by two sizes, with or without groups, with either cut; whole sequences likewise
-    assert len(kinds) == (2 * 2 + 1) * 2 * 2
+    # a ring, heads or gathered keys by two sizes, with or without groups, with either cut; whole sequences likewise
+    assert len(kinds) == (3 * 2 + 1) * 2 * 2
     random = np.random.default_rng(5)
     for ranks in kinds.values():
         for rank in {ranks[0], int(random.choice(ranks))}:
@@ -41,7 +41,7 @@ def test_rows_with_shared_sequences_groups_and_cuts_are_predictions(found):
 def test_brute_force_over_predict_finds_the_same_best_of_all_axes():
     asked = {key: JOB[key] for key in ("system", "optimizer", "framework", "sync")}
     capacity = pm.load_device("h100_sxm").memory_capacity_bytes
-    axes = {"context_size": (1, 2), "context_method": ("ring", "all_to_all"), "stages": (1, 2),
+    axes = {"context_size": (1, 2), "context_method": ("ring", "all_to_all", "gather"), "stages": (1, 2),
             "shard_stage": (0, 1, 2), "shard_group": (None, 2),
             "dtype": ("bf16", "fp32"), "recompute": (None, "selective", 2)}  # fmt: skip
     s = pm.search(GRAPH, **JOB | {"devices": 4}, **{name: list(values) for name, values in axes.items()},
@@ -107,6 +107,22 @@ def test_torchs_pipelines_share_parameters_for_the_step_and_add_up_once():
         pm.search(GRAPH, **how, shard_stage=3)
 
 
+def test_pipelines_of_torch_add_up_gradients_once_without_being_told():
+    job = JOB | {"tensor_size": 1, "schedule": "1f1b", "accumulation_steps": 1, "recompute": None}
+    torch, megatron = (pm.search(GRAPH, **job | {"framework": name}) for name in ("torchtitan", "megatron_core"))
+    assert not any(row.no_sync for row in megatron.rows if row.stages > 1)
+    shared = [rank for rank, row in enumerate(torch.rows) if row.shard_stage == 2 and row.stages > 1]
+    assert {torch.rows[rank].no_sync for rank in shared if torch.rows[rank].micro_batches > 1} == {True}
+    assert not any(torch.rows[rank].no_sync for rank in shared if torch.rows[rank].micro_batches == 1)
+    for rank in (shared[0], shared[-1]):
+        one = torch.found(rank)
+        assert one.row.step_s == pytest.approx(one.prediction.step_s, rel=1e-12)
+        assert "fsdp_reshard_after_forward never" in one.command("torchtitan")
+    # what is asked for by name is what is searched
+    each = pm.search(GRAPH, **job | {"framework": "torchtitan"}, shard_stage=2, no_sync=False)
+    assert {(row["stages"] > 1, row["no_sync"]) for row in each.layouts} == {(True, False), (False, False)}
+
+
 @pytest.mark.parametrize("attention", ["fused", "fused_softmax", "selective"])
 def test_selective_recomputation_is_tried_where_scores_would_be_kept(attention):
     sizes = {"layers": 4, "width": 1024, "heads": 16, "sequence_length": 2048, "vocabulary": 8192}
@@ -124,7 +140,7 @@ def test_sequences_are_shared_only_where_they_are_long():
     long = pm.zoo.gpt(layers=2, width=1024, heads=16, sequence_length=32_768, vocabulary=1024)
     s = pm.search(long, **JOB | {"global_batch_size": 8}, limits={"tensor_size": 1, "stages": 1})
     assert {row.context_size for row in s.rows} == {1, 2, 4}
-    assert {row.context_method for row in s.rows} == {"ring", "all_to_all"}
+    assert {row.context_method for row in s.rows} == {"ring", "all_to_all", "gather"}
     assert "context" in str(s)
 
 
@@ -186,10 +202,11 @@ def test_commands_carry_shared_sequences_groups_and_cuts(found):
         ({"limits": {"workers": 0}}, "limits", "at least workers=1"),
         ({"limits": {"context_size": 0}}, "limits", "context_size=1"),
         ({"stages": 3, "tensor_size": 1}, "stages", "2, 4"),
+        ({"devices": 100_000}, "devices", "at most 32,768"),
     ],
 )
 def test_values_that_no_layout_has_are_refused_with_those_that_some_have(asked, argument, says):
     with pytest.raises(ArgumentError, match=says) as refused:
-        pm.search(GRAPH, **JOB, **asked)
+        pm.search(GRAPH, **JOB | asked)
     assert refused.value.argument == argument
     assert "\n" not in str(refused.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -66,9 +66,6 @@ HEADINGS: Final = {
 
 BEST_SHOWN: Final = 10
 """Layouts that are printed. [1]"""
-
-ENERGY_FOR: Final = 32
-"""Layouts whose energy is worked out: those with the least device-time. [1]"""
 
 SAME: Final = 1e-9
 """Relative difference below which two layouts are equally good. [1]"""
@@ -350,7 +347,7 @@ class Search(Drawn):
         Raises
         ------
         ArgumentError
-            If none does; says how much the smallest needs.
+            If none does, or it is no number above 0; says how much the smallest needs.
         """
         budget_bytes = positive("memory_bytes", memory_bytes)
         steps = np.flatnonzero(self._staircase.results["memory_bytes"] <= budget_bytes)
@@ -434,24 +431,6 @@ class Search(Drawn):
         """Peak memory of a device of each stage of the best layout. [B]"""
         return self.best.memory_per_rank if len(self) else ()
 
-    def with_energy(self) -> Search:
-        """Return the search with the energy of layouts, where the objective needs it."""
-        if self.objective != "energy" or not self.layouts.results[FITS].any():
-            return self
-        by_time = replace(self, objective="mfu")
-        energy = np.full(len(self.layouts), np.nan)
-        places = by_time.fitting.places
-        assert places is not None
-        for rank in range(min(ENERGY_FOR, len(by_time))):
-            energy[places[rank]] = by_time.found(rank).prediction.energy_j()
-        layouts = replace(self.layouts, results={**self.layouts.results, "energy_j": energy})
-        rest = len(by_time) - ENERGY_FOR
-        note = (
-            f"energy is worked out layout by layout, for the {ENERGY_FOR} of the highest MFU; the other {rest:,} that "
-            "fit are ranked behind them: narrow the search (limits, lists of values) to see theirs"
-        )
-        return replace(self, layouts=layouts, notes=(*self.notes, note) if rest > 0 else self.notes)
-
     @property
     def title(self) -> str:
         """What was searched, and how many layouts fit."""
@@ -485,6 +464,8 @@ class Search(Drawn):
 
     def _verdict(self, row: Any) -> str:
         text = f"{seconds_text(row.step_s)} a step, MFU {percent_text(row.mfu)}, bound by {row.bound_by}"
+        if self.objective == "energy":
+            text += f", {row.energy_j:,.4g} J"
         totals = self.totals
         if totals is None:
             return text

@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.graph.execution import SELECTIVE
 from perfmodel.numeric import divisors
+from perfmodel.parallelism.base import CONTEXT_METHODS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,6 +42,9 @@ class Setting:
         Whether the exchange also adds up the copies of state that groups of workers share. [-]
     materialised : bool
         Whether scores of attention go through memory and are kept, unless they are computed again. [-]
+    sums_once : bool
+        Whether a pipeline whose workers share gradients (``shard_stage=2``) adds them up once in each pass, as torch's
+        does, and not for every micro-batch. [-]
     """
 
     devices: int
@@ -52,6 +56,7 @@ class Setting:
     positions: int | None = None
     adds_up_copies: bool = False
     materialised: bool = False
+    sums_once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +169,18 @@ def _recomputation(at: Setting) -> Sequence[Any]:
 
 
 def _whole_gradients(columns: Columns) -> NDArray[np.bool_]:
-    """Keep whole gradients of several micro-batches where parameters are shared; with stage 2 that is stage 1."""
+    """Keep whole gradients of several micro-batches where parameters are shared, or where pipelines always have them.
+
+    Elsewhere stage 2 with whole gradients is stage 1.
+    """
     copies, parts = columns["workers"] * columns["context_size"], columns["batch_size"] // columns["micro_batch_size"]
-    return _only_first_unless(columns, "no_sync", (columns["shard_stage"] == 3) & (copies > 1) & (parts > 1))
+    is_open = (copies > 1) & (parts > 1)
+    in_pipelines = is_open & (columns["shard_stage"] == 2) & (columns["stages"] > 1) & columns["sums_once"]
+    can_be = _only_first_unless(columns, "no_sync", is_open & (columns["shard_stage"] == 3) | in_pipelines)
+    if not columns["no_sync"].any():
+        return can_be
+    kept: NDArray[np.bool_] = can_be & (columns["no_sync"].astype(bool) | ~in_pipelines)
+    return kept
 
 
 LEAST_POSITIONS: Final = 8192
@@ -184,7 +198,7 @@ AXES: Final = (
     ),
     SearchAxis(name="sequence_parallel", usual=lambda _: (True,), allows=_sequence_of_groups),
     SearchAxis(name="context_size", divides_devices=True, usual=_context_sizes),
-    SearchAxis(name="context_method", usual=lambda _: ("ring", "all_to_all"), allows=_ways_to_share),
+    SearchAxis(name="context_method", usual=lambda _: CONTEXT_METHODS, allows=_ways_to_share),
     SearchAxis(
         name="stages", divides_devices=True, usual=lambda at: divisors(at.devices, most=max(1, at.block_count // 2)),
     ),

@@ -80,7 +80,11 @@ def _listed(name: str, stated: Any) -> tuple[Any, ...]:
 def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Grid:
     """Return all layouts that divide devices and batch; raise ArgumentError, with what would, if none does."""
     values = values_of(setting, stated, limits)
-    columns: Columns = {"block_count": np.array([setting.block_count]), "group": np.ones(1, dtype=np.int64)}
+    columns: Columns = {
+        "block_count": np.array([setting.block_count]),
+        "sums_once": np.array([setting.sums_once and "no_sync" not in stated]),
+        "group": np.ones(1, dtype=np.int64),
+    }
     for axis in AXES:
         tried = _with_axis(axis, columns, values[axis.name])
         if not len(tried["group"]):
@@ -91,7 +95,7 @@ def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, in
     columns = _in_parts(columns, keeps_passes="accumulation_steps" in stated or "micro_batches" in stated)
     for name in FOLLOWING:
         columns = _limited(columns, name, stated, limits)
-    own = {name: column for name, column in columns.items() if name not in ("block_count", "group", "batch_size")}
+    own = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
     return Grid(columns=own)
 
 
@@ -129,6 +133,9 @@ def _some_of(could_be: Sequence[Any], values: Sequence[Any]) -> str:
     near = sorted(could_be, key=lambda value: min(abs(value - given) for given in values)) if is_number else could_be
     return ", ".join(map(repr, near[:SHOWN])) + (", ..." if len(near) > SHOWN else "")
 
+
+NO_ARGUMENTS: Final = ("block_count", "sums_once", "group", "batch_size")
+"""Columns that only say which layouts there are."""
 
 SHOWN: Final = 6
 """Most values that an error names. [1]"""

@@ -49,7 +49,7 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
     yield "--tensor-model-parallel-size", job.tensor_size
     if job.context_size > 1:
         yield "--context-parallel-size", job.context_size
-        yield "--cp-comm-type", {"ring": "p2p", "all_to_all": "a2a"}[job.context_method]
+        yield "--cp-comm-type", {"ring": "p2p", "all_to_all": "a2a", "gather": "all_gather"}[job.context_method]
     yield "--pipeline-model-parallel-size", job.stages
     if job.stages > 1:
         yield from _cuts_of_megatron(_blocks_of_chunks(job), stages=job.stages)

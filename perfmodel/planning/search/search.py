@@ -13,11 +13,14 @@ import numpy as np
 from perfmodel.cost.model_state import leaves_free
 from perfmodel.cost.money import hire_cost
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.framework.profile import load_framework
 from perfmodel.graph.execution import keeps_scores
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import several, system_with
 from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.system import MOST_DEVICES, MOST_MACHINES
 from perfmodel.hardware.wiring import Wired
+from perfmodel.parallelism.base import AFTER_UPDATE
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
 
 RESERVE: Final = 0.08
 """Share of a device's memory that is left free unless the caller says otherwise. [1]"""
+
+COLUMNS: Final = ("memory_bytes", "capacity_bytes", *PARTS, "launch_s", "step_s")
+"""What is worked out for each layout, whatever the objective."""
 
 NARROW: Final = ("bf16", "fp16", "fp32")
 """Types in which training is usual, the first that a device has."""
@@ -163,12 +169,12 @@ def search(
     place = _placed(system, devices, machines=arguments.pop("machines", None), device=arguments.pop("device", None))
     at_most = checked_limits(limits)
     stated = {name: arguments.pop(name) for name in list(arguments) if name in _VARIED}
-    setting = _setting(graph, place, batch, sync=arguments.get("sync"))
+    setting = _setting(graph, place, batch, arguments)
     grid = grid_of(setting, {"devices": list(place.counts)} | stated, at_most)
     swept = sweep(
         graph,
         configurations=_with_lists(grid, arguments),
-        columns=("memory_bytes", "capacity_bytes", *PARTS, "launch_s", "step_s"),
+        columns=(*COLUMNS, *(("energy_j",) if objective == "energy" else ())),
         progress=progress,
         system=place.system,
         global_batch_size=batch,
@@ -235,6 +241,9 @@ def _placed(system: Any, devices: Any, *, machines: Any, device: Any) -> _Place:
     if not counts:
         raise ArgumentError("devices", devices, "one number, or a list of at least one")
     if max(counts) > have and machines is None and len(wired.hosts) == 1:
+        most = machine_devices * min(MOST_MACHINES, MOST_DEVICES // machine_devices)
+        if max(counts) > most and getattr(wired.file, "fabric", None) is not None:
+            raise ArgumentError("devices", max(counts), f"at most {most:,}, those of as many machines as a cluster has")
         try:
             wired = several(wired, -(-max(counts) // machine_devices))
         except ArgumentError as error:
@@ -254,7 +263,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple | range | set | frozenset)
 
 
-def _setting(graph: LayerGraph, place: _Place, batch: int, *, sync: Any) -> Setting:
+def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[str, Any]) -> Setting:
     operations = graph.operations(batch_size=graph.fixed_batch_size or 1, phase=Phase.FORWARD)
     blocks = sum(isinstance(operation, Attention) for _, operation in operations)
     known = place.processor.dtypes if isinstance(place.processor, Gpu) else ()
@@ -266,9 +275,17 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, *, sync: Any) -> Sett
         trains=True,
         narrow_dtype=next((dtype for dtype in NARROW if dtype in known), "fp32"),
         positions=tokens_per_sample(graph),
-        adds_up_copies=sync == LIBRARY,
+        adds_up_copies=arguments.get("sync") == LIBRARY,
+        sums_once=_sums_once(arguments.get("framework", DEFAULTS["framework"])),
         materialised=any(map(keeps_scores, graph.layers)),
     )
+
+
+def _sums_once(framework: Any) -> bool:
+    """Tell whether all frameworks share parameters as FSDP does, whose pipelines add up gradients once in a pass."""
+    listed = list(framework) if _is_list(framework) else [framework]
+    profiles = [load_framework(each) if isinstance(each, str | Path) else each for each in listed]
+    return all(profile.exchange.stage_2_gathers != AFTER_UPDATE for profile in profiles)
 
 
 MOST_SEARCHED: Final = 10_000_000
@@ -309,7 +326,6 @@ def _answer(
         )
     results["mfu"] = batch * model_flop(graph, trains=True) / (_peaks(swept, device) * counts * step_s)
     results |= _run_columns(run, step_s, counts, price)
-    results["energy_j"] = np.full(len(swept), math.nan)
     results[FITS], results[REASON], reasons = _within(swept, reserve)
     layouts = replace(swept, results=results, reasons=reasons)
     return Search(
@@ -322,7 +338,7 @@ def _answer(
         block_count=setting.block_count,
         machine_devices=place.machine_devices,
         notes=_notes(swept, prices, str(device.stem), reserve),
-    ).with_energy()
+    )
 
 
 def _peaks(swept: Sweep, device: Any) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from perfmodel.cost.pipeline_order import orders_of
+from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout
@@ -23,7 +24,8 @@ from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
-from perfmodel.prediction.bill import paid_count
+from perfmodel.prediction.bill import paid_count, processor_count, server_power_w
+from perfmodel.prediction.energy import Draws, energy_of_all, step_work
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.compose import Composed, fed_with, is_served, stepped
 from perfmodel.prediction.job.parameter_server import held_beside, server_of, without_served_state
@@ -219,6 +221,7 @@ class Layouts:
             memory_bytes=memory_bytes,
             capacity_bytes=capacity_bytes,
             missing_elsewhere_bytes=missing_elsewhere[of_unit],
+            energy_of=partial(stack.energy_j, of_unit=of_unit, at=at, parts=parts),
             **{name: values[of_unit] for name, values in stack.numbers.items()},
         )
         return Answer(places=places, outcome=outcome, devices=stack.names, device_of_row=stack.device_of_unit[of_unit])
@@ -358,6 +361,7 @@ class _Stack:
         self.without_turns = replace(self.worker, **turns)
         self.devices = memory_of_units(units)
         self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
+        self.alones, self.alone_counts = tuple(first.values()), counts
         layouts = [unit.prepared.layout for unit in units]
         self.shares = np.array([layout.update_share for layout in layouts])
         self.adding_shares = np.repeat([layout.adding_share for layout in layouts], self.counts)
@@ -488,6 +492,28 @@ class _Stack:
         slices = [slice(*span) for span in pairwise(edges)]
         steps = [make(int(of_unit[rows.start]), rows) for rows in slices]
         return stacked(steps, [rows.stop - rows.start for rows in slices])  # type: ignore[no-any-return]
+
+    def energy_j(self, step_s: Any, *, of_unit: Ints, at: Ints, parts: Ints) -> Any:
+        """Return the energy of all devices in steps of these times. [J]"""
+        targets = [(unit.prepared.target, unit.agreement) for unit in self.units]
+        count, beside_w = (
+            np.array([of(target, agreement) for target, agreement in targets])[of_unit]
+            for of in (lambda target, _: processor_count(target), server_power_w)
+        )
+        boards = [unit.alone.board for unit in self.units]
+        draws = Draws(*(np.array([getattr(board, name) for board in boards])[of_unit] for name in Draws._fields))
+        works = step_work(
+            taken(self._energies, self.alone[at]),
+            self.units[0].alone.device_of_chunk,
+            parts=parts,
+            update_share=self.shares[of_unit],
+        )
+        return energy_of_all(draws, works, step_s=step_s, count=count) + beside_w * step_s
+
+    @derived_property
+    def _energies(self) -> Any:
+        """Energy of the work of each chunk, of all configurations. [J]"""
+        return stacked([alone.energies for alone in self.alones], self.alone_counts)
 
     def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
         """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""

@@ -14,6 +14,7 @@ from perfmodel.cost.pipeline_ends import NO_MESSAGES
 from perfmodel.derived import derived_property
 from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.prediction.device_prices import price_names
+from perfmodel.prediction.energy import board_power, stage_energy
 from perfmodel.prediction.job.compose import StageWork, devices_of, fields_of_stages, worker_of
 from perfmodel.prediction.job.stacking import stacked, tabled, taken
 from perfmodel.prediction.job.turns import Turned, turn_messages
@@ -22,6 +23,7 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.cost.pipeline_ends import TurnMessages
+    from perfmodel.prediction.energy import BoardPower, StageEnergy
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.compose import DeviceWork, WorkerWork
     from perfmodel.prediction.job.gradients import GradientSchedule
@@ -99,6 +101,7 @@ class Alone:
     columns: Any
     memory: tuple[DeviceMemory, ...]
     copies_s: tuple[Any, Any]
+    timed: Sequence[TimedStage]
     exchanged: dict[Hashable, Exchanges] = field(default_factory=dict)
     works_at: dict[Hashable, Sequence[StageWork]] = field(default_factory=dict)
 
@@ -122,7 +125,18 @@ class Alone:
             columns=columns,
             memory=memory,
             copies_s=taken(prepared.feed_times(), columns),
+            timed=timed,
         )
+
+    @derived_property
+    def board(self) -> BoardPower:
+        """What each device draws."""
+        return board_power(self.prepared)
+
+    @derived_property
+    def energies(self) -> tuple[StageEnergy, ...]:
+        """Energy of the work of each chunk, once for a micro-batch and once for an update. [J]"""
+        return taken(tuple([stage_energy(stage, self.board) for stage in self.timed]), self.columns)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

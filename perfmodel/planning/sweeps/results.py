@@ -48,6 +48,8 @@ class Outcome:
     capacity_bytes: Any
     usd_per_hour: Any
     dataset_size: Any
+    energy_of: Callable[[Any], Any]
+    """Energy of all devices in a step of this time; NaN where a power is unknown. [J]"""
     missing_elsewhere_bytes: Any = 0.0
     """What a parameter server lacks in memories without a worker. [B]"""
 
@@ -72,13 +74,18 @@ class Outcome:
         return hire_cost(duration_s=self.epoch_s, usd_per_hour=self.usd_per_hour, instance_count=self.device_count)
 
     @property
+    def energy_j(self) -> Any:
+        """Energy of all devices in a step. [J]"""
+        return self.energy_of(self.step_s)
+
+    @property
     def fits(self) -> Any:
         """Whether the needed memory is within the capacity, and a parameter server's on its machines."""
         return missing_bytes(self.memory_bytes, self.capacity_bytes, self.missing_elsewhere_bytes) <= 0
 
 
 RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
-    **{name: attrgetter(name) for name in ("step_s", "samples_per_s", "epoch_s", "usd_per_epoch")},
+    **{name: attrgetter(name) for name in ("step_s", "samples_per_s", "epoch_s", "usd_per_epoch", "energy_j")},
     **{name: attrgetter(name) for name in ("memory_bytes", "capacity_bytes")},
     **{name: attrgetter(f"parts.{name}") for name in (*PARTS, *TOTALS)},
     FITS: attrgetter(FITS),

@@ -49,8 +49,8 @@ def sweep(
         Arguments of each configuration, instead of the product of lists; ``axes`` then apply to all of them. [-]
     columns : iterable of str
         Results to keep: ``step_s``, its parts and totals under their names in a Prediction,
-        ``samples_per_s``, ``epoch_s``, ``usd_per_epoch``, ``memory_bytes``; ``fits`` and ``reason`` are always kept.
-        None for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
+        ``samples_per_s``, ``epoch_s``, ``usd_per_epoch``, ``energy_j`` of a step, ``memory_bytes``; ``fits`` and
+        ``reason`` are always kept. None for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
     usd_per_hour : float or mapping of str to float
         Price of a GPU, or of a machine that computes on its cores: one for all, or by name of the device, of such a
         machine or of a cluster of them. Every one that works is paid for, and such a machine that only a server is on.

@@ -22,7 +22,7 @@ from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
 from perfmodel.planning.sweeps.worker_steps import Block, JobValues, JointSteps, Refusal, Section, Workers
 from perfmodel.prediction.arguments.finite import overflow
 from perfmodel.prediction.arguments.table import names_of
-from perfmodel.prediction.bill import paid_count
+from perfmodel.prediction.bill import mean_power_of, paid_count
 from perfmodel.prediction.certainty.basis import fault_of_times
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device_prices import Prices, price_names
@@ -317,6 +317,7 @@ class _ResultRows:
             missing_elsewhere_bytes=p.memory.missing_elsewhere_bytes,
             usd_per_hour=self.evaluation.prices.of(*device),
             dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
+            energy_of=lambda _: math.nan if mean_power_of(p) is None else p.energy_j(),
         )
         needs = (outcome.memory_bytes, outcome.capacity_bytes, outcome.missing_elsewhere_bytes)
         fit = memory_reason(*map(float, needs))

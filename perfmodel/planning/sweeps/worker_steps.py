@@ -16,11 +16,12 @@ from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, FED_BY, OF_WORKER
 from perfmodel.prediction.arguments.table import names_of
-from perfmodel.prediction.bill import paid_count
+from perfmodel.prediction.bill import paid_count, processor_count, server_power_w
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.device_prices import Prices, price_names
+from perfmodel.prediction.energy import Draws, energy_of_all, worker_draws
 from perfmodel.prediction.job.agreement import Asynchronous
 from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
 from perfmodel.prediction.job.agreements import agreement_of
@@ -189,6 +190,13 @@ class Section:
             for footprint, input_bytes in zip(footprints, one, strict=True)
         ]
         return self.joined(kept), self.joined(one), self.joined([footprint.capacity_bytes for footprint in footprints])
+
+    def energy_j(self, target: Target, agreement: Agreement | None, step_s: Any) -> Any:
+        """Energy of all devices in each worker's step of this time. [J]"""
+        per_kind = [worker_draws(kind.prepared, kind.timed) for kind in self.kinds]
+        idle_w, limit_w, *work_j = (self.joined(values) for values in zip(*per_kind, strict=True))
+        how = {"step_s": step_s, "count": processor_count(target)}
+        return energy_of_all(Draws(idle_w, limit_w), [work_j], **how) + server_power_w(target, agreement) * step_s
 
     @derived_property
     def by_framework(self) -> list[tuple[WorkerKind, NDArray[np.int64]]]:
@@ -466,6 +474,7 @@ class JointSteps:
             missing_elsewhere_bytes=missing_elsewhere_bytes,
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=epoch_size(self.dataset_size, path.dataset),
+            energy_of=partial(Section.energy_j, replace(section, kept={}), target, agreement),
         )
 
     def _once(self, section: Section, key: Hashable, make: Any) -> Any:

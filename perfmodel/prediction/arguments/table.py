@@ -368,7 +368,8 @@ _ROWS: Final = (
         name="context_method", type="str", unit="-", group="spread", default="ring", metavar="HOW",
         check=partial(one_of, known=CONTEXT_METHODS),
         needs=(Need("context_size", allowed="'ring' with context_size=1, with which no sequence is shared"),),
-        help="How they attend to all positions: keys and values go round (ring), or heads are exchanged (all_to_all).",
+        help="How they attend to all positions: keys and values go round (ring) or are gathered (gather), or heads are "
+             "exchanged (all_to_all).",
     ),
     Argument(
         name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="0..3", check=_from(0, 3),

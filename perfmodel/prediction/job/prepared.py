@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
 
@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     _StageTimes = TimedStage | SlowedTimes
     _ExchangeTimes = dict[tuple[Phase, str], list[tuple[Exchange, Any]]]
     from perfmodel.prediction.memory.footprint import MemoryFootprint
+
+
+EXPOSED_IN_CONTEXT: Final = ("all_to_all", "all_gather", "reduce_scatter")
+"""Exchanges of groups that share sequences beside which nothing runs; those of a ring run beside attention."""
 
 
 @record
@@ -429,7 +433,7 @@ class Prepared:
         phases = (Phase.FORWARD, Phase.BACKWARD)
         forward_s, backward_s = (
             seconds(phase, "tensor", waited_for=True)
-            + seconds(phase, "context", kind="all_to_all")
+            + sum(seconds(phase, "context", kind=kind) for kind in EXPOSED_IN_CONTEXT)
             + (0 if size == 1 else rings_s(stage, times, phase, self.exchanges, samples=samples, size=size))
             for phase in phases
         )
