@@ -21,12 +21,3 @@ def _no_kept_fits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PERFMODEL_CACHE", "")
         yield
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Set aside what outlives a file of tests: no later collection looks at it again."""
-    yield
-    if nextitem is None or nextitem.path != item.path:
-        gc.collect()
-        gc.freeze()
