@@ -1,5 +1,6 @@
 """Property tests: not timed anywhere; other examples in every run, but the same ones in continuous integration."""
 
+import gc
 import os
 import signal
 
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "project",
     deadline=None,
+    max_examples=100 if os.environ.get("PERFMODEL_FULL_WALK") else 40,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=bool(os.environ.get("CI")),
 )
@@ -30,6 +32,14 @@ def fits_of_this_run(tmp_path_factory, monkeypatch):
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # of all workers
     monkeypatch.setenv("PERFMODEL_CACHE", str(folder / "fits"))
+
+
+@pytest.fixture
+def quick_collections():
+    """Let a test collect garbage without a look at the millions of objects that other tests have left."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

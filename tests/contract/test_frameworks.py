@@ -73,23 +73,50 @@ def places():
 
 
 PLACES = places()
-STEP = min(len(FILES), len(GRAPHS))
+FULL = bool(os.environ.get("PERFMODEL_FULL_WALK"))
+
+
+def kinds_of(network):
+    """Kinds of operations, all that a framework tells apart."""
+    graph = GRAPHS[network]
+    operations = [row for phase in ("forward", "backward") for _, row in graph.operations(batch_size=2, phase=phase)]
+    return {(operation.kind, getattr(operation, "name", ""), operation.role) for operation in operations}
+
+
+def representatives():
+    """Return networks that have every kind of operation between them, small and varied ones first."""
+    kinds = {network: kinds_of(network) for network in sorted(GRAPHS)}
+    missing, chosen = set().union(*kinds.values()), []
+    while missing:
+        chosen.append(
+            max(kinds, key=lambda network: len(kinds[network] & missing) / len(GRAPHS[network].layers) ** 0.5)
+        )
+        missing -= kinds[chosen[-1]]
+    return chosen
+
+
+NETWORKS = sorted(GRAPHS) if FULL else sorted(representatives())
+"""Networks that meet every framework and every place; the others have no kind of operation that these have not."""
+STEP = 1 if FULL else min(len(FILES), len(NETWORKS))
 """One place in so many for a network under a framework, another one under the next, so that every pair of two of the
-three still meets: with a larger step some would not. ``PERFMODEL_FULL_WALK=1`` takes every place."""
+three still meets: with a larger step some would not. ``PERFMODEL_FULL_WALK=1`` takes every network and place."""
 
 
 def walk():
-    """Return framework, network and places: every pair of two of the three meets."""
-    cases = product(enumerate(FILES), enumerate(sorted(GRAPHS)))
-    step = 1 if os.environ.get("PERFMODEL_FULL_WALK") else STEP
-    return [(path, network, PLACES[(i + j) % step :: step]) for (i, path), (j, network) in cases]
+    """Return framework, network and places: every pair of two of the three meets, and other networks a framework."""
+    cases = product(enumerate(FILES), enumerate(NETWORKS))
+    met = [(path, network, PLACES[(i + j) % STEP :: STEP]) for (i, path), (j, network) in cases]
+    others = enumerate(sorted({*GRAPHS} - {*NETWORKS}))
+    return met + [(FILES[j % len(FILES)], network, PLACES[j % len(PLACES) :: len(PLACES)]) for j, network in others]
 
 
 def test_the_walk_meets_every_pair():
     assert len(PLACES) >= 10
     assert {"system": "desktop_i7_3820"} in PLACES
-    met = [(path, network, str(where)) for path, network, somewhere in walk() for where in somewhere]
-    every = (FILES, sorted(GRAPHS), [str(where) for where in PLACES])
+    cases = [(path, network, str(where)) for path, network, somewhere in walk() for where in somewhere]
+    assert {network for _, network, _ in cases} == {*GRAPHS}
+    met = [case for case in cases if case[1] in NETWORKS]
+    every = (FILES, NETWORKS, [str(where) for where in PLACES])
     for first, second in ((0, 1), (0, 2), (1, 2)):
         assert {(case[first], case[second]) for case in met} == set(product(every[first], every[second]))
 

@@ -169,7 +169,7 @@ def imported(name, *, training):
     make, inputs, _ = NETWORKS[name]
     with torch.device("meta"):
         module, inputs = WithLoss(make()), [torch.empty_like(each, device="meta") for each in inputs]
-        labels = torch.empty(_scores(module.network, inputs)[:-1], dtype=torch.long)
+        labels = torch.empty(scores_shape(name)[:-1], dtype=torch.long)
     with (
         patch.object(gpt, "attend", attend),
         warnings.catch_warnings(action="ignore"),
@@ -177,10 +177,12 @@ def imported(name, *, training):
         return pm.from_torch(module, (labels, *inputs), training=training, progress=False)
 
 
-def _scores(network, inputs):
-    """Shape of the scores, classes last."""
-    scores = _first(network.eval()(*inputs))
-    network.train()
+@cache
+def scores_shape(name):
+    """Shape of a network's scores, classes last."""
+    make, inputs, _ = NETWORKS[name]
+    with torch.device("meta"):
+        scores = _first(make().eval()(*(torch.empty_like(each, device="meta") for each in inputs)))
     return scores.movedim(1, -1).shape if scores.dim() == MAP_RANK else scores.shape
 
 

@@ -10,6 +10,8 @@ from torch_models import classic
 from torch_models.flop_count import flop_counts, parameter_count
 
 SAMPLES = 3
+SHORT_TEXT = 10
+"""Words of a text that torch takes step by step; texts of 200 words follow, step by step. [1]"""
 
 
 def product_flop_count(graph, phase):
@@ -94,9 +96,9 @@ NETWORKS = {
         lambda: (_sequences(31),),
     ),
     "lstm_classifier": (
-        lambda: zoo.lstm_classifier(bias_vectors=2),
+        lambda: zoo.lstm_classifier(bias_vectors=2, steps=SHORT_TEXT),
         lambda: classic.TextClassifier(20_000, 128, 64, 2),
-        lambda: (_words(200),),
+        lambda: (_words(SHORT_TEXT),),
     ),
     "recursive_network": (
         lambda: zoo.recursive_network(leaves=11),
@@ -115,6 +117,15 @@ def test_parameters_and_products_are_those_of_torch(name):
         counted = flop_counts(module, *inputs)
     assert graph.parameter_count == parameter_count(module)
     assert (product_flop_count(graph, "forward"), product_flop_count(graph, "backward")) == counted
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_every_further_word_takes_the_products_of_the_one_before(phase):
+    short, longer, whole = (
+        product_flop_count(zoo.lstm_classifier(**({} if steps is None else {"steps": steps})), phase)
+        for steps in (SHORT_TEXT, 2 * SHORT_TEXT, None)
+    )
+    assert whole - short == (200 / SHORT_TEXT - 1) * (longer - short) > 0
 
 
 @pytest.mark.parametrize("steps", [1, 3])

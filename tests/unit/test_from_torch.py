@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import flex_attention
 
 import perfmodel as pm
@@ -24,6 +25,7 @@ from perfmodel.errors import (
     TraceError,
 )
 from perfmodel.importers.build import hole_bounds
+from perfmodel.importers.torch.modes import BATCH_NORM, batch_norm_without_content
 from perfmodel.layers import BatchNorm, Convolution2d, Dense, MaxPool2d, Overwrite, Parameter, ReLU
 
 F = nn.functional
@@ -768,3 +770,25 @@ def test_an_imported_network_is_cut_past_its_labels_and_masks():
     graph = pm.from_torch(Net(), torch.zeros(2, 5, dtype=torch.long))
     job = {"batch_size": 8, "system": "dgx_a100", "parallelism": "pipeline", "micro_batches": 4}
     assert pm.predict(graph, stages=2, **job).step_s > 0
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("shape", [(4, 6), (4, 6, 5), (4, 6, 5, 3), (2, 6, 5, 3, 2)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_batch_norm_without_content_makes_what_torchs_does(shape, training, dtype):
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    with FakeTensorMode():
+        plain = torch.empty(shape, dtype=dtype)
+        inputs = [plain, plain.transpose(0, -1).contiguous().transpose(0, -1)]
+        inputs += [plain.to(memory_format=formats[len(shape)])] if len(shape) in formats else []
+        for x in inputs:
+            of_channels = [torch.empty(6, dtype=dtype) for _ in range(4)]
+            arguments = (x, *of_channels, training, 0.1, 1e-5)
+            without_content, torchs = batch_norm_without_content(*arguments), BATCH_NORM(*arguments)
+            if without_content is not NotImplemented:
+                assert [(each.shape, each.stride(), each.dtype) for each in without_content] == [
+                    (each.shape, each.stride(), each.dtype) for each in torchs
+                ]
+        assert batch_norm_without_content(plain, *of_channels, training, 0.1, 1e-5) is not NotImplemented
+        wider = [each.double() for each in of_channels]
+        assert batch_norm_without_content(plain, *wider, training, 0.1, 1e-5) is NotImplemented

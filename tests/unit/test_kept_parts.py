@@ -59,6 +59,7 @@ def test_stages_that_differ_in_names_alone_keep_their_own_names():
     assert {row.layer for row in p.layers} == {*cut[longest], *cut[longest + 2]}
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_the_first_part_of_its_structure_stands_for_all_and_goes_with_its_graph(monkeypatch):
     monkeypatch.setattr(parts_of_graphs, "MOST_PARTS", 2)
     graph = chain(32, 32, 32, 8)

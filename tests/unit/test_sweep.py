@@ -548,6 +548,7 @@ def test_the_command_takes_names_that_are_words_and_refuses_what_it_would_find_o
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_nothing_of_a_sweep_is_left_behind_for_the_garbage_collector():
     """Systems, routes and refusals would keep one another alive, and slow down what follows."""
     space = {"batch_size": [8, 16], "workers": [1, 4, 6, 99], "device": ["gtx_1080", "v100_pcie"], **CLUSTER}

@@ -148,6 +148,7 @@ def test_the_benchmark_prints_every_figure(speed, monkeypatch):
         assert said in text
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_what_is_held_can_be_listed_and_goes_with_its_object():
     class Pair(list): ...
 

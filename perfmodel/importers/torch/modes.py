@@ -30,6 +30,8 @@ FUSED_ATTENTION: Final = "aten.scaled_dot_product_attention"
 """Attention recorded whole stands for a kernel that keeps no scores, although it runs product by product here."""
 RUNS_OTHERWISE: Final = frozenset({FUSED_ATTENTION, "aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu"})
 """Operators recorded whole whose kernels differ from the parts that run here."""
+BATCH_NORM: Final = torch.ops.aten.native_batch_norm.default
+"""Operator that torch takes apart in Python on fake tensors, for longer than all other operators of a network take."""
 COPY: Final = "aten.clone"
 """Operator by which torch reorders the elements of a tensor."""
 GUARDS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
@@ -203,7 +205,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operator = operator_name(func)
 
         def run() -> Any:
-            returned = func(*args, **kwargs)
+            returned = batch_norm_without_content(*args) if func is BATCH_NORM and not kwargs else NotImplemented
+            returned = func(*args, **kwargs) if returned is NotImplemented else returned
             if recorder.count_products is not None:
                 recorder.products += recorder.count_products(func, args, kwargs, returned)
                 recorder.is_uncounted |= operator in UNCOUNTED
@@ -301,6 +304,18 @@ class FunctionMode(TorchFunctionMode):
             copy.__kwdefaults__ = function.__kwdefaults__
             self._unguarded[function] = copy
         return self._unguarded[function]  # type: ignore[no-any-return]
+
+
+def batch_norm_without_content(
+    x: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: float
+) -> tuple[torch.Tensor, ...] | Any:
+    """Return what a batch norm makes, without content; NotImplemented where types or layout are not those of ``x``."""
+    is_plain = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+    of_channels = [tensor for tensor in (weight, bias, mean, variance) if tensor is not None]
+    if not is_plain or any(tensor.dtype != x.dtype for tensor in of_channels):
+        return NotImplemented
+    channel_count = x.shape[1] if training else 0  # what back-propagation keeps of each channel
+    return torch.empty_like(x), x.new_empty(channel_count), x.new_empty(channel_count)
 
 
 def _never(*_: Any) -> bool:
