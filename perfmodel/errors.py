@@ -109,17 +109,7 @@ def nearest_match(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_hint(name: str, known: Iterable[str], *, what: str = "nearest") -> str:
-    """Return the nearest known name in brackets, to append to a message; empty if none is close.
-
-    Parameters
-    ----------
-    name : str
-        What was given. [-]
-    known : iterable of str
-        What there is. [-]
-    what : str
-        Word before the nearest name. [-]
-    """
+    """Return the nearest known name in brackets, to append to a message; empty if none is close."""
     nearest = nearest_match(name, known)
     return f" ({what}: {nearest})" if nearest else ""
 
@@ -242,19 +232,7 @@ def whole_numbers_text(least: int, most: int) -> str:
 
 
 def check_known(kind: str, name: Any, known: Collection[Any], *, remedy: str = "") -> None:
-    """Raise UnknownNameError unless a name is known.
-
-    Parameters
-    ----------
-    kind : str
-        What the name should denote, e.g. ``device``. [-]
-    name : str
-        The name given. [-]
-    known : collection of str
-        The names that exist. [-]
-    remedy : str
-        What else helps, as a sentence. [-]
-    """
+    """Raise UnknownNameError unless a name is known."""
     if not is_one_of(name, known):
         raise UnknownNameError(kind, name, known, remedy=remedy)
 

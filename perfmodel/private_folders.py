@@ -32,15 +32,7 @@ def cache_folder(of: str) -> Path | None:
 
 
 def cached_file(name: str, *, of: str) -> Path | None:
-    """Return the path of something that is cached, in a folder that now exists; None where nothing is cached.
-
-    Parameters
-    ----------
-    name : str
-        Name of the file. [-]
-    of : str
-        Kind of what is cached, e.g. ``fits``. [-]
-    """
+    """Return the path of something that is cached, in a folder that now exists; None where nothing is cached."""
     with suppress(OSError, RuntimeError, PerfmodelError):  # e.g. a file in its place, or no home
         folder = cache_folder(of)
         if folder is None:

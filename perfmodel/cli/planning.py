@@ -66,21 +66,6 @@ def plan_command(
 def candidate_as_typed(typed: str) -> dict[str, Any]:
     """Convert ``p2.16xlarge:4,8`` or ``price=0.5;system=survey_fig5;workers=1,2`` to a candidate of ``plan``.
 
-    Parameters
-    ----------
-    typed : str
-        What was typed for ``--candidate``. [-]
-
-    Returns
-    -------
-    dict
-        Keys of a candidate. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a part has no ``=``, or a key is given twice.
-
     Examples
     --------
     >>> candidate_as_typed("p2.16xlarge:4,8")

@@ -339,16 +339,6 @@ def _graph_of(made: Any) -> LayerGraph:
 def is_factory(target: str) -> bool:
     """Tell whether a text names a function in a Python file.
 
-    Parameters
-    ----------
-    target : str
-        What was typed, e.g. ``nets.py:unet``. [-]
-
-    Returns
-    -------
-    bool
-        Whether it is ``file.py:function``. [-]
-
     Examples
     --------
     >>> is_factory("nets.py:unet"), is_factory("resnet50"), is_factory("net.json")

@@ -161,25 +161,6 @@ def attention_alternatives(
 ) -> tuple[Alternative, ...]:
     """Return the kernels of attention, fused or with its scores in memory.
 
-    Parameters
-    ----------
-    operation : Attention
-        Attention or its gradients. [-]
-    loops : bool
-        Whether the framework launches the product of every sample and head separately. [-]
-    arithmetic_apart : bool
-        Whether the softmax's arithmetic takes time beside the products of a fused kernel: on CPUs, whose lanes do
-        either. [-]
-    by_library : bool
-        Whether a library has fused kernels with rates of their own. [-]
-    element_bytes : int
-        Size of one element. [B]
-
-    Returns
-    -------
-    tuple of Alternative
-        One alternative.
-
     Notes
     -----
     Materialised: a product for the scores, a pass for softmax, one for dropout, a product with the values; going back

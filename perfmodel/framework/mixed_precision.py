@@ -73,24 +73,7 @@ class LayerTypes(NamedTuple):
 def layer_types(
     nodes: Sequence[Node], forward: Iterable[tuple[str, Operation]], *, rules: MixedPrecisionRules, narrow_bytes: int
 ) -> Mapping[str, LayerTypes]:
-    """Follow types through a graph: products narrow them, listed layers and parameters widen them.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Layers in the order in which they run. [-]
-    forward : iterable of tuple
-        Layers and operations of the forward phase. [-]
-    rules : MixedPrecisionRules
-        The framework's. [-]
-    narrow_bytes : int
-        Size of an element of the narrow type. [B]
-
-    Returns
-    -------
-    mapping of str to LayerTypes
-        By layer. [-]
-    """
+    """Follow types through a graph: products narrow them, listed layers and parameters widen them."""
     products, passes = set(), dict[str, set[str]]()
     held_bytes = narrow_bytes if rules.narrow_parameters else SINGLE_BYTES
     for layer, operation in forward:
@@ -145,28 +128,7 @@ def cast_passes(
     narrow_bytes: int,
     wanted: Sequence[bool] | None,
 ) -> tuple[Operation, ...]:
-    """Return the passes that cast a layer's inputs and weights, or with ``wanted`` their gradients back.
-
-    Parameters
-    ----------
-    node : Node
-        The layer. [-]
-    types : LayerTypes
-        Its types. [-]
-    own_parameters : int
-        Elements of its weights. [1]
-    batch_size : int
-        Samples. [samples]
-    narrow_bytes : int
-        Size of an element of the narrow type. [B]
-    wanted : sequence of bool or None
-        Whether each input's gradient is computed; None for the forward phase. [-]
-
-    Returns
-    -------
-    tuple of MemoryPass
-        One for each tensor, whose counts are in elements of the narrow type. [-]
-    """
+    """Return the passes that cast a layer's inputs and weights, or with ``wanted`` their gradients back."""
     wide = SINGLE_BYTES / narrow_bytes
     narrows = (types.element_bytes == narrow_bytes) == (wanted is None)
     role = Role.OUTPUT if wanted is None else Role.INPUT_GRADIENT

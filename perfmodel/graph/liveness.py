@@ -405,26 +405,6 @@ def lifetimes(
 ) -> Lifetimes:
     """Return every storage of a step, with the moments of its first and last use.
 
-    Parameters
-    ----------
-    input_shapes : mapping of str to tuple of int
-        Graph inputs; their memory is the caller's and not counted. [1]
-    nodes : sequence of Node
-        Layers, each after those that it reads. [-]
-    phase : Phase
-        Part of a step. [-]
-    wanted : mapping of str to bool
-        Whether each tensor's gradient is computed; all False for inference. [-]
-    parts : sequence of Segment
-        The layers between checkpoints. [-]
-    rules : MemoryRules
-        Sizes and habits. [-]
-
-    Returns
-    -------
-    Lifetimes
-        Its ``result()`` are the bytes at every moment. [-]
-
     Notes
     -----
     Valid for: layers run one after the other, memory freed once it is no longer needed, outputs of the network

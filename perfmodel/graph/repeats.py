@@ -129,20 +129,7 @@ class Shortened:
 
 
 def shortened(graph: LayerGraph, kinds: Sequence[Any]) -> Shortened | None:
-    """Leave all but three of a graph's equal blocks out; None if these are too few.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The whole graph. [-]
-    kinds : sequence
-        What each layer is, equal for layers that do the same to inputs as many places before them. [-]
-
-    Returns
-    -------
-    Shortened or None
-        The short graph, whose layers have the names they have in the whole one. [-]
-    """
+    """Leave all but three of a graph's equal blocks out; None if these are too few."""
     blocks = next((blocks for blocks in _rows_of_blocks(kinds) if _are_alone(graph, blocks)), None)
     if blocks is None:
         return None

@@ -186,15 +186,7 @@ def folder_of(system: Wired) -> Path:
 
 
 def several(system: Wired, machines: int) -> System | Cluster:
-    """Return a system of this many machines: a machine on its usual fabric, or a cluster's machines of one kind.
-
-    Raises
-    ------
-    ArgumentError
-        If the machine's file names no fabric, or the machines of a cluster differ.
-    SpecError
-        If the machine has no adapter to the fabric.
-    """
+    """Return a system of this many machines: a machine on its usual fabric, or a cluster's machines of one kind."""
     machines = machine_count("machines", machines)
     if isinstance(system, Cluster):
         kinds = {id(machine): machine for _, machine in system.machines[: system.node_count]}

@@ -320,15 +320,7 @@ def network_table_names() -> tuple[str, ...]:
 
 
 def read_network_table(path: Path) -> NetworkTable:
-    """Read a table; its file's name identifies what ran.
-
-    Raises
-    ------
-    UnknownNameError
-        If nothing says what ran.
-    TableError
-        If a column is missing or a value is wrong; names every fault.
-    """
+    """Read a table; its file's name identifies what ran."""
     check_known("table of networks", path.stem, network_table_names())
     stated = read_description(NETWORK_FOLDER / f"{path.stem}.toml")
     csv_table = CsvTable(path)

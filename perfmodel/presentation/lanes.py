@@ -163,13 +163,6 @@ def trace_events(bars: Iterable[LaneBar], *, groups: Mapping[str, str]) -> Itera
     Viewers draw events of one track nested and drop those that overlap in part, so bars of a lane that overlap get
     tracks of their own, and times are whole nanoseconds.
 
-    Parameters
-    ----------
-    bars : iterable of LaneBar
-        The bars. [-]
-    groups : mapping of str to str
-        Heading of each lane; lanes without one are under ``other``. [-]
-
     Yields
     ------
     dict

@@ -42,24 +42,6 @@ def collective_tasks(
 ) -> tuple[Task, ...]:
     """Tasks of a collective.
 
-    Parameters
-    ----------
-    placed : Placed
-        The algorithm on its devices. [-]
-    size_bytes : float
-        Bytes, n, as the algorithm counts them. [B]
-    name : str
-        Prefix of the names of its tasks, and full name of the last task. [-]
-    after : tuple of str
-        Tasks that must end first. [-]
-    beside : tuple of str
-        Tasks for which the last one waits, too. [-]
-
-    Returns
-    -------
-    tuple of Task
-        Messages, additions, and a last task that waits for all of them. [-]
-
     Notes
     -----
     Valid for: ranks that each take part in one round at a time. A message starts once its source and sink have finished

@@ -60,21 +60,6 @@ def ranking_of(first: Prediction, second: Prediction) -> Ranking:
     .. math:: P = \Phi\left(\frac{\ln t_2 - \ln t_1}{\sigma}\right), \quad
         \sigma^2 = \kappa \, \Delta J S \Delta J^T + \tau^2 \sum_k (w_{1k} - w_{2k})^2 + (e_1 - e_2)^2 + 2 \lambda^2
 
-    Parameters
-    ----------
-    first, second : Prediction
-        Of one network on one kind of device. [-]
-
-    Returns
-    -------
-    Ranking
-        Probability, and what it follows from. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If a prediction is of a measured machine, whose kernels vary one by one.
-
     Notes
     -----
     Valid for: errors small enough that ln(time) is about linear in them. J are sensitivities to the constants, S their

@@ -55,21 +55,6 @@ _STRATEGIES: Final = {"tree": "binomial_tree"}
 def parallel_report(file: Path) -> RowReport:
     """Return a table of many devices with its predictions; nothing is fitted.
 
-    Parameters
-    ----------
-    file : Path
-        A CSV that comes with perfmodel. [-]
-
-    Returns
-    -------
-    RowReport
-        Rows beside their predictions, and scores beside the naive rule and what others published.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
-
     Notes
     -----
     Valid for: groups whose devices have a link each to the next, at the rate that its file calls typical, or machines
@@ -232,16 +217,6 @@ SAVED_WHERE_LINEAR: Final = 0.5
 
 def doubling_claims(file: Path) -> RowReport:
     """Return the claims with what they imply.
-
-    Parameters
-    ----------
-    file : Path
-        Its CSV, one that comes with perfmodel. [-]
-
-    Returns
-    -------
-    RowReport
-        Rows without a score: a claim that states neither network nor devices cannot be predicted.
 
     Notes
     -----

@@ -30,23 +30,7 @@ if TYPE_CHECKING:
 
 
 def published_report(file: Path) -> RowReport:
-    """Return published layouts with their predictions; nothing is fitted.
-
-    Parameters
-    ----------
-    file : Path
-        A CSV that comes with perfmodel. [-]
-
-    Returns
-    -------
-    RowReport
-        Steps that printed rates imply beside those of ``predict``, and scores of all and of each study beside one MFU.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
-    """
+    """Return published layouts with their predictions; nothing is fitted."""
     table = load_published(file.stem)
     rows = row_table([_score(*case) for case in cases_of(table)], title=table.title)
     measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))

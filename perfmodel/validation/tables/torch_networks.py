@@ -43,27 +43,6 @@ MOST_NAMED: Final = 20
 def network_report(file: Path, *, progress: Progress | None = None) -> RowReport:
     """Score a table of steps of networks that a torch package defines; nothing is fitted here.
 
-    Parameters
-    ----------
-    file : Path
-        The table's CSV; its name identifies what ran. [-]
-    progress : callable or None
-        Called with the rows done and the rows in all. [-]
-
-    Returns
-    -------
-    RowReport
-        Rows beside predictions, and scores of each cell of device, phase and layout or type. [-]
-
-    Raises
-    ------
-    MissingPackageError
-        If the package that defines the networks is not installed.
-    TableError
-        If a column or value is wrong.
-    UnknownNameError
-        If perfmodel does not know what ran.
-
     Notes
     -----
     A row that cannot be imported or predicted counts as predicted at twice its time, which is an error of 100 %.
