@@ -45,8 +45,6 @@ class MixedPrecisionRules:
     narrow_parameters : bool
         Whether parameters are in the narrow type, beside a copy in single precision that the optimizer keeps, so that
         products need no cast of them. [-]
-    narrow_gradients : bool
-        Whether gradients of parameters are in the narrow type, too. [-]
     """
 
     dtypes: tuple[str, ...]
@@ -54,7 +52,6 @@ class MixedPrecisionRules:
     widening: frozenset[str]
     keeps_type: frozenset[str]
     narrow_parameters: bool = False
-    narrow_gradients: bool = False
 
     def with_narrow_parameters(self) -> MixedPrecisionRules:
         """Rules of layers whose parameters arrive in the narrow type, as workers that share them gather them."""

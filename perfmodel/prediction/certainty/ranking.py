@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.factors import StatedConstant
     from perfmodel.prediction.prediction import Prediction
 
-CAUSES: Final = ("constants", "physics", "exchange", "layout")
-"""What makes a ranking unsure: uncertain constants, parts of a step that the model misses, times of exchanges, and what
-each layout has of its own, like the errors of its shapes of products."""
-
 LAYOUT_SPREAD: Final = 0.057
 """Standard deviation of ln(predicted / measured time) among layouts of one network: of the 139 of ``mpt_fsdp_a100``,
 to which no constant was fitted, about the mean of each of nine networks. Range: language models, 8 to 128 A100. [1]"""
