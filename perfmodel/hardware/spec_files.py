@@ -87,6 +87,8 @@ def _line(location: Iterable[int | str], value: Any, allowed: str) -> str:
 
 
 def _readable(message: str) -> str:
+    if message.startswith("Input should be a valid dictionary"):
+        return "must be a table"
     for prefix, replacement in _PYDANTIC_PREFIXES:
         if message.startswith(prefix):
             return replacement + message.removeprefix(prefix)

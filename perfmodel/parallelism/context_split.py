@@ -80,7 +80,8 @@ class _Split:
         graph = whole.graph
         lengths = {shape[0] if shape else 0 for shape in graph.input_shapes.values()}
         if len(lengths) != 1 or not isinstance(length := lengths.pop(), int) or length % parts:
-            allowed = f"a divisor of the positions of {graph.name}, the first axis of all its inputs"
+            shapes = " and ".join(map(str, graph.input_shapes.values()))
+            allowed = f"a divisor of the positions of {graph.name}: the first number of its input shapes, {shapes}"
             raise ArgumentError("context_size", parts, allowed)
         self.graph, self.parts, self.element_bytes, self.attend = graph, parts, element_bytes, attend
         inputs = {name: (length // parts, *shape[1:]) for name, shape in graph.input_shapes.items()}

@@ -171,7 +171,7 @@ class Utilised:
         """Tokens of all counted workers per second; ArgumentError for a network that reads none. [1/s]"""
         tokens = tokens_per_sample(self.basis.prepared.subject.graph)
         if tokens is None:
-            raise ArgumentError("network", self.subject, "must look up tokens in an embedding; or read samples_per_s")
+            raise ArgumentError("network", self.subject, "must look up tokens in an embedding; else read samples_per_s")
         return float(tokens * self.samples_per_s)
 
     @property

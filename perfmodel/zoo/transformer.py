@@ -109,7 +109,7 @@ class TransformerBlock:
         check_choice("operands", self.operands, OPERANDS)
         divides = is_open_size(self.width) or is_open_size(self.heads) or self.width % self.heads == 0
         if self.head_size is None and not divides:
-            refuse("heads", self.heads, f"must divide the width, {self.width}, where head_size is not given")
+            refuse("heads", self.heads, f"must divide the width, {self.width}, unless head_size is given")
 
     @property
     def _head_size(self) -> Any:

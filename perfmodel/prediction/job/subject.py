@@ -60,7 +60,7 @@ def _subject(graph: LayerGraph, optimizer: str | Optimizer, phase: str) -> Subje
     running = graph.at_inference() if chosen is Phase.FORWARD else graph
     packed = [node.name for node in graph.layers if node.packed_count and node.trains_weights]
     if packed and Phase.BACKWARD in chosen.parts:
-        allowed = f"forward for packed weights (of {packed[0]} and {len(packed) - 1} more); or freeze these layers"
+        allowed = f"forward where weights are packed ({packed[0]} and {len(packed) - 1} more); or freeze these layers"
         raise ArgumentError("phase", phase, allowed)
     return Subject(graph=running, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
 
