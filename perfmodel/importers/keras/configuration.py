@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from perfmodel.errors import SpecError, short_repr
@@ -238,8 +238,7 @@ def _sequential(config: Mapping[str, Any], layers: Sequence[LayerRecord], conten
     before = Reference(first, 0, 0)
     chain = [LayerRecord(name=first, class_name=INPUT_CLASS, module="", config={})]
     for place, layer in enumerate(rest):
-        record = _with_call(layer, CallRecord((before,), {}))
-        chain.append(record)
+        chain.append(replace(layer, calls=(CallRecord((before,), {}),)))
         after = rest[place + 1].build_shape if place + 1 < len(rest) else None
         before = Reference.of(layer.name, 0, 0, after)
     return ModelRecord(
@@ -249,18 +248,6 @@ def _sequential(config: Mapping[str, Any], layers: Sequence[LayerRecord], conten
         outputs=(before,),
         input_shapes={first: stated},
         is_trained=config.get("trainable", True) is not False,
-    )
-
-
-def _with_call(layer: LayerRecord, call: CallRecord) -> LayerRecord:
-    return LayerRecord(
-        name=layer.name,
-        class_name=layer.class_name,
-        module=layer.module,
-        config=layer.config,
-        build_shape=layer.build_shape,
-        calls=(call,),
-        model=layer.model,
     )
 
 
