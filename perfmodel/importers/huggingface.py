@@ -57,11 +57,6 @@ def from_huggingface_config(
     name : str or None
         Name of the graph; None for the configuration's ``_name_or_path``, or its family. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network. [-]
-
     Raises
     ------
     UnknownNameError

@@ -324,11 +324,6 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
         path : str, Path or None
             File that ends in .png, .pdf or .svg; None only returns the figure. [-]
 
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
-
         Raises
         ------
         ArgumentError
@@ -376,11 +371,6 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
         ----------
         path : str, Path or None
             Where to save the picture; None only returns the figure. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
         """
         from perfmodel.prediction.words.prediction_text import title
         from perfmodel.presentation.figures import saved

@@ -130,11 +130,6 @@ class TransformerBlock:
             What the block reads, of shape (positions, width). [-]
         name : str
             Beginning of the names of its layers. [-]
-
-        Returns
-        -------
-        str
-            Name of its last layer. [-]
         """
         x = self._residual(graph, x, name=f"{name}_attention", branch=self._attention)
         return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
@@ -304,11 +299,6 @@ def gpt(
     name : str
         What the graph is called. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     Examples
     --------
     GPT-3 in its largest size has 175 billion parameters (arXiv:2005.14165, table 2.1):
@@ -383,11 +373,6 @@ def gpt2(
         Rate of dropout; zero for none, as in inference. [1]
     attention : str
         ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     Examples
     --------
@@ -489,11 +474,6 @@ def llama(
         Whether each block keeps its input only and runs again, all of it, in the backward phase;
         ``alternate_blocks``: every other block does; ``alternate_products``: each block also keeps what attention and
         every other product yield, and runs the rest again [3]_. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     Examples
     --------

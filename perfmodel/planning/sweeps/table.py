@@ -394,11 +394,6 @@ class Sweep(Result):
         path : str, Path or None
             File to save the picture to; None only returns the figure. [-]
 
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
-
         Raises
         ------
         UnknownNameError
