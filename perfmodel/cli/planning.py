@@ -28,7 +28,7 @@ from perfmodel.cli.specs import NetworkArgument, OptionOption, PruneOption, load
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from perfmodel.planning.sweeps.table import Sweep
+    from perfmodel.planning.sweeps.answer import Sweep
 
 CANDIDATE_HELP = (
     "Hardware to consider: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "

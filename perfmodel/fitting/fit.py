@@ -240,7 +240,7 @@ ASIDE: Final = (
 """Parts of the package that no fit of shipped tables uses, except the modules of ``PREPARING``."""
 
 PREPARING: Final = frozenset(
-    f"validation/{module}.py" for module in ("protocols/cells", "protocols/protocols", "tables/speedup")
+    f"validation/{module}.py" for module in ("protocols/cells", "protocols/protocols", "reports/speedup")
 )
 """Modules of the validation that prepare the fitted rows; the others only score."""
 

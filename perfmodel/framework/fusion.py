@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perfmodel.framework.kernel_classes import pass_class
 from perfmodel.framework.kernel_table import LayerOperation
+from perfmodel.framework.measured_lowering import pass_class
 from perfmodel.layers.shapes import element_count
 from perfmodel.records import MemoryPass, Phase
 

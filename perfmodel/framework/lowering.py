@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from perfmodel.framework.convolution import convolution_alternatives, implicit_product
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
-from perfmodel.framework.kernel_classes import KERNEL_OF, is_depthwise, lower_as_measured, streamed
+from perfmodel.framework.measured_lowering import KERNEL_OF, is_depthwise, lower_as_measured, streamed
 from perfmodel.framework.narrow import narrow_product, takes_narrow
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules

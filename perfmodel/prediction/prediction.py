@@ -374,7 +374,7 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
         """
         from perfmodel.prediction.words.prediction_text import title
         from perfmodel.presentation.figures import saved
-        from perfmodel.presentation.lanes import gantt_chart
+        from perfmodel.presentation.timeline_figure import gantt_chart
 
         figure = gantt_chart(self.timeline.bars(), title=title(self), named=self.timeline.named_lanes)
         return saved(figure, path)

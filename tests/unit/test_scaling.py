@@ -11,7 +11,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.presentation.lanes import Curve, Panel, worker_figure
+from perfmodel.presentation.scaling_figure import Curve, Panel, worker_figure
 
 SYNCS = ("ring_all_reduce", "parameter_server", "downpour")
 COUNTS = (1, 2, 4, 8, 16)

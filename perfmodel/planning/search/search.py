@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.graph import LayerGraph
-    from perfmodel.planning.sweeps.table import Sweep
+    from perfmodel.planning.sweeps.answer import Sweep
 
 RESERVE: Final = 0.08
 """Share of a device's memory that is left free unless the caller says otherwise. [1]"""

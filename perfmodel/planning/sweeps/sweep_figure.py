@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from perfmodel.planning.sweeps.table import Sweep
+    from perfmodel.planning.sweeps.answer import Sweep
 
 MOST_POINTS: Final = 20_000
 """Most points of a cloud to draw, evenly spread over the table. [1]"""

@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.cost.measured_kernel import ARITHMETIC, kernel_features, measured_kernel_time
 from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, SpecError
-from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
+from perfmodel.framework.measured_lowering import family_of, is_product_class, pooled_classes
 from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.computing_hosts import computing_on_hosts
 from perfmodel.hardware.library import LibraryProfile

@@ -16,10 +16,10 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.measurements.scaling_tables import NetworkRow, NetworkTable, read_network_table
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
+from perfmodel.validation.reports import torch_zoos
 from perfmodel.validation.scores.interval_coverage import interval_row
 from perfmodel.validation.scores.metrics import factor_of_least_mape
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
-from perfmodel.validation.tables import torch_zoos
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile

@@ -14,6 +14,7 @@ from perfmodel.measurements.scaling_tables import load_parallel
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
 from perfmodel.units import GIGA
+from perfmodel.validation.reports.parallel_report import job_of_row
 from perfmodel.validation.scores.table_report import (
     EVERY_ROW,
     ONE_MFU,
@@ -23,7 +24,6 @@ from perfmodel.validation.scores.table_report import (
     by_one_mfu,
     compared,
 )
-from perfmodel.validation.tables.parallel_report import job_of_row
 
 if TYPE_CHECKING:
     from perfmodel.presentation.tables import Table
