@@ -238,7 +238,7 @@ def check_known(kind: str, name: Any, known: Collection[Any], *, remedy: str = "
 
 
 def is_one_of(value: object, known: Collection[Any]) -> bool:
-    """Tell whether a value is among names; also for one that has no hash, or no truth when it is compared.
+    """Tell whether a value is among names, even if it cannot be hashed, or compares element by element.
 
     Examples
     --------
@@ -300,7 +300,7 @@ class ArgumentError(PerfmodelError, ValueError):
 
 
 class TaskError(PerfmodelError, ValueError):
-    """A task cannot be simulated; names it and says what is wrong with it.
+    """A task cannot be simulated; names the task and its fault.
 
     Parameters
     ----------

@@ -320,7 +320,7 @@ def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine)
 
 
 LEAST_POINTS: Final = 4
-"""Points below which a class has no own curve, and predictions use that of its pooled class [1]."""
+"""Points that a class needs for its own curve; with fewer, predictions use the curve of its pooled class [1]."""
 
 POOLED: Final = frozenset(
     {

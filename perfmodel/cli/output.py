@@ -49,7 +49,7 @@ REPLACES = {
 }
 """Argument -> the argument that it replaces."""
 IN_SLOTS = frozenset({"device", "system"})
-"""Arguments of which neither replaces the other where a job has both: a device in the slots of a system."""
+"""Arguments that a job may have together, so that neither replaces the other: a device in a system's slots."""
 
 
 def takes_arguments(*besides: str, **how: Any) -> Callable[[Callable[..., Any]], Command]:
@@ -229,7 +229,7 @@ def described(verb: str) -> dict[str, tuple[str, str]]:
 
 
 METAVARS = {"1": "N", "samples": "N", "h": "HOURS", "s": "SECONDS", "-": "NAME"}
-"""Unit of a keyword -> what its option is called; other units stand for themselves."""
+"""Unit of a keyword -> name of its value in help; other units are used as they are."""
 
 
 SPELT: dict[str, tuple[str, ...]] = {"size_bytes": ("--size-bytes", "--bytes")}

@@ -109,7 +109,7 @@ def list_command(
 
 
 def _refusal(message: str) -> Callable[[], None]:
-    """Return what ends a command that has printed its answer with an error."""
+    """Return the exception that ends a command with an error after its answer was printed."""
 
     def refuse() -> None:
         sys.stderr.write(f"perfmodel: error: {message}\n")

@@ -281,7 +281,7 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
 def most_kept_beside(
     order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity], meanwhile_bytes: Mapping[int, Quantity]
 ) -> tuple[Quantity, Quantity]:
-    """Return what a device keeps for micro-batches when that and what it holds for working chunks are largest.
+    """Return the bytes kept for micro-batches at the moment when these and the bytes of working chunks are largest.
 
     Parameters
     ----------

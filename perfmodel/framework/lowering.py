@@ -207,7 +207,7 @@ def _clearing_pass(elements: Any, *, element_bytes: int) -> Stream:
 
 
 def _as_stored(packed: WeightFormat | None, *, element_bytes: int) -> WeightFormat | None:
-    """Return how weights lie in memory: without a pattern whose indices take more bytes than the weights that are gone.
+    """Return how weights are stored: dense where the indices of a sparse pattern would take more bytes than it saves.
 
     Examples
     --------

@@ -88,7 +88,7 @@ def blocks_of(nodes: Sequence[Node]) -> list[str]:
 
 
 def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
-    """Raise if a network has fewer blocks than are to run again, or no attention of which only the core could."""
+    """Raise if a network has fewer blocks than shall run again, or no attention whose core alone could."""
     if isinstance(recompute, int) and recompute > (most := len(blocks_of(nodes))):
         allowed = f"at most {most}: this network has as many blocks whose number is in the names of their layers"
         raise ArgumentError("recompute", recompute, allowed)

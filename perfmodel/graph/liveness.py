@@ -72,7 +72,7 @@ class MemoryRules:
     keeps_unread: bool = False
     """Whether results that the graph marks to be kept stay although back-propagation reads them nowhere. [-]"""
     keeps_gathered: bool = False
-    """Whether what a group of devices gathered has memory of its own and stays while it is read. [-]"""
+    """Whether a tensor that a group of devices gathered has its own memory, and keeps it while it is read. [-]"""
     fuses_gates: bool = False
     """Whether one kernel makes a gate and multiplies by it, and makes the gate again for the gradients. [-]"""
     divided_loss_tensors: int = 0

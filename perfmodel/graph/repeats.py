@@ -1,4 +1,4 @@
-"""Graphs with equal blocks in a row: a short graph that has three of them, and what it says about the whole graph.
+"""Graphs with equal blocks in a row, costed by a short graph with three of the blocks.
 
 What lies before the blocks may change the first of them, what lies behind may change the last. The blocks between are
 alike, because only one tensor leads from each to the next. So what follows layer by layer for three blocks is known

@@ -260,10 +260,10 @@ UNMODELLED: Final[Mapping[str, tuple[str, int]]] = {
     **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), ("a mixture of experts", 1)),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank"), ("latent attention", 0)),
 }
-"""Field -> what it says that blocks have, and the most that says nothing (Mixtral, Qwen MoE, DeepSeek)."""
+"""Field -> part of blocks that no layer models, and the largest value without it (Mixtral, Qwen MoE, DeepSeek)."""
 
 LAYER_FIELDS: Final = ("n_layer", "num_hidden_layers")
-"""Fields that say how many blocks are built, one after another."""
+"""Fields that state the number of blocks."""
 
 MOST_SIZE: Final = 10**9
 """Largest width, vocabulary or number of positions: products of three of them are still exact. [1]"""
@@ -373,7 +373,7 @@ class ConfigFields:
             self.fault(field, allowed)
 
     def refuse_unmodelled(self) -> None:
-        """Raise SpecError if fields that no family reads say that blocks have parts that no layer kind stands for."""
+        """Raise SpecError if a field that no family reads states parts of blocks for which there is no layer."""
         for field, (part, most) in UNMODELLED.items():
             value = self._content.get(field)
             if value is not None and not (isinstance(value, int) and value <= most):

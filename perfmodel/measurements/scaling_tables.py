@@ -76,7 +76,7 @@ def names_in(folder: Path) -> tuple[str, ...]:
 def read_described(
     folder: Path, key: str, *, what: str, read: Callable[[Line, Mapping[str, Any]], Row]
 ) -> tuple[dict[str, Any], tuple[Row, ...]]:
-    """Return the TOML of a table and its rows, each read from a line by what the TOML says."""
+    """Return the TOML of a table and its rows, each read from a line by ``read``."""
     check_known(what, key, names_in(folder))
     path = folder / f"{key}.csv"
     description = read_description(path.with_suffix(".toml"))

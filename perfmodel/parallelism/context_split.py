@@ -151,7 +151,7 @@ class _Split:
 
 
 def _axis_after(node: Node, axis: int) -> int | None:
-    """Find the axis of the positions in a stated shape: as many elements stand before it, or as many axes after it."""
+    """Find the axis of positions in a stated shape, with the same elements before it or the same axes after it."""
     before, after = node.input_shapes[0], node.output_shape
     if isinstance(node.layer, nn.Reshape):
         leading = [1, *accumulate(after, mul)]

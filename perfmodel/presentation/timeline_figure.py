@@ -94,7 +94,7 @@ def _drawn_ends(bar: LaneBar, whole_s: float) -> tuple[float, float]:
 
 
 def gantt_chart(bars: Sequence[LaneBar], *, title: str, named: Collection[str] = ()) -> Figure:
-    """Draw bars on lanes, first lane on top, in a colour for each kind; those ``named`` lanes say what they are."""
+    """Draw bars on lanes, first lane on top, in a colour for each kind, with names on the bars of ``named`` lanes."""
     from matplotlib.collections import PolyCollection
 
     shown = [bar for bar in bars if bar.end_s > bar.start_s]

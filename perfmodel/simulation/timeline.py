@@ -169,7 +169,7 @@ class Timeline(Drawn):
 
     @property
     def named_lanes(self) -> set[str]:
-        """Lanes whose bars a picture names where there is room: those of kernels. [-]"""
+        """Lanes of kernels, on whose bars a picture writes names where there is room. [-]"""
         return {str(span.resource) for span in self.kernels if span.kind != "dispatch"}
 
     @property

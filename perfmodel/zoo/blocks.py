@@ -80,7 +80,7 @@ def dropped(rate: float) -> nn.Dropout | None:
 
 
 def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, nn.Layer | None]) -> str:
-    """Add layers that each read the one before; skip those that are None.
+    """Add layers, each reading the one before; skip None.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ INPUT_CLASS: Final = "InputLayer"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A tensor: which result of which call of which layer, and its shape if the configuration says it."""
+    """A tensor as the result of a call of a layer, with its shape if the configuration states it."""
 
     layer: str
     call: int
@@ -197,7 +197,7 @@ SPECIAL_ARGUMENTS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "__slice__": lambda config: slice(config["start"], config["stop"], config["step"]),
     "__tuple__": lambda config: tuple(map(_argument, config)),
 }
-"""Class of an argument that stands for something else -> what reads it."""
+"""Class of an argument that is written as a table -> function that reads it."""
 
 
 def _functional(config: Mapping[str, Any], layers: Sequence[LayerRecord], content: Mapping[str, Any]) -> ModelRecord:

@@ -154,7 +154,7 @@ def _kept(columns: Columns, mask: NDArray[np.bool_]) -> Columns:
 
 
 def _sharing_the_batch(columns: Columns, batch: int, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
-    """Keep the layouts whose workers share the batch evenly; say which batch they would share if none does."""
+    """Keep the layouts whose workers share the batch evenly; if there are none, name the nearest batch that would."""
     columns = _limited(columns, "workers", stated, limits)
     kept = _kept(columns, batch % columns["workers"] == 0)
     if not len(kept["workers"]):

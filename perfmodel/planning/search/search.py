@@ -206,7 +206,7 @@ def _checked_reserve(reserve: Any) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Place:
-    """Devices of a system, and how many of them layouts take."""
+    """Devices of a system, and the numbers of them that layouts may use."""
 
     system: Wired
     counts: tuple[int, ...]

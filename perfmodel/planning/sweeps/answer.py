@@ -68,7 +68,7 @@ class Sweep(Result):
         return self.to_table(len(self))
 
     def _numbers(self) -> Iterator[tuple[str, float]]:
-        """Yield nothing: each configuration was checked as it was evaluated, and one that overflowed has a reason."""
+        """Yield nothing: numbers were checked when computed, and a configuration that overflowed has a reason."""
         return iter(())
 
     @property

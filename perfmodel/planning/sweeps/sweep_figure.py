@@ -53,7 +53,7 @@ def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
 UNITS: Final = {
     "usd_per_epoch": "USD", "usd": "USD", "energy_j": "J", "days": "days", "device_hours": "h", "mfu": "1",
 }  # fmt: skip
-"""Unit of a column whose name does not end in one that tables know."""
+"""Unit of a column whose name ends in no known unit."""
 
 
 def labelled(name: str) -> str:

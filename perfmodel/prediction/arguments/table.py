@@ -165,7 +165,7 @@ def _optimizer_name(job: Job) -> str:
 
 
 def _shared(job: Job) -> str:
-    """Name what devices share; ``data`` if there is one device."""
+    """Name the way devices split the work; ``data`` if there is one device."""
     crowd = job.workers if job.parallelism == "hybrid" else job.stages * job.tensor_size
     return job.parallelism if crowd > 1 else "data"
 

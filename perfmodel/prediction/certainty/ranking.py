@@ -125,7 +125,7 @@ def probability_of(log_ratio: float, spread: float) -> float:
 
 
 def _exchange_changes(p: Prediction, scale: IntervalScale) -> dict[str, float]:
-    """Change of ln(step time) when messages, or what a constant of calls to servers times, take a deviation longer. [1]
+    """Change of ln(step time) when messages, or timed calls to servers, take one standard deviation longer. [1]
 
     Messages of libraries and of named algorithms take the same links, and so are off together.
     """

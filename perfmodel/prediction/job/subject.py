@@ -92,7 +92,7 @@ def _built(builder: str, options: tuple[tuple[str, type, Any], ...]) -> LayerGra
 
 
 def attends(graph: LayerGraph) -> bool:
-    """Return whether a network has fused attention, which takes a library of its own."""
+    """Return whether a network has fused attention, whose kernels are a library of their own."""
     known = graph.kept("attends")
     if not known:
         known[None] = any(getattr(node.layer, "scores", None) == "recomputed" for node in graph.layers)

@@ -43,7 +43,7 @@ PUBLISHED: Final = "as published by another model"
 """Predictions that the table's source prints. [-]"""
 
 MACHINE_SIZE: Final = 8
-"""Devices of a machine of the rows that say in which machines they ran. [1]"""
+"""Devices per machine, for rows that state their machines. [1]"""
 
 NEARLY_FULL: Final = 0.9
 """Share of a device's memory above which a row is named: about the share that allocators and buffers leave. [1]"""
