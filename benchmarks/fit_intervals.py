@@ -54,6 +54,11 @@ from perfmodel.prediction.prediction import Prediction
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED, HeldOut
+from perfmodel.validation.reports.clusters import predicted_times
+from perfmodel.validation.reports.layouts import predicted_layout
+from perfmodel.validation.reports.parallel_report import predicted_steps
+from perfmodel.validation.reports.published_report import cases_of
+from perfmodel.validation.reports.sharded_report import job_of_run
 from perfmodel.validation.scores.interval_coverage import (
     ALL_PROTOCOLS,
     COLUMNS,
@@ -72,11 +77,6 @@ from perfmodel.validation.scores.interval_coverage import (
     with_intervals,
 )
 from perfmodel.validation.scores.table_report import read_records
-from perfmodel.validation.tables.clusters import predicted_times
-from perfmodel.validation.tables.layouts import predicted_layout
-from perfmodel.validation.tables.parallel_report import predicted_steps
-from perfmodel.validation.tables.published_report import cases_of
-from perfmodel.validation.tables.sharded_report import job_of_run
 from perfmodel.validation.validate import checked_table, hold_out
 
 PROTOCOLS = (

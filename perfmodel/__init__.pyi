@@ -58,8 +58,8 @@ from perfmodel.planning.scaling import straggler_slowdown as straggler_slowdown
 from perfmodel.planning.search.answer import FoundLayout as FoundLayout
 from perfmodel.planning.search.answer import Search as Search
 from perfmodel.planning.search.search import search as search
+from perfmodel.planning.sweeps.answer import Sweep as Sweep
 from perfmodel.planning.sweeps.sweep import sweep as sweep
-from perfmodel.planning.sweeps.table import Sweep as Sweep
 from perfmodel.planning.transfer import Refresh as Refresh
 from perfmodel.planning.transfer import Transfer as Transfer
 from perfmodel.planning.transfer import refresh as refresh
@@ -76,9 +76,9 @@ from perfmodel.simulation.timeline import Timeline as Timeline
 from perfmodel.validation.live.check import validate_live as validate_live
 from perfmodel.validation.live.live_report import LiveReport as LiveReport
 from perfmodel.validation.protocols.fit_table import fit as fit
+from perfmodel.validation.reports.mullapudi import Illustration as Illustration
 from perfmodel.validation.scores.table_report import RowReport as RowReport
 from perfmodel.validation.scores.validation_report import ValidationReport as ValidationReport
-from perfmodel.validation.tables.mullapudi import Illustration as Illustration
 from perfmodel.validation.validate import validate as validate
 
 __version__: str

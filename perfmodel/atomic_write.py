@@ -27,7 +27,7 @@ SUFFIX: Final = ".part"
 """Ending of a file that is being written."""
 
 _BESIDES_NAME: Final = 16
-"""Most bytes that the name of a file that is being written has besides that of its target. [B]"""
+"""Most bytes that the name of a temporary file adds to the name of its target. [B]"""
 
 
 @contextmanager
@@ -77,7 +77,7 @@ class _EnoughError(Exception):
 
 
 def save_text(path: str | Path, text: str) -> None:
-    """Write a text as the whole content of a file; what UTF-8 cannot say, as in the name of another file, escaped.
+    """Write a text as the whole content of a file, escaping characters that UTF-8 cannot encode.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def _created_beside(target: Path) -> tuple[Path, int]:
 
 
 def _created(temporary: Path) -> int | None:
-    """Create and lock a file; None where there is one, or another process takes it for abandoned."""
+    """Create and lock a file; None if it exists, or another process removes it as abandoned."""
     try:
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
@@ -146,7 +146,7 @@ def _removed_if_abandoned(temporary: Path) -> bool:
 
 
 def _is_ours(handle: int, temporary: Path, *, without_locks: bool) -> bool:
-    """Lock a file; tell whether that succeeds, and the file still has its name."""
+    """Lock a file; tell whether that succeeded and the file still has its name."""
     try:
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

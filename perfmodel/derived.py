@@ -72,8 +72,8 @@ def record(kind: Record) -> Record:
 def uncollected(make: Callable[..., Result]) -> Callable[..., Result]:
     """Return a function during which the garbage collector waits.
 
-    It looks at all objects again each time they grow by a quarter: half the time of wiring a system of many machines,
-    whose hundreds of thousands of links all stay, and a sixth of that of a sweep of layouts. To change its thresholds
+    It scans all objects each time their number has grown by a quarter. That took half the time of wiring many machines,
+    whose hundreds of thousands of links all stay, and a sixth of a sweep over layouts. Changing its thresholds instead
     would affect the whole process, and outlast the call.
     """
 
@@ -85,7 +85,7 @@ def uncollected(make: Callable[..., Result]) -> Callable[..., Result]:
             return make(*arguments, **named)
         finally:
             if collected and gc.get_freeze_count() == 0:
-                gc.freeze()  # what was made joins the old objects, without a look at each of them now
+                gc.freeze()  # new objects join the old generation without being scanned now
                 gc.unfreeze()
             if collected:
                 gc.enable()
@@ -176,7 +176,7 @@ class Weighed(dict[Any, Any]):
 
 
 class _Newest(deque[tuple[weakref.ref[Weighed], Any, int]]):
-    """Weighed entries of all caches, the oldest first, and their weight: a sum over them all took 2 % of a sweep."""
+    """Weighed entries of all caches, oldest first, and their total weight, as summing it anew took 2 % of a sweep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ _NEWEST = _Newest()
 def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int, weighed: bool = False) -> Any:
     """Look up a key, or compute its value; beyond ``most`` entries the oldest is dropped.
 
-    A ``weighed`` value is dropped too once those of all networks together that were made after it weigh too much.
+    A ``weighed`` value is also dropped once the newer weighed values of all networks together weigh too much.
     """
     try:
         return made[key]  # one look: keys may be slow to hash
@@ -204,7 +204,7 @@ def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int, 
 
 
 def _weigh(made: Weighed, key: Any) -> None:
-    """Note an entry, and drop the oldest of all beyond the most that they may weigh; the newest always stays."""
+    """Note an entry, and drop the oldest until all together weigh at most ``MOST_WEIGHT``; the newest always stays."""
     newest = _NEWEST
     with newest.lock:
         newest.append((weakref.ref(made), key, made.weight))

@@ -109,17 +109,7 @@ def nearest_match(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_hint(name: str, known: Iterable[str], *, what: str = "nearest") -> str:
-    """Return the nearest known name in brackets, to append to a message; empty if none is close.
-
-    Parameters
-    ----------
-    name : str
-        What was given. [-]
-    known : iterable of str
-        What there is. [-]
-    what : str
-        Word before the nearest name. [-]
-    """
+    """Return the nearest known name in brackets, to append to a message; empty if none is close."""
     nearest = nearest_match(name, known)
     return f" ({what}: {nearest})" if nearest else ""
 
@@ -244,25 +234,13 @@ def whole_numbers_text(least: int, most: int) -> str:
 
 
 def check_known(kind: str, name: Any, known: Collection[Any], *, remedy: str = "") -> None:
-    """Raise UnknownNameError unless a name is known.
-
-    Parameters
-    ----------
-    kind : str
-        What the name should denote, e.g. ``device``. [-]
-    name : str
-        The name given. [-]
-    known : collection of str
-        The names that exist. [-]
-    remedy : str
-        What else helps, as a sentence. [-]
-    """
+    """Raise UnknownNameError unless a name is known."""
     if not is_one_of(name, known):
         raise UnknownNameError(kind, name, known, remedy=remedy)
 
 
 def is_one_of(value: object, known: Collection[Any]) -> bool:
-    """Tell whether a value is among names; also for one that has no hash, or no truth when it is compared.
+    """Tell whether a value is among names, even if it cannot be hashed, or compares element by element.
 
     Examples
     --------
@@ -324,7 +302,7 @@ class ArgumentError(PerfmodelError, ValueError):
 
 
 class TaskError(PerfmodelError, ValueError):
-    """A task cannot be simulated; names it and says what is wrong with it.
+    """A task cannot be simulated; names the task and its fault.
 
     Parameters
     ----------

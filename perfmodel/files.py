@@ -44,13 +44,6 @@ _LONG_KEY: Final = re.compile(rf"(?:[\w\"'-]+\s*\.\s*){{{MOST_DEPTH}}}")
 def user_path(path: str | Path, *, refusal: Refusal = SpecError) -> Path:
     """Return the path that a user gave, with the home folder in the place of ``~``, if any disk could hold it.
 
-    Parameters
-    ----------
-    path : str or Path
-        As it was given. [-]
-    refusal : callable
-        Makes the error. [-]
-
     Examples
     --------
     >>> user_path("net.json").name
@@ -93,17 +86,7 @@ def is_folder(path: Path) -> bool:
 
 
 def file_bytes(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecError) -> bytes:
-    """Return the content of a regular file of at most so many bytes.
-
-    Parameters
-    ----------
-    path : str or Path
-        As the user gave it. [-]
-    most_bytes : int
-        Largest size. [B]
-    refusal : callable
-        Makes the error. [-]
-    """
+    """Return the content of a regular file of at most so many bytes."""
     expanded = user_path(path, refusal=refusal)
     content, size = _read(expanded, most_bytes + 1, refusal, refused_above=most_bytes)
     if size > most_bytes:
@@ -112,17 +95,7 @@ def file_bytes(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecErro
 
 
 def file_start(path: str | Path, *, size_bytes: int, refusal: Refusal = SpecError) -> bytes:
-    """Return the first bytes of a regular file, by which programs tell its kind.
-
-    Parameters
-    ----------
-    path : str or Path
-        As the user gave it. [-]
-    size_bytes : int
-        Bytes to read; a shorter file has fewer. [B]
-    refusal : callable
-        Makes the error. [-]
-    """
+    """Return the first bytes of a regular file, by which programs tell its kind."""
     return _read(user_path(path, refusal=refusal), size_bytes, refusal, refused_above=math.inf)[0]
 
 
@@ -143,19 +116,7 @@ def _read(path: Path, most_bytes: int, refusal: Refusal, *, refused_above: float
 
 
 def file_text(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecError, encoding: str = "utf-8") -> str:
-    """Return the text of a file, with line ends as Python has them.
-
-    Parameters
-    ----------
-    path : str or Path
-        As the user gave it. [-]
-    most_bytes : int
-        Largest size. [B]
-    refusal : callable
-        Makes the error. [-]
-    encoding : str
-        UTF-8, or ``utf-8-sig`` to skip the mark that some programs write first. [-]
-    """
+    """Return the text of a file, with line ends as Python has them."""
     content = file_bytes(path, most_bytes=most_bytes, refusal=refusal)
     try:
         text = content.decode(encoding)
@@ -167,17 +128,6 @@ def file_text(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecError
 
 def json_of(path: str | Path, text: str | bytes, *, refusal: Refusal = SpecError, finite: bool = False) -> Any:
     """Return the content of a JSON text.
-
-    Parameters
-    ----------
-    path : str or Path
-        Where the text comes from. [-]
-    text : str or bytes
-        The text. [-]
-    refusal : callable
-        Makes the error. [-]
-    finite : bool
-        Whether to refuse NaN and infinities, which are no JSON. [-]
 
     Examples
     --------
@@ -203,15 +153,6 @@ def json_of(path: str | Path, text: str | bytes, *, refusal: Refusal = SpecError
 def toml_of(path: str | Path, text: str, *, refusal: Refusal = SpecError) -> dict[str, Any]:
     """Return the tables of a TOML text.
 
-    Parameters
-    ----------
-    path : str or Path
-        Where the text comes from. [-]
-    text : str
-        The text. [-]
-    refusal : callable
-        Makes the error. [-]
-
     Examples
     --------
     >>> toml_of("gpu.toml", "cores = 4")
@@ -232,15 +173,7 @@ def toml_of(path: str | Path, text: str, *, refusal: Refusal = SpecError) -> dic
 
 
 def file_toml(path: str | Path, *, refusal: Refusal = SpecError) -> dict[str, Any]:
-    """Return the tables of a TOML file.
-
-    Parameters
-    ----------
-    path : str or Path
-        As the user gave it. [-]
-    refusal : callable
-        Makes the error. [-]
-    """
+    """Return the tables of a TOML file."""
     return toml_of(path, file_text(path, most_bytes=MOST_SPEC_BYTES, refusal=refusal), refusal=refusal)
 
 

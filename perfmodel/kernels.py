@@ -93,16 +93,6 @@ Kernel = Matmul | Stream
 def in_one_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """Mark kernels as one library call: the framework dispatches only the first launch.
 
-    Parameters
-    ----------
-    kernels : tuple of Kernel
-        Kernels in the order in which they run. [-]
-
-    Returns
-    -------
-    tuple of Kernel
-        The same kernels; the framework dispatches only the first launch of the first kernel. [-]
-
     Examples
     --------
     >>> in_one_call((Stream(read_bytes=4, written_bytes=4, launches=3),))[0].library_launches

@@ -15,16 +15,6 @@ _LINE: Final = re.compile(r"^from (perfmodel\S+) import \(?\s*(\w+) as \2\b", re
 def listed(init_file: str) -> dict[str, str]:
     """Return the names that a package's stub passes on, and the modules that define them.
 
-    Parameters
-    ----------
-    init_file : str
-        ``__file__`` of the package, beside which its ``__init__.pyi`` lies. [-]
-
-    Returns
-    -------
-    dict of str to str
-        Module by name, in the order of the stub. [-]
-
     Examples
     --------
     >>> import perfmodel.layers
@@ -36,27 +26,7 @@ def listed(init_file: str) -> dict[str, str]:
 
 
 def loaded(package: str, module_of: Mapping[str, str], name: str) -> Any:
-    """Return the object that a package lists under a name.
-
-    Parameters
-    ----------
-    package : str
-        Its name. [-]
-    module_of : mapping of str to str
-        Module by name. [-]
-    name : str
-        The name. [-]
-
-    Returns
-    -------
-    object
-        What the module defines. [-]
-
-    Raises
-    ------
-    AttributeError
-        If the package does not list it.
-    """
+    """Return the object that a package lists under a name."""
     if name not in module_of:
         message = f"module {package!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=import_module(package))  # so that Python suggests the nearest name

@@ -1,4 +1,4 @@
-"""Folders that only the user may write: of what is cached, and of what an interrupted session keeps."""
+"""Folders that only the user may write: for cached files, and for what an interrupted calibration has measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfmodel.errors import PerfmodelError, PerfmodelWarning
 from perfmodel.files import user_path
 
 ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
-"""Environment variable for the folder of what is cached; empty to cache nothing."""
+"""Environment variable that names the cache folder; empty to cache nothing."""
 
 MODE: Final = 0o700
 """Mode of a new folder."""
@@ -23,7 +23,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_folder(of: str) -> Path | None:
-    """Return the folder of what is cached of a kind, whether or not it is there; None to cache nothing."""
+    """Return the cache folder of one kind of file, whether or not it exists; None if nothing is cached."""
     stated = os.environ.get(ENVIRONMENT_VARIABLE)
     if stated is not None:
         return user_path(stated) if stated else None
@@ -32,15 +32,7 @@ def cache_folder(of: str) -> Path | None:
 
 
 def cached_file(name: str, *, of: str) -> Path | None:
-    """Return the path of something that is cached, in a folder that now exists; None where nothing is cached.
-
-    Parameters
-    ----------
-    name : str
-        Name of the file. [-]
-    of : str
-        Kind of what is cached, e.g. ``fits``. [-]
-    """
+    """Return the path of a cached file, after making its folder; None if nothing is cached."""
     with suppress(OSError, RuntimeError, PerfmodelError):  # e.g. a file in its place, or no home
         folder = cache_folder(of)
         if folder is None:
@@ -54,7 +46,7 @@ def cached_file(name: str, *, of: str) -> Path | None:
 
 
 def temporary_file(name: str) -> Path:
-    """Return a path in a folder for temporary files that only the user may read, which now exists."""
+    """Return a path in the user's private folder of temporary files, after making the folder."""
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
     folder = Path(tempfile.gettempdir()) / f"perfmodel_{user}"
     with suppress(OSError):

@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfmodel.framework.kernel_classes import is_product_class, measured_kernel
+from perfmodel.framework.measured_lowering import is_product_class, measured_kernel
 from perfmodel.records import Phase, Role
 
 NO_KERNEL = {"detach", "device", "empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "_reshape_alias"}

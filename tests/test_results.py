@@ -9,7 +9,7 @@ import pytest
 import measured_machines
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.framework.kernel_classes import pass_class
+from perfmodel.framework.measured_lowering import pass_class
 from perfmodel.prediction.words.prediction_text import roofline_points, roofs_of
 from perfmodel.validation.live.live_report import LiveReport, LiveRow
 

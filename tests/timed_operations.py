@@ -2,7 +2,7 @@
 
 from perfmodel.calibration.calibrate import benchmark_table
 from perfmodel.calibration.journal import read_journal
-from perfmodel.framework.kernel_classes import measured_kernel
+from perfmodel.framework.measured_lowering import measured_kernel
 from perfmodel.validation.live import prediction as live_prediction
 from perfmodel.validation.live.prediction import cases_of, operations_of
 

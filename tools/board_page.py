@@ -9,8 +9,8 @@ from typing import Final
 from board_records import KERNELS, KINDS, STEPS, SYSTEMS, BoardScore, Scoreboard, ScoredTable, WorstCell
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.presentation.tables import Block, Bullets, Grid, Heading, Paragraph, Picture
+from perfmodel.validation.reports.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 from perfmodel.validation.scores.table_report import PERFMODEL, WITH_SET_ASIDE
-from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 from score_kernels import MEAN_OF_BOARDS
 
 SUBSET_TEXT: Final = {

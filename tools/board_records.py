@@ -13,8 +13,8 @@ from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import TableError
 from perfmodel.fitting.fit import code_fingerprint, fingerprint
+from perfmodel.validation.reports.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 from perfmodel.validation.scores.table_report import FactorRow, ScoreRow
-from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 
 STEPS: Final = "steps"
 KERNELS: Final = "kernels"

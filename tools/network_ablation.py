@@ -17,7 +17,7 @@ from ablation import AblationRow, ablation_rows
 from perfmodel.errors import PerfmodelError
 from perfmodel.measurements.scaling_tables import read_network_table
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.tables.torch_networks import AS_SHIPPED, job_of, profile_of, rows_with_graphs
+from perfmodel.validation.reports.torch_networks import AS_SHIPPED, job_of, profile_of, rows_with_graphs
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile

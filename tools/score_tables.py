@@ -52,10 +52,10 @@ from perfmodel.validation.protocols.cells import (
     progress_of_part,
 )
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
+from perfmodel.validation.reports.clusters import HELD_OUT
+from perfmodel.validation.reports.own_tables import COLLECTIVES, NETWORKS, OWN_TABLES, OwnTable, tables_of_file
+from perfmodel.validation.reports.speedup import COLUMNS, read_system_table
 from perfmodel.validation.scores.table_report import PERFMODEL, PartScore
-from perfmodel.validation.tables.clusters import HELD_OUT
-from perfmodel.validation.tables.own_tables import COLLECTIVES, NETWORKS, OWN_TABLES, OwnTable, tables_of_file
-from perfmodel.validation.tables.speedup import COLUMNS, read_system_table
 from perfmodel.validation.validate import checked_table
 from score_kernels import AS_SHIPPED, FIVE_FOLD, kernel_scores
 

@@ -38,8 +38,8 @@ from perfmodel.presentation.figures import parity_plot, save
 from perfmodel.presentation.progress import progress_bar
 from perfmodel.presentation.tables import Grid, html_page, markdown_page
 from perfmodel.validation.protocols.board import best_rule
+from perfmodel.validation.reports.own_tables import NETWORKS
 from perfmodel.validation.scores.table_report import PERFMODEL
-from perfmodel.validation.tables.own_tables import NETWORKS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -13,7 +13,7 @@ from perfmodel.calibration.journal import digest_of, journal_of, read_journal
 from perfmodel.cost.measured_kernel import measured_kernel_time
 from perfmodel.errors import ArgumentError
 from perfmodel.files import is_file
-from perfmodel.framework.kernel_classes import pooled_classes
+from perfmodel.framework.measured_lowering import pooled_classes
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import Z_80
 from perfmodel.presentation.figures import RooflinePoint

@@ -27,9 +27,9 @@ import numpy as np
 from perfmodel.calibration.benchmark import Benchmark, Point
 from perfmodel.calibration.surroundings import cold_rate
 from perfmodel.cost.measured_kernel import kernel_features
-from perfmodel.framework import kernel_classes
-from perfmodel.framework.kernel_classes import measured_kernel, pooled_classes
+from perfmodel.framework import measured_lowering
 from perfmodel.framework.kernel_table import MATMUL_COLUMNS, STREAM_COLUMNS
+from perfmodel.framework.measured_lowering import measured_kernel, pooled_classes
 from perfmodel.hardware.fit_file import Z_80
 from perfmodel.kernels import Matmul
 from perfmodel.records import ELEMENT_BYTES, Operation, Role
@@ -300,7 +300,7 @@ def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine)
     kernels = [measured_kernel(operation, element_bytes=size) for operation in operations]
     names = MATMUL_COLUMNS if isinstance(kernels[0], Matmul) else STREAM_COLUMNS
     table = {name: np.array([float(getattr(kernel, name)) for kernel in kernels]) for name in names}
-    family = kernel_classes.family_of(kernels[0].efficiency)
+    family = measured_lowering.family_of(kernels[0].efficiency)
     features = kernel_features(
         family,
         table,
@@ -320,18 +320,18 @@ def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine)
 
 
 LEAST_POINTS: Final = 4
-"""Points below which a class has no own curve, and predictions use that of its pooled class [1]."""
+"""Points that a class needs for its own curve; with fewer, predictions use the curve of its pooled class [1]."""
 
 POOLED: Final = frozenset(
     {
-        kernel_classes.POOLED_CONTRACTION,
-        kernel_classes.POOLED_RECURRENCE,
+        measured_lowering.POOLED_CONTRACTION,
+        measured_lowering.POOLED_RECURRENCE,
         *(
-            f"{kernel_classes.POOLED_CONVOLUTION}_{role.value}"
+            f"{measured_lowering.POOLED_CONVOLUTION}_{role.value}"
             for role in (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
         ),
-        *kernel_classes.CLASS_OF_PASS.values(),
-        kernel_classes.ELEMENTWISE,
+        *measured_lowering.CLASS_OF_PASS.values(),
+        measured_lowering.ELEMENTWISE,
     }
 )
 """Pooled classes, made of the points of several others."""

@@ -126,7 +126,7 @@ SAYS_NOTHING: Final = frozenset(
 
 
 def datasheet_of(model: str) -> str | None:
-    """Return the only device file whose name has the words of a processor's own name, if there is exactly one.
+    """Return the device file whose name has the words of the processor's name, if exactly one file has.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from perfmodel.calibration.benchmark import POINTS, Axis, Benchmark, Prepare, Sizes
-from perfmodel.framework.kernel_classes import measured_kernel
+from perfmodel.framework.measured_lowering import measured_kernel
 from perfmodel.layers import GRU, LSTM, OPTIMIZERS, RNN, Layer, Shape
 from perfmodel.layers.recurrent import RecurrentLayer
 from perfmodel.records import Attention, Contraction, Convolution, Gather, Operation, Recurrence, Role

@@ -155,7 +155,7 @@ class Session:
         )
 
     def run(self) -> None:
-        """Measure everything: peaks, what surrounds kernels, then points, then those that drift spoilt again.
+        """Measure peaks, the overheads around kernels, all points, and then again the points that drift spoilt.
 
         On an interrupt the journal is written before it goes on.
         """

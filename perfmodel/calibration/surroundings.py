@@ -57,7 +57,7 @@ LEAST_NOISE_S: Final = 1e-6
 
 
 def flushed_bytes(moved_bytes: Sequence[float] | NDArray[np.float64], *, reuse_bytes: float) -> NDArray[np.float64]:
-    r"""Return the bytes that a flush drives out of the caches: those that a repeated kernel finds there.
+    r"""Return the bytes that a repeated kernel finds in the caches, and a flush drives out.
 
     Examples
     --------

@@ -144,7 +144,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _code_of(error: Exception) -> int:
-    """Say what an error that a user can fix says, and return its exit code; raise any other."""
+    """Print the message of an error that a user can fix, and return its exit code; raise any other error."""
     if isinstance(error, PerfmodelError):
         return _refused(str(error))
     if isinstance(error, _UsageError):
@@ -195,7 +195,7 @@ def _shown(message: Warning | str, category: type[Warning], *_where: object, **_
 
 
 class _Closed(io.TextIOBase):
-    """Standard output that the caller closed: what is printed cannot be, and says so."""
+    """Standard output that the caller closed: every write raises OSError."""
 
     def write(self, _text: str) -> NoReturn:
         raise OSError(errno.EBADF, "standard output is closed", "the output")

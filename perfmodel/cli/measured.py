@@ -203,7 +203,7 @@ class ValidateCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, followed by the list of tables."""
-        from perfmodel.validation.tables.own_tables import help_text
+        from perfmodel.validation.reports.own_tables import help_text
 
         self.epilog = help_text()
         super().format_help(ctx, formatter)
@@ -254,7 +254,7 @@ def _own(
     name: str, data: Path | None, *, options: dict[str, str], max_mape: float | None, progress: bool | None
 ) -> tuple[Any, float | None]:
     """Return the report and the error [%] of a table with its own kind of score; None for other tables."""
-    from perfmodel.validation.tables.own_tables import own_table, refuse_beside
+    from perfmodel.validation.reports.own_tables import own_table, refuse_beside
 
     table = own_table(name, data)
     if table is None:

@@ -49,7 +49,7 @@ REPLACES = {
 }
 """Argument -> the argument that it replaces."""
 IN_SLOTS = frozenset({"device", "system"})
-"""Arguments of which neither replaces the other where a job has both: a device in the slots of a system."""
+"""Arguments that a job may have together, so that neither replaces the other: a device in a system's slots."""
 
 
 def takes_arguments(*besides: str, **how: Any) -> Callable[[Callable[..., Any]], Command]:
@@ -229,7 +229,7 @@ def described(verb: str) -> dict[str, tuple[str, str]]:
 
 
 METAVARS = {"1": "N", "samples": "N", "h": "HOURS", "s": "SECONDS", "-": "NAME"}
-"""Unit of a keyword -> what its option is called; other units stand for themselves."""
+"""Unit of a keyword -> name of its value in help; other units are used as they are."""
 
 
 SPELT: dict[str, tuple[str, ...]] = {"size_bytes": ("--size-bytes", "--bytes")}
@@ -241,24 +241,7 @@ def _takes_several(keyword: Parameter) -> bool:
 
 
 def option_of(keyword: Parameter, text: str, metavar: str, *, several: bool = False) -> Parameter:
-    """Return the option of a keyword: a flag for a Boolean, else a text that is converted later.
-
-    Parameters
-    ----------
-    keyword : Parameter
-        The keyword, with its default and its annotation as text. [-]
-    text : str
-        Help. [-]
-    metavar : str
-        What its value is called; for a Boolean, the flag that means False. [-]
-    several : bool
-        Whether the option may be given several times, each time with several values. [-]
-
-    Returns
-    -------
-    Parameter
-        The parameter of the command. [-]
-    """
+    """Return the option of a keyword: a flag for a Boolean, else a text that is converted later."""
     shown: dict[str, Any] = {"help": text}
     flags = SPELT.get(keyword.name, ())
     if isinstance(keyword.default, str | int | float) and not several:
@@ -294,18 +277,6 @@ def takes_mapping(name: str) -> bool:
 def value_as_typed(name: str, typed: Any) -> Any:
     """Convert a typed text to the argument's value: a number, Boolean, text or mapping.
 
-    Parameters
-    ----------
-    name : str
-        The argument. [-]
-    typed : object
-        The text typed for it. [-]
-
-    Returns
-    -------
-    object
-        The value that ``predict`` takes. [-]
-
     Examples
     --------
     >>> value_as_typed("workers", "4"), value_as_typed("device", "980"), value_as_typed("prefetch", "0")
@@ -326,27 +297,6 @@ def value_as_typed(name: str, typed: Any) -> Any:
 
 def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return arguments of ``predict`` typed as ``key=value``.
-
-    Parameters
-    ----------
-    pairs : list of str
-        What was typed; ``batch-size`` is ``batch_size``, and a key without a value is the argument's default. [-]
-    argument : str
-        The option they were typed for, named in errors. [-]
-    besides : tuple of str
-        Further keys that are allowed. [-]
-
-    Returns
-    -------
-    dict
-        Value by name. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a pair has no ``=``, or a key is given twice.
-    UnknownNameError
-        If ``predict`` has no such argument; names the nearest.
 
     Examples
     --------
@@ -377,18 +327,6 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
 def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Return arguments with some of them changed; an argument that replaces another drops it.
 
-    Parameters
-    ----------
-    base : dict
-        Arguments of ``predict``. [-]
-    changes : dict
-        Those that differ. [-]
-
-    Returns
-    -------
-    dict
-        Value by name. [-]
-
     Examples
     --------
     >>> changed_arguments({"device": "gtx_1080", "batch_size": 8}, {"system": "dgx_a100", "workers": 2})
@@ -413,16 +351,6 @@ OutOption: TypeAlias = Annotated[
 def number_as_typed(text: str | None) -> Any:
     """Convert a text to a number if it spells one; leave other texts for the library to reject.
 
-    Parameters
-    ----------
-    text : str or None
-        What was typed. [-]
-
-    Returns
-    -------
-    int, float, str or None
-        The number, or the text unchanged. [-]
-
     Examples
     --------
     >>> number_as_typed("16"), number_as_typed("1.5"), number_as_typed("many")
@@ -438,23 +366,6 @@ def number_as_typed(text: str | None) -> Any:
 
 def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
     """Convert ``key=value`` texts to a dictionary of numbers, tuples of numbers, Booleans and texts.
-
-    Parameters
-    ----------
-    pairs : list of str
-        What was typed. [-]
-    argument : str
-        The option they were typed for, named in errors. [-]
-
-    Returns
-    -------
-    dict
-        Value by key. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a pair has no ``=`` or no key, or a key is given twice.
 
     Examples
     --------

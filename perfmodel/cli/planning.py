@@ -28,7 +28,7 @@ from perfmodel.cli.specs import NetworkArgument, OptionOption, PruneOption, load
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from perfmodel.planning.sweeps.table import Sweep
+    from perfmodel.planning.sweeps.answer import Sweep
 
 CANDIDATE_HELP = (
     "Hardware to consider: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
@@ -65,21 +65,6 @@ def plan_command(
 
 def candidate_as_typed(typed: str) -> dict[str, Any]:
     """Convert ``p2.16xlarge:4,8`` or ``price=0.5;system=survey_fig5;workers=1,2`` to a candidate of ``plan``.
-
-    Parameters
-    ----------
-    typed : str
-        What was typed for ``--candidate``. [-]
-
-    Returns
-    -------
-    dict
-        Keys of a candidate. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a part has no ``=``, or a key is given twice.
 
     Examples
     --------

@@ -109,7 +109,7 @@ def list_command(
 
 
 def _refusal(message: str) -> Callable[[], None]:
-    """Return what ends a command that has printed its answer with an error."""
+    """Return the exception that ends a command with an error after its answer was printed."""
 
     def refuse() -> None:
         sys.stderr.write(f"perfmodel: error: {message}\n")
@@ -338,16 +338,6 @@ def _graph_of(made: Any) -> LayerGraph:
 
 def is_factory(target: str) -> bool:
     """Tell whether a text names a function in a Python file.
-
-    Parameters
-    ----------
-    target : str
-        What was typed, e.g. ``nets.py:unet``. [-]
-
-    Returns
-    -------
-    bool
-        Whether it is ``file.py:function``. [-]
 
     Examples
     --------

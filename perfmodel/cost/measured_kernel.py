@@ -80,7 +80,7 @@ FEATURES: Final[dict[str, Callable[..., Columns]]] = {
     "convolution": _convolution,
     "stream": _stream,
 }
-"""Family of kernel classes -> what each of its constants is multiplied by."""
+"""Family of kernel classes -> the factor of each of its constants."""
 
 ARITHMETIC: Final = frozenset({"s_per_flop", "s_per_serial_step"})
 """Constants of arithmetic; of the others, ``call_s`` is per call and the rest are for memory."""

@@ -66,11 +66,6 @@ def gpipe_order(*, stage_count: int, micro_batch_count: int, interleave: int = 1
     stage_count, micro_batch_count, interleave : int
         Devices, micro-batches, and chunks on a device, which must be one. [1]
 
-    Returns
-    -------
-    tuple of tuple of Turn
-        Turns of each device. [-]
-
     Examples
     --------
     >>> [turn.phase for turn in gpipe_order(stage_count=2, micro_batch_count=2)[0]]
@@ -90,11 +85,6 @@ def one_forward_one_backward_order(*, stage_count: int, micro_batch_count: int, 
     ----------
     stage_count, micro_batch_count, interleave : int
         Devices, micro-batches, and chunks on a device, which must be one. [1]
-
-    Returns
-    -------
-    tuple of tuple of Turn
-        Turns of each device. [-]
     """
     _refuse_interleave(interleave, schedule="1f1b")
     return tuple(
@@ -114,11 +104,6 @@ def interleaved_order(*, stage_count: int, micro_batch_count: int, interleave: i
     ----------
     stage_count, micro_batch_count, interleave : int
         Devices, micro-batches (a multiple of the devices), and chunks on each device, at least two. [1]
-
-    Returns
-    -------
-    tuple of tuple of Turn
-        Turns of each device. [-]
 
     Raises
     ------
@@ -195,11 +180,6 @@ def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interl
         Devices, micro-batches, and chunks of layers on each device. [1]
     trains : bool
         Whether there is a backward phase. [-]
-
-    Returns
-    -------
-    tuple of tuple of Turn
-        Turns of each device. [-]
 
     Raises
     ------
@@ -301,7 +281,7 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
 def most_kept_beside(
     order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity], meanwhile_bytes: Mapping[int, Quantity]
 ) -> tuple[Quantity, Quantity]:
-    """Return what a device keeps for micro-batches when that and what it holds for working chunks are largest.
+    """Return the bytes kept for micro-batches at the moment when these and the bytes of working chunks are largest.
 
     Parameters
     ----------

@@ -240,7 +240,7 @@ ASIDE: Final = (
 """Parts of the package that no fit of shipped tables uses, except the modules of ``PREPARING``."""
 
 PREPARING: Final = frozenset(
-    f"validation/{module}.py" for module in ("protocols/cells", "protocols/protocols", "tables/speedup")
+    f"validation/{module}.py" for module in ("protocols/cells", "protocols/protocols", "reports/speedup")
 )
 """Modules of the validation that prepare the fitted rows; the others only score."""
 
@@ -358,7 +358,7 @@ class _Job:
 
 
 def _jobs(trained: Sequence[tuple[int, ...]]) -> list[_Job]:
-    """Deal folds to jobs: one each if there are few, groups if there are many."""
+    """Deal folds to jobs: one fold each if there are few, groups of folds if there are many."""
     if len(trained) <= FEW:
         return [_Job((place,), (rows,), ()) for place, rows in enumerate(trained)]
     jobs = []

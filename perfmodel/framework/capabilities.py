@@ -105,30 +105,7 @@ def shortfalls(
     workers: int,
     optimizer: str,
 ) -> tuple[str, ...]:
-    """Return a line for each thing that a job asks of a framework and that it cannot do: layer, framework, evidence.
-
-    Parameters
-    ----------
-    profile : FrameworkProfile
-        Whose table is asked. [-]
-    graph : LayerGraph
-        The network. [-]
-    processor : str
-        ``gpu`` or ``cpu``. [-]
-    phases : iterable of str
-        Phases that run. [-]
-    dtype : str
-        Data type of the job. [-]
-    workers : int
-        Workers that agree. [1]
-    optimizer : str
-        Kind of the optimizer, asked for if ``update`` is among the phases. [-]
-
-    Returns
-    -------
-    tuple of str
-        Empty where the framework can do all of it, or its file names nothing. [-]
-    """
+    """Return a line for each thing that a job asks of a framework and that it cannot do: layer, framework, evidence."""
     phases, lines = tuple(phases), []
     for entry in profile.cannot:
         if not entry.concerns(processor=processor, phases=phases, dtype=dtype, workers=workers):

@@ -376,25 +376,6 @@ def convolution_alternatives(
 ) -> tuple[Alternative, ...]:
     """Return every way the library's algorithms can carry out a convolution or one of its gradients.
 
-    Parameters
-    ----------
-    operation : Convolution
-        The convolution or gradient, over one to three spatial dimensions. [-]
-    algorithms : sequence of str
-        Names of the algorithms the library offers, keys of :data:`ALGORITHMS`. [-]
-    element_bytes : int
-        Size of one element. [B]
-
-    Returns
-    -------
-    tuple of Alternative
-        One per algorithm that can do the shape; implicit GEMM alone if none can.
-
-    Raises
-    ------
-    UnknownNameError
-        If an algorithm is not known.
-
     Notes
     -----
     Valid for: cuDNN's algorithm set and its shape rules; it has no transforms in fp64. Grouped convolutions run one

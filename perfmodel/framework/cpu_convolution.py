@@ -209,26 +209,6 @@ def cpu_convolution_alternatives(
 ) -> tuple[Alternative, ...]:
     """Return the kernels that a CPU framework runs for a convolution or one of its gradients.
 
-    Parameters
-    ----------
-    operation : Convolution
-        The convolution, of any number of spatial dimensions, with its role. [-]
-    algorithm : str
-        How the framework unfolds and multiplies; see the module's docstring. [-]
-    element_bytes : int
-        Size of an element. [B]
-
-    Returns
-    -------
-    tuple of Alternative
-        One alternative: the product as :class:`Matmul`, the unfolding as :class:`Stream` with the
-        efficiency names ``im2col``, ``col2im``, ``patch_packing`` or ``transpose``. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such algorithm.
-
     Notes
     -----
     Valid for: the versions in the references. Launches of one kernel are serial; ``count`` products of one

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perfmodel.framework.kernel_classes import pass_class
 from perfmodel.framework.kernel_table import LayerOperation
+from perfmodel.framework.measured_lowering import pass_class
 from perfmodel.layers.shapes import element_count
 from perfmodel.records import MemoryPass, Phase
 
@@ -22,18 +22,6 @@ FUSED_CLASSES = ("elementwise", "reduction")
 
 def chains(nodes: Sequence[Node], forward: Iterable[tuple[str, object]]) -> list[list[Node]]:
     """Return the chains of layers that a compiler fuses, each layer read by the next one alone.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Layers in the order in which they run. [-]
-    forward : iterable of tuple
-        Layers and operations of the forward phase. [-]
-
-    Returns
-    -------
-    list of list of Node
-        Chains of two layers or more. [-]
 
     Notes
     -----
@@ -70,22 +58,7 @@ def _is_fused(operations: Sequence[object]) -> bool:
 def fused(
     operations: Sequence[LayerOperation], fused_chains: Sequence[Sequence[Node]], *, batch_size: int
 ) -> list[LayerOperation]:
-    """Return the operations of a step with the passes of each chain as one, without traffic between them.
-
-    Parameters
-    ----------
-    operations : sequence of LayerOperation
-        In the order in which they run. [-]
-    fused_chains : sequence of sequence of Node
-        A result of ``chains``. [-]
-    batch_size : int
-        Samples. [samples]
-
-    Returns
-    -------
-    list of LayerOperation
-        The fused pass of a phase stands where the chain's last one of it was, under the name of its longest. [-]
-    """
+    """Return the operations of a step with the passes of each chain as one, without traffic between them."""
     place = {
         node.name: (index, position) for index, chain in enumerate(fused_chains) for position, node in enumerate(chain)
     }

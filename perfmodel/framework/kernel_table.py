@@ -287,7 +287,7 @@ class _Lowered(NamedTuple):
 
 
 MOST_LOWERED: Final = 16384
-"""Operations, under all sets of rules together, of which what they are lowered to is cached. [1]"""
+"""Operations whose lowering is cached, under all sets of rules together. [1]"""
 
 _LOWERED: dict[Hashable, tuple[LoweringRules, list[_Lowered]]] = cache(f"{__name__}.lowered")
 """What operations are lowered to, by the rules' identity; parts of a network have most of them in common."""

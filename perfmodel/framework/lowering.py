@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from perfmodel.framework.convolution import convolution_alternatives, implicit_product
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
-from perfmodel.framework.kernel_classes import KERNEL_OF, is_depthwise, lower_as_measured, streamed
+from perfmodel.framework.measured_lowering import KERNEL_OF, is_depthwise, lower_as_measured, streamed
 from perfmodel.framework.narrow import narrow_product, takes_narrow
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
@@ -161,25 +161,6 @@ def attention_alternatives(
 ) -> tuple[Alternative, ...]:
     """Return the kernels of attention, fused or with its scores in memory.
 
-    Parameters
-    ----------
-    operation : Attention
-        Attention or its gradients. [-]
-    loops : bool
-        Whether the framework launches the product of every sample and head separately. [-]
-    arithmetic_apart : bool
-        Whether the softmax's arithmetic takes time beside the products of a fused kernel: on CPUs, whose lanes do
-        either. [-]
-    by_library : bool
-        Whether a library has fused kernels with rates of their own. [-]
-    element_bytes : int
-        Size of one element. [B]
-
-    Returns
-    -------
-    tuple of Alternative
-        One alternative.
-
     Notes
     -----
     Materialised: a product for the scores, a pass for softmax, one for dropout, a product with the values; going back
@@ -226,7 +207,7 @@ def _clearing_pass(elements: Any, *, element_bytes: int) -> Stream:
 
 
 def _as_stored(packed: WeightFormat | None, *, element_bytes: int) -> WeightFormat | None:
-    """Return how weights lie in memory: without a pattern whose indices take more bytes than the weights that are gone.
+    """Return how weights are stored: dense where the indices of a sparse pattern would take more bytes than it saves.
 
     Examples
     --------

@@ -45,8 +45,6 @@ class MixedPrecisionRules:
     narrow_parameters : bool
         Whether parameters are in the narrow type, beside a copy in single precision that the optimizer keeps, so that
         products need no cast of them. [-]
-    narrow_gradients : bool
-        Whether gradients of parameters are in the narrow type, too. [-]
     """
 
     dtypes: tuple[str, ...]
@@ -54,7 +52,6 @@ class MixedPrecisionRules:
     widening: frozenset[str]
     keeps_type: frozenset[str]
     narrow_parameters: bool = False
-    narrow_gradients: bool = False
 
     def with_narrow_parameters(self) -> MixedPrecisionRules:
         """Rules of layers whose parameters arrive in the narrow type, as workers that share them gather them."""
@@ -73,24 +70,7 @@ class LayerTypes(NamedTuple):
 def layer_types(
     nodes: Sequence[Node], forward: Iterable[tuple[str, Operation]], *, rules: MixedPrecisionRules, narrow_bytes: int
 ) -> Mapping[str, LayerTypes]:
-    """Follow types through a graph: products narrow them, listed layers and parameters widen them.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Layers in the order in which they run. [-]
-    forward : iterable of tuple
-        Layers and operations of the forward phase. [-]
-    rules : MixedPrecisionRules
-        The framework's. [-]
-    narrow_bytes : int
-        Size of an element of the narrow type. [B]
-
-    Returns
-    -------
-    mapping of str to LayerTypes
-        By layer. [-]
-    """
+    """Follow types through a graph: products narrow them, listed layers and parameters widen them."""
     products, passes = set(), dict[str, set[str]]()
     held_bytes = narrow_bytes if rules.narrow_parameters else SINGLE_BYTES
     for layer, operation in forward:
@@ -145,28 +125,7 @@ def cast_passes(
     narrow_bytes: int,
     wanted: Sequence[bool] | None,
 ) -> tuple[Operation, ...]:
-    """Return the passes that cast a layer's inputs and weights, or with ``wanted`` their gradients back.
-
-    Parameters
-    ----------
-    node : Node
-        The layer. [-]
-    types : LayerTypes
-        Its types. [-]
-    own_parameters : int
-        Elements of its weights. [1]
-    batch_size : int
-        Samples. [samples]
-    narrow_bytes : int
-        Size of an element of the narrow type. [B]
-    wanted : sequence of bool or None
-        Whether each input's gradient is computed; None for the forward phase. [-]
-
-    Returns
-    -------
-    tuple of MemoryPass
-        One for each tensor, whose counts are in elements of the narrow type. [-]
-    """
+    """Return the passes that cast a layer's inputs and weights, or with ``wanted`` their gradients back."""
     wide = SINGLE_BYTES / narrow_bytes
     narrows = (types.element_bytes == narrow_bytes) == (wanted is None)
     role = Role.OUTPUT if wanted is None else Role.INPUT_GRADIENT

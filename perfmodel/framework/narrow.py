@@ -87,24 +87,6 @@ def narrow_product(
 ) -> tuple[Kernel, ...]:
     """Return a product of cast operands with its passes, as one call.
 
-    Parameters
-    ----------
-    op : Contraction
-        Product with the weights, or a gradient of it. [-]
-    product : Matmul
-        The same in the base type. [-]
-    recipe : NarrowRecipe
-        The data types. [-]
-    element_bytes : int
-        Size of one element of the base type. [B]
-    skips_zeros : bool
-        Whether the product reads the weights in the pattern of two of four in which they are stored. [-]
-
-    Returns
-    -------
-    tuple of Kernel
-        Scaling, casts and the product. [-]
-
     Notes
     -----
     The output scales and casts inputs and weights; the input gradient scales the incoming gradients and casts them in

@@ -147,7 +147,6 @@ class MixedPrecisionTable(spec.SpecTable):
             widening=frozenset(self.widening),
             keeps_type=frozenset(self.keeps_type),
             narrow_parameters=self.parameters == "narrow",
-            narrow_gradients=self.gradients == "narrow",
         )
 
 

@@ -182,23 +182,6 @@ def recurrence_alternatives(
 ) -> tuple[Alternative, ...]:
     """Return the kernels of a recurrent layer or one of its gradients, by the framework's rules or its library's.
 
-    Parameters
-    ----------
-    operation : Recurrence
-        The layer over its whole sequence, by role. [-]
-    rules : RecurrentRules
-        Grouping of gates, place of the input product, kernels per step, and what the library offers. [-]
-    product_efficiency : str
-        Name of the efficiency of the products with weights that the BLAS runs. [-]
-    element_bytes : int
-        Size of one element. [B]
-
-    Returns
-    -------
-    tuple of Alternative
-        One, or two if the library can keep the weights in registers. Serial launches make an unfused
-        layer launch-bound.
-
     Notes
     -----
     Kernels per layer and step, forward [1]_: unfused 8 products + 17 element-wise kernels, gate-grouped

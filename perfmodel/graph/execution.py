@@ -88,12 +88,12 @@ def blocks_of(nodes: Sequence[Node]) -> list[str]:
 
 
 def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
-    """Raise if a network has fewer blocks than are to run again, or no attention of which only the core could."""
+    """Raise if a network has fewer blocks than shall run again, or no attention whose core alone could."""
     if isinstance(recompute, int) and recompute > (most := len(blocks_of(nodes))):
-        allowed = f"at most {most}, the blocks of this network by the numbers in the names of its layers"
+        allowed = f"at most {most}: this network has as many blocks whose number is in the names of their layers"
         raise ArgumentError("recompute", recompute, allowed)
     if recompute == BLOCKS and not blocks_of(nodes):
-        allowed = "None, full or sqrt: the names of the network's layers do not tell its blocks apart by numbers"
+        allowed = "None, full or sqrt: the names of this network's layers hold no numbers of blocks"
         raise ArgumentError("recompute", recompute, allowed)
     if recompute == SELECTIVE and not has_core(nodes):
         allowed = "None, full or sqrt: the network has no attention layer apart from its projections"

@@ -80,7 +80,7 @@ class GraphDocument:
 
 def read_document(path: str | Path) -> GraphDocument:
     """Read and check a graph file."""
-    content = _parsed(path)
+    content = json_of(path, file_text(path, most_bytes=MOST_DATA_BYTES), refusal=_no_graph, finite=True)
     _check_graph_fields(path, content)
     faults: list[str] = []
     entries = [_entry(path, index, entry, faults) for index, entry in enumerate(content["layers"])]
@@ -90,10 +90,6 @@ def read_document(path: str | Path) -> GraphDocument:
     parsed = [entry for entry in entries if entry is not None]
     ordered = _in_order(path, inputs, parsed)
     return GraphDocument(content["name"], inputs, ordered, content.get("fixed_batch_size"), content.get("image_layout"))
-
-
-def _parsed(path: str | Path) -> Any:
-    return json_of(path, file_text(path, most_bytes=MOST_DATA_BYTES), refusal=_no_graph, finite=True)
 
 
 def _no_graph(path: Path, faults: list[str]) -> SpecError:

@@ -557,11 +557,6 @@ class LayerGraph(GraphStructure):
         path : str or Path
             The file. [-]
 
-        Returns
-        -------
-        LayerGraph
-            The graph. [-]
-
         Raises
         ------
         ArgumentError

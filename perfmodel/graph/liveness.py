@@ -72,7 +72,7 @@ class MemoryRules:
     keeps_unread: bool = False
     """Whether results that the graph marks to be kept stay although back-propagation reads them nowhere. [-]"""
     keeps_gathered: bool = False
-    """Whether what a group of devices gathered has memory of its own and stays while it is read. [-]"""
+    """Whether a tensor that a group of devices gathered has its own memory, and keeps it while it is read. [-]"""
     fuses_gates: bool = False
     """Whether one kernel makes a gate and multiplies by it, and makes the gate again for the gradients. [-]"""
     divided_loss_tensors: int = 0
@@ -404,26 +404,6 @@ def lifetimes(
     rules: MemoryRules,
 ) -> Lifetimes:
     """Return every storage of a step, with the moments of its first and last use.
-
-    Parameters
-    ----------
-    input_shapes : mapping of str to tuple of int
-        Graph inputs; their memory is the caller's and not counted. [1]
-    nodes : sequence of Node
-        Layers, each after those that it reads. [-]
-    phase : Phase
-        Part of a step. [-]
-    wanted : mapping of str to bool
-        Whether each tensor's gradient is computed; all False for inference. [-]
-    parts : sequence of Segment
-        The layers between checkpoints. [-]
-    rules : MemoryRules
-        Sizes and habits. [-]
-
-    Returns
-    -------
-    Lifetimes
-        Its ``result()`` are the bytes at every moment. [-]
 
     Notes
     -----

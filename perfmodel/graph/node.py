@@ -83,13 +83,7 @@ class Node:
     def of(
         cls, name: str, layer: Layer, *, input_names: tuple[str, ...], input_shapes: tuple[Shape, ...], usage: Usage
     ) -> Node:
-        """Return a layer of a graph, with the shape of its output.
-
-        Raises
-        ------
-        ShapeError
-            If number or shapes of the inputs do not fit; names the layer and the shapes.
-        """
+        """Return a layer of a graph, with the shape of its output."""
         fewest, most = layer.input_counts
         input_count = len(input_shapes)
         if input_count < fewest or (most is not None and input_count > most):

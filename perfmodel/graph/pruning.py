@@ -30,27 +30,7 @@ class _Flow:
 
 
 def shrunk_layers(nodes: Sequence[Node], *, density: float, chosen: Sequence[str] | None) -> dict[str, Layer]:
-    """Return the layers whose options change if others keep a share of their output channels.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Layers of a graph. [-]
-    density : float
-        Share of the output channels that is left. [1]
-    chosen : sequence of str or None
-        Layers that shrink; None for all that can shrink without another. [-]
-
-    Returns
-    -------
-    dict
-        Layers by name. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a chosen layer has no channels to lose, or cannot shrink without others, which the error names.
-    """
+    """Return the layers whose options change if others keep a share of their output channels."""
     thinner = {node.name: layer for node in nodes if (layer := _thinner(node, density)) != node.layer}
     if chosen is None:
         flows = (_flow(nodes, {name: layer}) for name, layer in thinner.items())

@@ -1,4 +1,4 @@
-"""Graphs with equal blocks in a row: a short graph that has three of them, and what it says about the whole graph.
+"""Graphs with equal blocks in a row, costed by a short graph with three of the blocks.
 
 What lies before the blocks may change the first of them, what lies behind may change the last. The blocks between are
 alike, because only one tensor leads from each to the next. So what follows layer by layer for three blocks is known
@@ -129,20 +129,7 @@ class Shortened:
 
 
 def shortened(graph: LayerGraph, kinds: Sequence[Any]) -> Shortened | None:
-    """Leave all but three of a graph's equal blocks out; None if these are too few.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The whole graph. [-]
-    kinds : sequence
-        What each layer is, equal for layers that do the same to inputs as many places before them. [-]
-
-    Returns
-    -------
-    Shortened or None
-        The short graph, whose layers have the names they have in the whole one. [-]
-    """
+    """Leave all but three of a graph's equal blocks out; None if these are too few."""
     blocks = next((blocks for blocks in _rows_of_blocks(kinds) if _are_alone(graph, blocks)), None)
     if blocks is None:
         return None

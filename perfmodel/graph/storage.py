@@ -110,7 +110,7 @@ def shared_storage(
     apart: Collection[str] = (),
     element_bytes: Callable[[str], int] = lambda _: 1,
 ) -> dict[str, str]:
-    """Return, for each layer whose output has no memory of its own, the tensor whose memory it uses.
+    """Map each layer whose output is a view to the tensor whose memory it uses.
 
     A view uses its input's memory, but for a part that devices exchange and views that are kept ``apart``. Sharing
     that the graph states is taken as given. A habit needs an input of the output's size and type that neither another

@@ -44,20 +44,7 @@ class Branches:
         self._branch.update((part, number) for number, parts in enumerate(self.parts) for part in parts)
 
     def likened(self, *parts: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """Return parts of the first branches that are related as these are, and what stands where on the way back.
-
-        Parameters
-        ----------
-        *parts : str
-            Parts of a machine. [-]
-
-        Returns
-        -------
-        tuple of str
-            A part of the first alike branches for each. [-]
-        mapping of str to str
-            Part in place of each part that a branch exchanged; other parts stay. [-]
-        """
+        """Return parts of the first branches that are related as these are, and the map from them back to these."""
         if not self._branch.keys() >= {*parts}:  # a device that hangs on no socket
             return parts, {}
         if parts not in self._likened:
@@ -72,7 +59,7 @@ class Branches:
         return self._likened[parts]
 
     def _order(self, first: Mapping[int, int]) -> dict[str, str]:
-        """Return what stands in place of each part when some branches stand in place of the first ones."""
+        """Map each part of the first branches to the part at its place in other branches."""
         stands = {number: number for number in range(len(self.parts))}
         for branch, place in first.items():
             left = next(number for number, there in stands.items() if there == branch)

@@ -69,18 +69,18 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
     return _of_instance(name_or_path, None if on is None else _day(on))
 
 
-def load_instance_price(name_or_path: str | Path | InstancePrice, *, argument: str = "price") -> InstancePrice:
+def load_instance_price(name_or_path: str | Path | InstancePrice) -> InstancePrice:
     """Load the price of an instance; refuse any other price."""
     from perfmodel.hardware.price import InstancePrice
 
-    return _of_class(InstancePrice, name_or_path, argument=argument, wanted="an instance; this is one of")
+    return _of_class(InstancePrice, name_or_path, argument="price", wanted="an instance; this is one of")
 
 
-def load_storage_price(name_or_path: str | Path | StoragePrice, *, argument: str = "storage_price") -> StoragePrice:
+def load_storage_price(name_or_path: str | Path | StoragePrice) -> StoragePrice:
     """Load the price of storage; refuse any other price."""
     from perfmodel.hardware.price import StoragePrice
 
-    return _of_class(StoragePrice, name_or_path, argument=argument, wanted="storage; this is one of an")
+    return _of_class(StoragePrice, name_or_path, argument="storage_price", wanted="storage; this is one of an")
 
 
 def _of_class(price_class: type[Kind], name_or_path: str | Path | Price, *, argument: str, wanted: str) -> Kind:

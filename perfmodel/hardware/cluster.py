@@ -186,15 +186,7 @@ def folder_of(system: Wired) -> Path:
 
 
 def several(system: Wired, machines: int) -> System | Cluster:
-    """Return a system of this many machines: a machine on its usual fabric, or a cluster's machines of one kind.
-
-    Raises
-    ------
-    ArgumentError
-        If the machine's file names no fabric, or the machines of a cluster differ.
-    SpecError
-        If the machine has no adapter to the fabric.
-    """
+    """Return a system of this many machines: a machine on its usual fabric, or a cluster's machines of one kind."""
     machines = machine_count("machines", machines)
     if isinstance(system, Cluster):
         kinds = {id(machine): machine for _, machine in system.machines[: system.node_count]}
@@ -481,7 +473,7 @@ def _other_card(device: str | Path | Runnable, system: Wired) -> Runnable | None
     """Return the card that stands in a system's slots for a device; None if its own cards do."""
     loaded = device if isinstance(device, Runnable) else load_device(device)
     if loaded.processor_kind != "gpu":
-        raise ArgumentError("device", loaded.name, f"a GPU with a data sheet or a measured GPU, for {system.name}")
+        raise ArgumentError("device", loaded.name, f"a GPU, by data sheet or measured, for {system.name}")
     card = loaded.card
     if card is None or all(own == card and own.stem == card.stem for _, own in system.devices):
         return None

@@ -360,17 +360,13 @@ def device_of_text(text: str) -> str:
     >>> device_of_text("Tesla P100-PCIE (host X99-E WS)")
     'tesla_p100_pcie'
     """
-    words = _words(text)
+    words = [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
     fitting = [stem for stem in spec_files.names("devices") if set(stem.split("_")) <= set(words)]
     if not fitting:
         raise UnknownNameError(
             kind="device of a measured table", name="_".join(words), known=spec_files.names("devices")
         )
     return max(fitting, key=lambda stem: stem.count("_"))
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
 
 
 def version_of_text(text: str, word: str) -> tuple[int, ...] | None:

@@ -85,17 +85,7 @@ READ_WITH: Final[Mapping[str, tuple[str, ...]]] = {
 def faults_of(
     constants: Mapping[str, Any], *, kind: str, processor: str, algorithms: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield a line for each constant that a prediction would miss, and for lists of tiles of unequal length.
-
-    Parameters
-    ----------
-    constants : mapping of str to float or tuple
-        All that hold on an architecture. [unit of each]
-    kind, processor : str
-        Of the library. [-]
-    algorithms : sequence of str
-        What it offers there. [-]
-    """
+    """Yield a line for each constant that a prediction would miss, and for lists of tiles of unequal length."""
     needed = [*READ.get((kind, processor), ())]
     for names in (READ_BY_ALGORITHM.get(algorithm, ()) for algorithm in algorithms):
         needed += names

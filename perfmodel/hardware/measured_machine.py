@@ -33,7 +33,7 @@ CONSTANTS_OF_FAMILY: Final[dict[str, tuple[str, ...]]] = {
     "convolution": ("call_s", "s_per_flop", "s_per_read_byte", "s_per_written_byte", "s_per_far_byte"),
     "stream": ("call_s", "s_per_byte", "s_per_far_byte", "s_per_flop", "s_per_serial_step"),
 }
-"""Family of kernel classes -> its constants; :mod:`perfmodel.cost.measured_kernel` says what multiplies each."""
+"""Family of kernel classes -> its constants, whose factors are in :mod:`perfmodel.cost.measured_kernel`."""
 
 
 def _known_dtype(dtype: str) -> str:

@@ -249,7 +249,7 @@ class SpecFile(SpecTable):
         return self
 
     def missing(self) -> Iterable[str]:
-        """List what predictions read and the file leaves out, though its schema allows that; a line for each."""
+        """List, a line for each, the optional fields that predictions read and the file leaves out."""
         return ()
 
     def source_of(self, field: str) -> Source | None:

@@ -87,6 +87,8 @@ def _line(location: Iterable[int | str], value: Any, allowed: str) -> str:
 
 
 def _readable(message: str) -> str:
+    if message.startswith("Input should be a valid dictionary"):
+        return "must be a table"
     for prefix, replacement in _PYDANTIC_PREFIXES:
         if message.startswith(prefix):
             return replacement + message.removeprefix(prefix)
@@ -140,7 +142,7 @@ _looked_for: ContextVar[dict[str, int] | None] = ContextVar("_looked_for", defau
 
 
 def state_of(path: Path) -> int:
-    """Return a number that differs once a file changes, and note that it was looked for. [1]"""
+    """Return a number that changes whenever a file does, and record that the file was looked for. [1]"""
     state = _state_now(path)
     if (files := _looked_for.get()) is not None:
         files[str(path.absolute())] = state
@@ -156,7 +158,7 @@ def _state_now(path: str | Path) -> int:
 
 
 def _state_in(now: os.stat_result) -> int:
-    # A copy may bring its time of modification along, so that this alone does not tell.
+    # A copied file may keep its time of modification, so the time alone does not show a change.
     return hash((now.st_mtime_ns, now.st_size, now.st_ino, now.st_ctime_ns))
 
 
@@ -205,7 +207,7 @@ class _Loaded:
         self.looked_s = monotonic()
 
     def is_current(self) -> bool:
-        """Tell whether no file changed; every prediction asks, and looking takes a twentieth of one."""
+        """Tell whether no file changed; every prediction asks, and looking takes a twentieth of its time."""
         if self.are_shipped:
             now_s = monotonic()
             if now_s - self.looked_s < SHIPPED_LOOK_S:
@@ -227,7 +229,7 @@ def _unchanged(files: dict[str, int]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _may_be_relative(name: Any) -> bool:
-    """Tell whether a name, or one of several, is a path, which may start at the working folder."""
+    """Tell whether a name, or one of several, is a path, so that it may be relative to the working folder."""
     return any(map(_may_be_relative, name)) if isinstance(name, tuple) else is_path(name)
 
 
@@ -277,7 +279,7 @@ def shipped_folder() -> Path:
 
 
 def folders_asked_for() -> str:
-    """Return the spec folders that the environment names; with a name, they decide which file is found. [-]"""
+    """Return the spec folders that the environment names, as one text. [-]"""
     return os.environ.get(ENVIRONMENT_VARIABLE, "")
 
 
@@ -353,7 +355,7 @@ def from_folder(folder: Path, name_or_path: str) -> str | Path:
 
 
 OR_A_PATH: Final = {"calibrations": "Or pass the path of a file that pm.fit or perfmodel calibrate wrote."}
-"""Folder of a kind -> which files of the user's own serve as well."""
+"""Kind folder -> advice on the path that serves instead of a name."""
 
 
 def find(kind_folder: str, name_or_path: str | Path) -> Path:
@@ -411,7 +413,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def load(path: str | Path, model_class: type[Spec], *, heirs_of: str = "") -> Spec:
-    """Read and validate a spec file; it may inherit the tables of another of its kind folder ``heirs_of``."""
+    """Read and validate a spec file; it may inherit tables from another file of the kind folder ``heirs_of``."""
     return cast("Spec", _load_once(_lineage(Path(path).absolute(), heirs_of), model_class))
 
 

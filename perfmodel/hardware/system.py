@@ -1,7 +1,7 @@
 """Systems: sockets, memory and the links between sockets of one machine, and the parts that are wired to them.
 
-With two sockets and first-touch placement by one thread, all data lies on one socket's memory and half of the
-accesses of all threads are remote; the local and the remote part run one after the other on each access path.
+If one thread writes all data first, all of it lies in the memory of that thread's socket (first-touch placement). With
+two sockets at work, half of all accesses are then remote; local and remote accesses take turns on each path.
 """
 
 from __future__ import annotations

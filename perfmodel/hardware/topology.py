@@ -311,7 +311,7 @@ class Topology:
     def _likened(
         self, ends: tuple[str, str], *, is_one_machine: bool
     ) -> tuple[tuple[str, str], tuple[Mapping[str, str], ...]]:
-        """Return ends below the first alike sockets, and what stands where in the machine of each end."""
+        """Return equivalent ends below the first alike sockets, and for each the map back to its machine's parts."""
         branches = self._branches
         if is_one_machine:
             (one, other), order = branches.likened(*ends)

@@ -58,11 +58,6 @@ def from_huggingface_config(
     name : str or None
         Name of the graph; None for the configuration's ``_name_or_path``, or its family. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network. [-]
-
     Raises
     ------
     UnknownNameError
@@ -328,10 +323,10 @@ UNMODELLED: Final[Mapping[str, tuple[str, int]]] = {
     **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), ("a mixture of experts", 1)),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank"), ("latent attention", 0)),
 }
-"""Field -> what it says that blocks have, and the most that says nothing (Mixtral, Qwen MoE, DeepSeek)."""
+"""Field -> part of blocks that no layer models, and the largest value without it (Mixtral, Qwen MoE, DeepSeek)."""
 
 LAYER_FIELDS: Final = ("n_layer", "num_hidden_layers")
-"""Fields that say how many blocks are built, one after another."""
+"""Fields that state the number of blocks."""
 
 MOST_SIZE: Final = 10**9
 """Largest width, vocabulary or number of positions: products of three of them are still exact. [1]"""
@@ -447,7 +442,7 @@ class ConfigFields:
             self.fault(field, allowed)
 
     def refuse_unmodelled(self) -> None:
-        """Raise SpecError if fields that the family does not read say that blocks have experts or latent attention."""
+        """Raise SpecError if a field that the family does not read states experts or latent attention."""
         for field, (part, most) in UNMODELLED.items():
             value = self._content.get(field)
             if value is not None and not (isinstance(value, int) and value <= most):

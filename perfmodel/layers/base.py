@@ -98,12 +98,12 @@ class Layer(Checked, ABC):
     """True if one pass joins the gradients of one input from this layer and others of its kind, instead of adding them
     [-]."""
     width_option: ClassVar[str | None] = None
-    """Option that says how many channels the output has, where it is free and the layer's own weights make them [-]."""
+    """Option that sets the number of output channels, if it is free and the layer's weights make them [-]."""
     turns_axes: ClassVar[bool] = False
     """True if the output is a view with the axes in another order, so that a gradient computed in one piece lies in
     that order and is copied back [-]."""
     makes_samples: ClassVar[bool] = False
-    """True if the output has a part for each sample although no input has (a table expanded to the batch) [-]."""
+    """True if each sample has an output although no input depends on samples (a table expanded to the batch) [-]."""
     is_loss: ClassVar[bool] = False
     """True if training minimises the output: back-propagation starts here [-]."""
     is_metric: ClassVar[bool] = False

@@ -195,20 +195,7 @@ ONNX_NAMES: dict[str, str] = {
 
 
 def shape_where_needed(call: OperatorCall, operands: tuple[Operand, ...]) -> Shape | None:
-    """Return the output's shape if it does not follow from the shapes of the operands' samples [1].
-
-    Parameters
-    ----------
-    call : OperatorCall
-        The call. [-]
-    operands : tuple of Operand
-        Operands that are broadcast. [-]
-
-    Returns
-    -------
-    tuple of int or None
-        None if it follows. [1]
-    """
+    """Return the output's shape if it does not follow from the shapes of the operands' samples [1]."""
     wanted = tuple(call.output.shape)
     try:
         follows = tuple(broadcast_shape([operand.shape for operand in operands])) == wanted

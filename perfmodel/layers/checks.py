@@ -20,17 +20,7 @@ Check = Callable[[str, Any], None]
 
 
 def refuse(argument: str, value: object, allowed: str) -> NoReturn:
-    """Raise ArgumentError: the argument, the value given, and what is allowed instead.
-
-    Parameters
-    ----------
-    argument : str
-        Name of the argument. [-]
-    value : object
-        The value given. [-]
-    allowed : str
-        What is allowed. [-]
-    """
+    """Raise ArgumentError: the argument, the value given, and what is allowed instead."""
     raise ArgumentError(argument, value, allowed)
 
 
@@ -52,15 +42,6 @@ MOST_COUNT: Final = 10**300
 
 def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
     """Raise ArgumentError unless a value is a whole number from ``minimum`` to 1e300, or a symbol for one.
-
-    Parameters
-    ----------
-    argument : str
-        Name of the argument. [-]
-    value : object
-        The value given. [-]
-    minimum : int
-        Least value that is allowed. [1]
 
     Examples
     --------
@@ -96,15 +77,6 @@ def numbered(*, minimum: int = 1) -> Check:
 
 def check_widths(argument: str, value: object, *, fewest: int = 1) -> None:
     """Raise ArgumentError unless a value is a sequence of whole numbers of at least 1, or symbols for them.
-
-    Parameters
-    ----------
-    argument : str
-        Name of the argument. [-]
-    value : object
-        The value given. [-]
-    fewest : int
-        Least length that is allowed. [1]
 
     Examples
     --------
@@ -205,15 +177,6 @@ def check_number(argument: str, value: object) -> None:
 def check_at_most(argument: str, value: int, *, maximum: int) -> None:
     """Raise ArgumentError if a count is above ``maximum``.
 
-    Parameters
-    ----------
-    argument : str
-        Name of the argument. [-]
-    value : int
-        The value given. [1]
-    maximum : int
-        Largest value that is allowed. [1]
-
     Examples
     --------
     >>> check_at_most("bias_vectors", 2, maximum=2)
@@ -224,15 +187,6 @@ def check_at_most(argument: str, value: int, *, maximum: int) -> None:
 
 def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
     """Raise ArgumentError unless a value is one of a few words; names the nearest.
-
-    Parameters
-    ----------
-    argument : str
-        Name of the argument. [-]
-    value : object
-        The value given. [-]
-    choices : tuple of str
-        What is allowed. [-]
 
     Examples
     --------
@@ -283,21 +237,6 @@ def checked_shape(name: str, shape: object) -> tuple[int, ...]:
 
 def checked_batch_size(batch_size: Any) -> Any:
     """Return a batch size for exact counting: an int, an array of 64-bit integers, or a symbol.
-
-    Parameters
-    ----------
-    batch_size : int, ndarray or sympy.Expr
-        Samples; plain numbers must be whole and at least 1, symbols are taken as they are. [samples]
-
-    Returns
-    -------
-    int, ndarray or sympy.Expr
-        The same, without narrow integer types that could overflow. [samples]
-
-    Raises
-    ------
-    ArgumentError
-        For zero, negative, fractional, infinite, NaN and Boolean values, and for anything but a number.
 
     Examples
     --------

@@ -64,18 +64,7 @@ def _is_plain_sum(call: OperatorCall) -> bool:
 
 
 def is_dense(call: OperatorCall) -> bool:
-    """Return whether a product is that of a fully connected layer.
-
-    Parameters
-    ----------
-    call : OperatorCall
-        Call of any operator. [-]
-
-    Returns
-    -------
-    bool
-        True if one of the factors is a trained matrix and the bias, if any, is trained. [-]
-    """
+    """Return whether a product is that of a fully connected layer."""
     translators = Dense.torch_operators if "." in call.operator else Dense.onnx_operators
     reads = translators.get(call.operator)
     return reads is not None and reads(call) is not None

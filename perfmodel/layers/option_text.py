@@ -12,23 +12,6 @@ _FLAGS: Final = {"true": True, "false": False}
 def name_and_options(argument: str, text: str) -> tuple[str, dict[str, Any]]:
     """Split a name from its options.
 
-    Parameters
-    ----------
-    argument : str
-        What the text is, named in errors. [-]
-    text : str
-        ``NAME`` or ``NAME:OPTION=VALUE,OPTION=VALUE...``. [-]
-
-    Returns
-    -------
-    tuple of str and dict
-        The name, and each option with its value: a number, a Boolean or else the text. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If an option has no value, or is given twice.
-
     Examples
     --------
     >>> name_and_options("optimizer", "rmsprop:momentum=0.9,centered=true")

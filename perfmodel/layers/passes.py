@@ -36,11 +36,6 @@ def one_pass(
     **further : int, ndarray or sympy.Expr
         Other fields of a MemoryPass: traffic of indices, elements of a row, parts. [-]
 
-    Returns
-    -------
-    MemoryPass
-        The operation. [-]
-
     Examples
     --------
     >>> one_pass("max_pool", read=400, written=100, tensor=400, flop=300).work(element_bytes=4)
@@ -88,11 +83,6 @@ def elementwise(
         Arithmetic per element. [FLOP]
     role : Role
         What it yields. [-]
-
-    Returns
-    -------
-    MemoryPass
-        The operation. [-]
 
     Examples
     --------

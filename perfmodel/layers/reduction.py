@@ -193,7 +193,7 @@ class Reduction(OnePassLayer):
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return the tensors like x between the operators of the formula [B]."""
+        """Return the bytes of the tensors of x's size between the operators of the formula [B]."""
         return self._of_function.scratch * element_bytes * element_count(input_shapes[0], batch_size=batch_size)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
@@ -278,7 +278,7 @@ class Cumulative(Pointwise):
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return dy turned round and its totals, before these are turned round again [B]."""
+        """Return the bytes of dy reversed and of its running totals, before these are reversed again [B]."""
         return 2 * element_bytes * element_count(input_shapes[0], batch_size=batch_size)
 
     @property

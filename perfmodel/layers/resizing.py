@@ -112,7 +112,7 @@ class Pad(OnePassLayer):
         return padded
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
-        """Return a pass that reads what stays of x and writes y, and one that reads dy and writes dx."""
+        """Return a pass that reads the kept part of x and writes y, and one that reads dy and writes dx."""
         shape = input_shapes[0]
         stay = batch_size * math.prod(
             size + sum(map(_cut, pair)) for size, pair in zip(shape, self.padding, strict=True)

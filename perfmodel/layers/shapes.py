@@ -133,20 +133,6 @@ def without_axis(shape: Shape, axis: int) -> Shape:
 def with_extent(shape: Shape, place: int, extent: Any) -> Shape:
     """Return a shape with the extent of one axis replaced.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        The shape. [1]
-    place : int
-        Axis to change. [-]
-    extent : int or sympy.Expr
-        Its new extent. [1]
-
-    Returns
-    -------
-    tuple of int
-        Shared by all samples if ``shape`` is. [1]
-
     Examples
     --------
     >>> with_extent((21, 32, 32), 0, 10)
@@ -156,15 +142,7 @@ def with_extent(shape: Shape, place: int, extent: Any) -> Shape:
 
 
 def check_divides(part: Any, whole: Any, problem: str) -> None:
-    """Raise ShapeMismatchError unless a number divides another, as far as both are known.
-
-    Parameters
-    ----------
-    part, whole : int or sympy.Expr
-        Divisor and dividend. [1]
-    problem : str
-        Message for a misfit. [-]
-    """
+    """Raise ShapeMismatchError unless a number divides another, as far as both are known."""
     if not is_open_size(part) and not is_open_size(whole) and whole % part:
         raise ShapeMismatchError(problem)
 

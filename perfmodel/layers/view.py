@@ -234,7 +234,7 @@ class Slice(View):
     overlaps: bool = False
 
     def following(self, before: Shapes, after: Shapes) -> Slice:
-        """Return the part that takes the new extent of every axis of which it takes all."""
+        """Return the slice with the new extent on every axis that it does not cut."""
         old, new = before[0], after[0]
         if len(old) != len(self.shape) or len(new) != len(old):
             return self

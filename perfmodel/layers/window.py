@@ -53,27 +53,6 @@ def _is_count(value: object, minimum_count: int) -> bool:
 def as_sizes(argument: str, stated: Size, *, axis_count: int, least: int = 1) -> tuple[int, ...]:
     """Return one extent for each axis of a map; raise ArgumentError unless all are whole numbers.
 
-    Parameters
-    ----------
-    argument : str
-        Name of the argument. [-]
-    stated : int or tuple of int
-        One extent for all axes, or one for each. [1]
-    axis_count : int
-        Axes of the map. [1]
-    least : int
-        Least extent that is allowed. [1]
-
-    Returns
-    -------
-    tuple of int
-        One extent for each axis. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If one is not a whole number >= ``least``, or if their number is not that of the axes.
-
     Examples
     --------
     >>> as_sizes("stride", 2, axis_count=2), as_sizes("kernel_size", (3, 1), axis_count=2)

@@ -77,22 +77,7 @@ def onnx_pads(pads: Sequence[int]) -> tuple[Pair, ...]:
 
 
 def onnx_window_options(call: OperatorCall, *, kernel_size: Sequence[int], map_size: Shape) -> dict[str, Any]:
-    """Return the options of a window as ONNX writes them: strides, dilations, and pads or a rule for them.
-
-    Parameters
-    ----------
-    call : OperatorCall
-        A node of a convolution or pooling. [-]
-    kernel_size : sequence of int
-        Taps by axis. [1]
-    map_size : tuple of int
-        The map that windows slide over. [1]
-
-    Returns
-    -------
-    dict of str to object
-        ``kernel_size``, ``stride``, ``dilation`` and ``padding``. [-]
-    """
+    """Return the options of a window as ONNX writes them: strides, dilations, and pads or a rule for them."""
     ones = (1,) * len(kernel_size)
     options: dict[str, Any] = {
         "kernel_size": tuple(kernel_size),

@@ -76,7 +76,7 @@ def names_in(folder: Path) -> tuple[str, ...]:
 def read_described(
     folder: Path, key: str, *, what: str, read: Callable[[Line, Mapping[str, Any]], Row]
 ) -> tuple[dict[str, Any], tuple[Row, ...]]:
-    """Return the TOML of a table and its rows, each read from a line by what the TOML says."""
+    """Return the TOML of a table and its rows, each read from a line by ``read``."""
     check_known(what, key, names_in(folder))
     path = folder / f"{key}.csv"
     description = read_description(path.with_suffix(".toml"))
@@ -320,15 +320,7 @@ def network_table_names() -> tuple[str, ...]:
 
 
 def read_network_table(path: Path) -> NetworkTable:
-    """Read a table; its file's name identifies what ran.
-
-    Raises
-    ------
-    UnknownNameError
-        If nothing says what ran.
-    TableError
-        If a column is missing or a value is wrong; names every fault.
-    """
+    """Read a table; its file's name identifies what ran."""
     check_known("table of networks", path.stem, network_table_names())
     stated = read_description(NETWORK_FOLDER / f"{path.stem}.toml")
     csv_table = CsvTable(path)

@@ -43,7 +43,7 @@ MEGATRON: Final = TensorHabits()
 
 
 class Beside(NamedTuple):
-    """Products of some layers, by what they make, that neither wait for an exchange nor make what it sends."""
+    """Products of some layers, by result, that neither wait for an exchange nor feed it."""
 
     role: Role
     layers: tuple[str, ...]

@@ -40,29 +40,6 @@ def gradient_exchanges(
 ) -> tuple[Exchange, ...]:
     """Exchanges among data-parallel workers for a stage: gradients, and parameters where these are shared.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The stage. [-]
-    data_size : int
-        Workers with the same layers and different samples. [1]
-    scatters : bool
-        Whether each needs the sums of its share of gradients only, as workers that share state do. [-]
-    gathered_in : tuple of Phase
-        Phases in which they gather parameters: shares, in the type of products, or what each has updated of whole
-        parameters (``Phase.UPDATE``). [-]
-    element_bytes : int
-        Size of an element of parameters in products. [B]
-    gradient_bytes : int or None
-        Size of an element of gradients; None for that of parameters. [B]
-    whole_bytes : int or None
-        Size of an element of parameters that a worker holds whole; None for that in products. [B]
-
-    Returns
-    -------
-    tuple of Exchange
-        One of each kind for each layer with trained parameters; none for one worker. [-]
-
     Notes
     -----
     Per parameter, a ring moves 2 elements with an all-reduce (stage 0), or with a reduce-scatter of gradients and an

@@ -85,7 +85,8 @@ class _Split:
         graph = whole.graph
         lengths = {shape[0] if shape else 0 for shape in graph.input_shapes.values()}
         if len(lengths) != 1 or not isinstance(length := lengths.pop(), int) or length % parts:
-            allowed = f"a divisor of the positions of {graph.name}, the first axis of all its inputs"
+            shapes = " and ".join(map(str, graph.input_shapes.values()))
+            allowed = f"a divisor of the positions of {graph.name}: the first number of its input shapes, {shapes}"
             raise ArgumentError("context_size", parts, allowed)
         self.graph, self.parts, self.element_bytes, self.attend = graph, parts, element_bytes, attend
         inputs = {name: (length // parts, *shape[1:]) for name, shape in graph.input_shapes.items()}
@@ -155,7 +156,7 @@ class _Split:
 
 
 def _axis_after(node: Node, axis: int) -> int | None:
-    """Find the axis of the positions in a stated shape: as many elements stand before it, or as many axes after it."""
+    """Find the axis of positions in a stated shape, with the same elements before it or the same axes after it."""
     before, after = node.input_shapes[0], node.output_shape
     if isinstance(node.layer, nn.Reshape):
         leading = [1, *accumulate(after, mul)]

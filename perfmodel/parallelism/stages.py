@@ -223,7 +223,7 @@ def chosen_cuts(
 
 
 def even_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
-    """Choose the cuts that give each stage as many blocks; what stands before or behind all blocks goes to the ends.
+    """Choose the cuts that give each stage the same number of blocks; other layers go to the first and last stage.
 
     Examples
     --------
@@ -270,7 +270,7 @@ def module_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
 
 
 def counted_end_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
-    """Choose the cuts that give each stage as many blocks, where what is before, and behind, all of them counts as one.
+    """Choose the cuts that give each stage the same number of blocks; layers before and behind them count as one each.
 
     The first stages have one more where the number is no multiple. So torchtitan cuts (``input_weight`` and
     ``output_weight`` of 1 [1]_), and Megatron-LM with ``--account-for-embedding-in-pipeline-split`` and
@@ -296,7 +296,7 @@ def counted_end_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
 
 
 def _dealt_out(graph: LayerGraph, modules: Sequence[str], *, stage_count: int, way: str, parts: str) -> tuple[Cut, ...]:
-    """Cut between modules, given that of each layer, so that each stage has as many, the first perhaps one more."""
+    """Cut between modules so that stages have equal numbers of them, the first stages perhaps one more."""
     starts = [place for place, module in enumerate(modules) if place == 0 or module != modules[place - 1]]
     at = {cut.place: cut for cut in known_cuts(graph)}
     least, more = divmod(len(starts), stage_count)

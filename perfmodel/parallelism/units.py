@@ -60,17 +60,6 @@ def _units(graph: LayerGraph, layer_count: int) -> tuple[Unit, ...]:
 def sharded_units(graph: LayerGraph) -> tuple[Unit, ...]:
     """Return the units of a network, blocks first.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-
-    Returns
-    -------
-    tuple of Unit
-        A unit for each block, i.e. for layers whose names start alike up to a number, and one for the rest; each
-        layer by itself where there are no blocks. [-]
-
     Notes
     -----
     Valid for: networks whose blocks are numbered in the names of their layers, as those of torch modules are. Ignores:
@@ -93,17 +82,6 @@ def sharded_units(graph: LayerGraph) -> tuple[Unit, ...]:
 
 def unit_slices(layers: Sequence[str]) -> list[slice]:
     """Return the runs of layers whose gradients are scattered together.
-
-    Parameters
-    ----------
-    layers : sequence of str
-        Layers with trained parameters, in the order in which their gradients are ready. [-]
-
-    Returns
-    -------
-    list of slice
-        Layers of each block, and between them runs of layers outside blocks; each layer by itself where there are no
-        blocks. [-]
 
     Notes
     -----

@@ -358,7 +358,7 @@ def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
 
 
 MOST_FIELDS: Final = 12
-"""Fields in which two files of different names may differ to be listed; more say that they are different things. [1]"""
+"""Most fields whose differences are listed for two files of different names; with more, the things differ. [1]"""
 
 
 def _changes_of_renamed(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> list[InputChange]:

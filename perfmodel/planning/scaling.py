@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.wiring import Wired
     from perfmodel.measurements.table import Run
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.presentation.lanes import Curve
+    from perfmodel.presentation.scaling_figure import Curve
 
 
 def listed(argument: str, values: Any) -> list[Any]:
@@ -431,7 +431,7 @@ class ScalingReport(Drawn):
 
     def _figure(self) -> Figure:
         """Draw speed-up and efficiency over the number of workers, a line for each way to agree, and the ideal."""
-        from perfmodel.presentation.lanes import Panel, worker_figure
+        from perfmodel.presentation.scaling_figure import Panel, worker_figure
 
         speedup = Panel(label="speed-up over one worker", curves=self._curves("speedup"), ideal="proportional")
         efficiency = Panel(label="efficiency", curves=self._curves("efficiency"), ideal="constant")
@@ -439,7 +439,7 @@ class ScalingReport(Drawn):
 
     def _curves(self, field: str) -> tuple[Curve, ...]:
         """Return one curve over the possible rows of each way to agree."""
-        from perfmodel.presentation.lanes import Curve
+        from perfmodel.presentation.scaling_figure import Curve
 
         able = [row for row in self.rows if row.reason is None]
         if not able:
@@ -477,8 +477,8 @@ class StragglerSlowdown(Drawn):
     def plot(self, path: str | Path | None = None, *, marked_workers: int | None = None) -> Figure:
         """Draw the slowdown over the number of workers, a line for each coefficient of variation."""
         from perfmodel.presentation.figures import saved
-        from perfmodel.presentation.lanes import Curve, Panel, worker_figure
         from perfmodel.presentation.quantities import percent_text
+        from perfmodel.presentation.scaling_figure import Curve, Panel, worker_figure
 
         curves = [
             Curve.of(f"cv {percent_text(cv)}", [row for row in self.rows if row.cv == cv], "slowdown")

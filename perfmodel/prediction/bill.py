@@ -109,7 +109,7 @@ class Billed:
         duration_s = p.step_s if dataset_size is None else p.epoch_s(dataset_size=dataset_size)
         by_part = step_energy(p) if utilisation is None and idle_w is None else None
         if part is not None and (by_part is None or not is_one_of(part, by_part._fields)):
-            allowed = f"one of {', '.join(StepEnergy._fields)}, of a GPU whose file has [power], without utilisation"
+            allowed = f"one of {', '.join(StepEnergy._fields)}, for a GPU with a [power] table, without utilisation="
             raise ArgumentError("part", part, allowed)
         if by_part is not None:
             of_device = by_part.total if part is None else float(getattr(by_part, part))

@@ -82,7 +82,7 @@ class StepEnergy(NamedTuple):
 
 
 def step_energy(p: Prediction) -> StepEnergy | None:
-    """Return the energy of the mean device; None if its file does not say what work costs.
+    """Return the energy of the mean device; None if its file states no energy of work.
 
     Parts are cut in proportion where they exceed what the power limit allows in the time of the step.
     """

@@ -324,11 +324,6 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
         path : str, Path or None
             File that ends in .png, .pdf or .svg; None only returns the figure. [-]
 
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
-
         Raises
         ------
         ArgumentError
@@ -376,15 +371,10 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
         ----------
         path : str, Path or None
             Where to save the picture; None only returns the figure. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
         """
         from perfmodel.prediction.words.prediction_text import title
         from perfmodel.presentation.figures import saved
-        from perfmodel.presentation.lanes import gantt_chart
+        from perfmodel.presentation.timeline_figure import gantt_chart
 
         figure = gantt_chart(self.timeline.bars(), title=title(self), named=self.timeline.named_lanes)
         return saved(figure, path)

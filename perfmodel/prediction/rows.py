@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from perfmodel.derived import derived
-from perfmodel.framework.kernel_classes import pass_class
+from perfmodel.framework.measured_lowering import pass_class
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
 

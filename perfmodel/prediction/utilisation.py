@@ -65,7 +65,7 @@ class Utilisation:
 
 
 def _product_flop(operations: Iterable[Operation], *, attention_flop: str) -> float:
-    """FLOP of products; of causal attention all, or those below the diagonal. [FLOP]"""
+    """FLOP of products; for causal attention all scores count, or only those below the diagonal. [FLOP]"""
     total = 0.0
     for operation in operations:
         share = 1.0
@@ -171,7 +171,7 @@ class Utilised:
         """Tokens of all counted workers per second; ArgumentError for a network that reads none. [1/s]"""
         tokens = tokens_per_sample(self.basis.prepared.subject.graph)
         if tokens is None:
-            raise ArgumentError("network", self.subject, "must look up tokens in an embedding; or read samples_per_s")
+            raise ArgumentError("network", self.subject, "must look up tokens in an embedding; else read samples_per_s")
         return float(tokens * self.samples_per_s)
 
     @property
@@ -181,7 +181,7 @@ class Utilised:
 
 
 def _recompute(prepared: Prepared) -> Recompute:
-    """Return what runs again in the whole network, of which each stage may run its first blocks again."""
+    """Return what runs again in the whole network: a number of blocks adds up over stages."""
     how = prepared.recompute
     if not isinstance(how, int):
         return how
@@ -192,9 +192,9 @@ def _utilisation(p: Prediction, attention_flop: str) -> Utilisation:
     prepared = p.basis.prepared
     graph, spec = prepared.subject.graph, prepared.target.processor_spec
     if not has_data_sheet(p):
-        raise ArgumentError("device", p.target, "must have a data sheet, which a measured machine has not")
+        raise ArgumentError("device", p.target, "must have a data sheet; a measured machine has none")
     devices = processors_of(p)
-    # what power leaves of the clock is part of the time, not of the peak that figures are quoted over
+    # published figures divide by the peak of the data sheet, not by that at the clock which the power limit allows
     peak = devices * spec.peak_flop_per_s(p.dtype) if isinstance(spec, Gpu) else p.peak_flop_per_s
     samples = p.counted_workers * p.batch_size
     trains = Phase.BACKWARD in prepared.subject.phase.parts

@@ -70,9 +70,9 @@ def scale_of(name: str) -> Scale | None:
     return SCALE_BY_SUFFIX[max(endings, key=len)] if endings else None
 
 
-def _significant(value: float, digits: int = 4) -> str:
-    """Write a nonzero number with a fixed number of digits and without an exponent."""
-    places = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+def _significant(value: float) -> str:
+    """Write a nonzero number with four digits and without an exponent."""
+    places = max(3 - math.floor(math.log10(abs(value))), 0)
     return f"{value:,.{places}f}"
 
 

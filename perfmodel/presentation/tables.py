@@ -198,11 +198,6 @@ class Table(Sequence[Row], Generic[Row]):
         descending : bool
             Whether the largest comes first. [-]
 
-        Returns
-        -------
-        Table
-            All rows. [-]
-
         Raises
         ------
         UnknownNameError

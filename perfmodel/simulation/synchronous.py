@@ -42,24 +42,6 @@ def collective_tasks(
 ) -> tuple[Task, ...]:
     """Tasks of a collective.
 
-    Parameters
-    ----------
-    placed : Placed
-        The algorithm on its devices. [-]
-    size_bytes : float
-        Bytes, n, as the algorithm counts them. [B]
-    name : str
-        Prefix of the names of its tasks, and full name of the last task. [-]
-    after : tuple of str
-        Tasks that must end first. [-]
-    beside : tuple of str
-        Tasks for which the last one waits, too. [-]
-
-    Returns
-    -------
-    tuple of Task
-        Messages, additions, and a last task that waits for all of them. [-]
-
     Notes
     -----
     Valid for: ranks that each take part in one round at a time. A message starts once its source and sink have finished
@@ -187,7 +169,7 @@ class PlayedExchange:
     def _blocks(
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
-        """Yield what the messages of a bucket take of each device, for as long as the closed form says."""
+        """Yield the share of each device that a bucket's messages occupy, for the time of the closed form."""
         if not self.slowdown:
             return
         work = self.slowdown * float(self.gather.time(size_bytes))
@@ -218,7 +200,7 @@ def _units(worker: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Following:
-    """Messages each of which follows one among other workers, on a channel of its own unless it is sent in turn."""
+    """Messages that each follow a message of other workers, on their own channel unless they are sent in turn."""
 
     exchange: PlayedExchange
     share: float

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, TaskError, check_known, is_one_of, nearest_match
 from perfmodel.layers.checks import check_path
-from perfmodel.presentation.lanes import LaneBar, save_trace
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
+from perfmodel.presentation.timeline_figure import LaneBar, save_trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -170,7 +170,7 @@ class Timeline(Drawn):
 
     @property
     def named_lanes(self) -> set[str]:
-        """Lanes whose bars a picture names where there is room: those of kernels. [-]"""
+        """Lanes of kernels, on whose bars a picture writes names where there is room. [-]"""
         return {str(span.resource) for span in self.kernels if span.kind != "dispatch"}
 
     @property
@@ -256,7 +256,7 @@ class Timeline(Drawn):
 
     def _figure(self) -> Figure:
         """Draw a Gantt chart with a lane for each resource and channel in use."""
-        from perfmodel.presentation.lanes import gantt_chart
+        from perfmodel.presentation.timeline_figure import gantt_chart
 
         return gantt_chart(self.bars(), title=f"{len(self.spans)} tasks", named=self.named_lanes)
 

@@ -58,7 +58,7 @@ class BoundedStaleness(AsynchronousScheme):
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
         """Drop groups and compensation; raise ArgumentError without a bound."""
         if numbers.staleness_bound is None:
-            raise ArgumentError("staleness_bound", None, "a whole number >= 0 with this scheme")
+            raise ArgumentError("staleness_bound", None, f"a whole number >= 0 with sync={self.name!r}")
         return replace(numbers, group_size=1, group_sync_s=0.0, compensation_s=0.0)
 
     def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:

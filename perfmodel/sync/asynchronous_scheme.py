@@ -168,7 +168,7 @@ class AsynchronousNumbers:
         if not is_symbolic(self.worker_count, self.group_size) and np.any(
             np.mod(self.worker_count, self.group_size) != 0
         ):
-            raise ArgumentError("group_size", self.group_size, f"a divisor of the {self.worker_count} workers")
+            raise ArgumentError("group_size", self.group_size, f"a divisor of workers={self.worker_count}")
         self._check_sharers()
         if self.times is not None and self.times.lasting_count not in (None, self.worker_count):
             raise ArgumentError("times", self.times, f"one time for each of the {self.worker_count} workers")

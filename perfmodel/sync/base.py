@@ -178,7 +178,7 @@ class Collective(ABC):
         return ()
 
     def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
-        """Turn the rounds of a few ranks into those that the same ranks have among ``worker_count``."""
+        """Convert the rounds of a few ranks to the rounds of those ranks among ``worker_count``."""
         del worker_count
         return rounds
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
 
 FEWEST_FOLDED: Final = 9
-"""Fewest machines of a group of which three stand for all. [1]"""
+"""Fewest machines in a group that three of them represent. [1]"""
 
 KEPT: Final = 3
 """Machines that stand for the others: one between two neighbours. [1]"""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def has_open_links(routes: Sequence[Route]) -> bool:
-    """Whether the capacity of any channel on some routes is an expression."""
+    """Whether any channel on these routes has a symbolic capacity."""
     return is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels))
 
 
@@ -109,7 +109,7 @@ class Placed:
 
     @property
     def _ways(self) -> tuple[Placed, ...]:
-        """The same with each number of chunks, which are without others."""
+        """The collective with each number of chunks that it may be cut into."""
         return (replace(self, cut=()), *self.cut)
 
     def fastest(self, size_bytes: float) -> Placed:
@@ -186,7 +186,7 @@ class Placed:
 
     @property
     def path_latency_s(self) -> Quantity:
-        """Latency of one part on its way through all ranks if no rank waits for the end of a round. [s]"""
+        """Latency of one part on its way through all ranks, if ranks do not wait for rounds to end. [s]"""
         if self.fill_rounds:
             return self.latency_s
         repeated = [round_.mean_latency_s if round_.repeat > 1 else round_.latency_s for round_ in self.rounds]
@@ -194,7 +194,7 @@ class Placed:
 
     @derived_property
     def network_rounds(self) -> float:
-        """Rounds on that way that leave a machine, in the mean over rings. [1]"""
+        """Rounds on the way of ``path_latency_s`` that leave a machine, averaged over rings. [1]"""
         crosses = any(route.leaves_machine for round_ in self.rounds for route in round_.routes)
         if not crosses:
             return 0.0
@@ -205,12 +205,12 @@ class Placed:
 
     @property
     def waits_for_network(self) -> bool:
-        """Whether no other message hides that of the network: in trees, and where each machine has one rank."""
+        """Whether the network's latency is exposed: in trees, and where each machine has one rank."""
         return bool(self.fill_rounds) or self.network_rounds >= sum(round_.repeat for round_ in self.rounds)
 
     @property
     def seconds_per_byte(self) -> Quantity:
-        """Time of each further byte of a large one, B of T = A + B n. [s/B]."""
+        """Time per byte of a large collective, B of T = A + B n. [s/B]."""
         if self.cut:
             return self.cut[-1].seconds_per_byte
         slopes = [round_.repeat * round_.seconds_per_byte for round_ in self.rounds]
@@ -383,7 +383,7 @@ def _check_groups(
 
 
 def _on_rings(round_: Round, rings: NDArray[np.int64]) -> Round:
-    """Share a round's bytes among several rings; messages of several rings between two ranks are one."""
+    """Share a round's bytes among several rings; messages between the same two ranks become one."""
     ring_count, rank_count = rings.shape
     if ring_count == 1 and bool((np.diff(rings[0]) == 1).all()):
         return round_
@@ -398,7 +398,7 @@ def _on_rings(round_: Round, rings: NDArray[np.int64]) -> Round:
 
 
 def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
-    """Merge the rounds of simultaneous groups; ranks and servers are numbered on."""
+    """Merge the rounds of simultaneous groups; numbers of ranks and servers continue from group to group."""
     if group_count == 1:
         return round_
 
@@ -431,7 +431,7 @@ def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, thro
 
 
 def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> tuple[float, ...]:
-    """Rate of each message while those of one set are in flight at a time; infinite for those in no set. [B/s]"""
+    """Rate of each message while only its own set is in flight; infinite for a message of no set. [B/s]"""
     open_links = has_open_links(routes)
     rates = np.full(len(routes), np.inf, dtype=object if open_links else float)
     for flows in filter(None, together):
@@ -456,7 +456,7 @@ def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> t
 def _scaled(
     round_: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool, known: dict[Any, PlacedRound]
 ) -> PlacedRound:
-    """Place a round of equal messages, or scale one with the same ends that is known."""
+    """Place a round of equal messages, or scale a known round with the same ends."""
     ends = tuple((message.source, message.sink) for message in round_.messages)
     if ends not in known:
         of_classes = classes_of_rounds([round_], topology, names, through_host=through_host)

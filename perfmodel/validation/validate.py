@@ -22,9 +22,9 @@ from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.validation.protocols import baselines, protocols
 from perfmodel.validation.protocols.cells import MeasuredCell, Progress, predict_cell, prepare_cells, progress_of_part
 from perfmodel.validation.protocols.protocols import Fold, HeldOut
+from perfmodel.validation.reports.own_tables import own_table, refuse_beside
 from perfmodel.validation.scores.interval_coverage import with_intervals
 from perfmodel.validation.scores.validation_report import SubsetCells, ValidationReport
-from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -77,11 +77,6 @@ def build(name: str, /, **options: Any) -> LayerGraph:
     **options : str, number, bool or tuple
         Options of the builder. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network. [-]
-
     Raises
     ------
     UnknownNameError

@@ -167,11 +167,6 @@ def dcgan_generator(*, noise: Any = 100, width: Any = 64, image_size: int = 64, 
     out_channels : int or sympy.Symbol
         Channels of the image. [1]
 
-    Returns
-    -------
-    LayerGraph
-        The network. [-]
-
     References
     ----------
     .. [1] Radford, Metz, Chintala, Unsupervised representation learning with deep convolutional generative adversarial
@@ -212,11 +207,6 @@ def dcgan_discriminator(*, width: Any = 64, image_size: int = 64, in_channels: A
         Height and width of the image, 4 times a power of two. [1]
     in_channels : int or sympy.Symbol
         Channels of the image. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     References
     ----------

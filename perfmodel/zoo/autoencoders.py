@@ -46,11 +46,6 @@ def autoencoder(
     loss : str
         ``binary_cross_entropy`` or ``mean_squared_error`` of the reconstruction. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     Examples
     --------
     >>> autoencoder().parameter_count
@@ -90,11 +85,6 @@ def variational_autoencoder(
         Latent variables. [1]
     activation : str
         Non-linearity of the hidden layers. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its losses. [-]
 
     Examples
     --------
@@ -142,11 +132,6 @@ def convolutional_autoencoder(
         e.g. ``4 * sympy.Symbol("I", integer=True, positive=True)``. [1]
     in_channels : int or sympy.Symbol
         Channels of the image. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     References
     ----------

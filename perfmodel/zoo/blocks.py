@@ -33,11 +33,6 @@ def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
     in_channels : int or sympy.Symbol
         Channels. [1]
 
-    Returns
-    -------
-    LayerGraph
-        The graph. [-]
-
     Examples
     --------
     >>> image_graph("resnet50", image_size=224, in_channels=3).input_shapes
@@ -59,11 +54,6 @@ def add_activation(graph: LayerGraph, x: str, activation: str, *, name: str) -> 
         A word of ``TEXT_ACTIVATIONS``. [-]
     name : str
         Name of its layer, or of the last of them. [-]
-
-    Returns
-    -------
-    str
-        Name of its last layer. [-]
     """
     if activation in ACTIVATIONS:
         return graph.add(name, ACTIVATIONS[activation], inputs=x)
@@ -90,7 +80,7 @@ def dropped(rate: float) -> nn.Dropout | None:
 
 
 def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, nn.Layer | None]) -> str:
-    """Add layers that each read the one before; skip those that are None.
+    """Add layers, each reading the one before; skip None.
 
     Parameters
     ----------
@@ -153,11 +143,6 @@ def classified(graph: LayerGraph, x: str, *, classes: Any, dropout: float = 0.0,
         Rate of dropout before the dense layer; zero for none. [1]
     name : str
         Beginning of the names. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The graph. [-]
     """
     x = chain(graph, x, (f"{name}pool", nn.AveragePool2d(kernel_size=None)), (f"{name}flatten", nn.Flatten()))
     ends = ((f"{name}fc", nn.Dense(units=classes)), (f"{name}loss", nn.CrossEntropy()))

@@ -121,11 +121,6 @@ def bert(
     attention : str
         ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network. [-]
-
     Examples
     --------
     >>> bert().parameter_count, bert(size="large").parameter_count
@@ -248,11 +243,6 @@ def vit(
         Height and width of the image, a multiple of the patch's. [1]
     in_channels : int or sympy.Symbol
         Channels of the image. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     References
     ----------

@@ -34,11 +34,6 @@ def _network(name: str, hidden: int, **published: str) -> Callable[..., LayerGra
         accuracy : bool
             Whether each step also compares the largest scores with one-hot labels. [-]
 
-        Returns
-        -------
-        LayerGraph
-            The network with its loss. [-]
-
         References
         ----------
         .. [1] Shi, Wang, Xu, Chu, Benchmarking state-of-the-art deep learning software tools, arXiv:1608.07249,
@@ -91,11 +86,6 @@ def feed_forward(
     name : str
         Name of the graph. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     Examples
     --------
     >>> feed_forward(features=2, hidden=(2,), classes=2).parameter_count
@@ -118,11 +108,6 @@ def mnist_classifier(*, dropout: float = 0.5) -> LayerGraph:
     ----------
     dropout : float
         Rate of dropout after each hidden layer; zero for none. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     Examples
     --------

@@ -42,11 +42,6 @@ def lenet5(*, activation: str = "tanh", classes: Any = 10, image_size: Any = 32,
     in_channels : int or sympy.Symbol
         Channels of the image. [1]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     References
     ----------
     .. [1] LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition, Proceedings of the
@@ -182,11 +177,6 @@ def alexnet(
     dropout : bool
         Whether dropout follows the first two dense layers; of Shi et al.'s scripts only Caffe's has it. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     References
     ----------
     .. [1] Krizhevsky, One weird trick for parallelizing convolutional neural networks, arXiv:1404.5997.
@@ -242,11 +232,6 @@ def _configuration(convolutions: tuple[int, ...], **published: str) -> Callable[
             Channels of the image. [1]
         width : int or sympy.Symbol
             Channels of the first stage; the others have 2, 4, 8 and 8 times as many. [1]
-
-        Returns
-        -------
-        LayerGraph
-            The network with its loss. [-]
 
         References
         ----------
@@ -345,11 +330,6 @@ def nin(
     in_channels : int or sympy.Symbol
         Channels of the image. [1]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     References
     ----------
     .. [1] Lin, Chen, Yan, Network in network, ICLR 2014, arXiv:1312.4400.
@@ -447,11 +427,6 @@ def convolutional(
         Height and width of the image. [1]
     in_channels : int or sympy.Symbol
         Channels of the image. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     References
     ----------

@@ -108,11 +108,6 @@ def googlenet(
     in_channels : int or sympy.Symbol
         Channels of the image. [1]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its losses. [-]
-
     References
     ----------
     .. [1] Szegedy et al., Going deeper with convolutions, CVPR 2015, arXiv:1409.4842, table 1.
@@ -238,11 +233,6 @@ def inception_v3(
         Height and width of the image. [1]
     in_channels : int or sympy.Symbol
         Channels of the image. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its losses. [-]
 
     References
     ----------

@@ -69,11 +69,6 @@ def deconvolutional(*, image_size: int = 224, out_channels: Any = 3) -> LayerGra
     out_channels : int or sympy.Symbol
         Channels of the image. [1]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     References
     ----------
     .. [1] Zeiler, Fergus, Visualizing and understanding convolutional networks, ECCV 2014, arXiv:1311.2901, figures 1

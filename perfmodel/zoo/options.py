@@ -29,7 +29,7 @@ RULES: dict[object, Check] = {
     str: check_text,
     Sequence[Any]: check_widths,
 }
-"""Type of an option in the signature to its rule, where it has none of its own; a size, maybe a symbol, is Any."""
+"""Annotation of an option -> its rule, unless it has its own; sizes, which may be symbols, are annotated Any."""
 
 
 def check_factor(argument: str, factor: object) -> None:

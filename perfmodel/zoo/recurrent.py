@@ -62,11 +62,6 @@ def recurrent_network(
     cell : str
         ``rnn``, ``lstm`` or ``gru``; only the first has a ``function``. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     Examples
     --------
     >>> recurrent_network().parameter_count
@@ -124,11 +119,6 @@ def lstm_classifier(
     classes : int
         Classes; two are told apart by one logistic unit, more by a softmax. [1]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     Examples
     --------
     >>> lstm_classifier().parameter_count
@@ -182,11 +172,6 @@ def _language_model(steps: int, *, work: str) -> Callable[..., LayerGraph]:
             ``full``, or ``classes``: the two-level output layer of CNTK's script, without bias. [-]
         classes : int
             Classes of the two-level softmax. [1]
-
-        Returns
-        -------
-        LayerGraph
-            The network with its loss. [-]
 
         References
         ----------
@@ -242,11 +227,6 @@ def seq2seq(
         Words of the two sentences; the paper gives no mean. [1]
     bias_vectors : int
         Bias vectors per gate: 1, or 2 as cuDNN and torch keep them. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     Examples
     --------
@@ -323,11 +303,6 @@ def recursive_network(
         joined to all before it, n - 1 compositions deep. [-]
     classified : str
         ``every_node``, words included, as in [2]_; or the ``root`` alone. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its losses. [-]
 
     Examples
     --------

@@ -133,11 +133,6 @@ def _of_basic_blocks(blocks: Sequence[int], *, layers: int, **published: str) ->
         width : int or sympy.Symbol
             Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
 
-        Returns
-        -------
-        LayerGraph
-            The network with its loss. [-]
-
         References
         ----------
         .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
@@ -173,11 +168,6 @@ def _of_bottlenecks(blocks: Sequence[int], *, layers: int, **published: str) -> 
             Channels of the image. [1]
         width : int or sympy.Symbol
             Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
-
-        Returns
-        -------
-        LayerGraph
-            The network with its loss. [-]
 
         References
         ----------
@@ -236,11 +226,6 @@ def resnet50(
     width : int or sympy.Symbol
         Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     References
     ----------
     .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
@@ -267,11 +252,6 @@ def resnet200(*, classes: Any = 1000, image_size: Any = 224, in_channels: Any = 
         Channels of the image. [1]
     width : int or sympy.Symbol
         Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     References
     ----------
@@ -321,11 +301,6 @@ def densenet121(*, classes: Any = 1000, image_size: Any = 224, in_channels: Any 
         Channels of the image. [1]
     growth : int
         Channels that each layer adds, even; the first convolution has twice as many. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     References
     ----------
@@ -397,11 +372,6 @@ def mobilenet_v2(*, width: float = 1.0, classes: Any = 1000, image_size: Any = 2
         Height and width of the image. [1]
     in_channels : int or sympy.Symbol
         Channels of the image. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     References
     ----------

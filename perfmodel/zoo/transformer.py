@@ -115,7 +115,7 @@ class TransformerBlock:
         check_choice("operands", self.operands, OPERANDS)
         divides = is_open_size(self.width) or is_open_size(self.heads) or self.width % self.heads == 0
         if self.head_size is None and not divides:
-            refuse("heads", self.heads, f"must divide the width, {self.width}, where head_size is not given")
+            refuse("heads", self.heads, f"must divide the width, {self.width}, unless head_size is given")
 
     @property
     def _head_size(self) -> Any:
@@ -136,11 +136,6 @@ class TransformerBlock:
             What the block reads, of shape (positions, width). [-]
         name : str
             Beginning of the names of its layers. [-]
-
-        Returns
-        -------
-        str
-            Name of its last layer. [-]
         """
         x = self._residual(graph, x, name=f"{name}_attention", branch=self._attention)
         return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
@@ -321,11 +316,6 @@ def gpt(
     name : str
         What the graph is called. [-]
 
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
     Examples
     --------
     GPT-3 in its largest size has 175 billion parameters (arXiv:2005.14165, table 2.1):
@@ -400,11 +390,6 @@ def gpt2(
         Rate of dropout; zero for none, as in inference. [1]
     attention : str
         ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     Examples
     --------
@@ -506,11 +491,6 @@ def llama(
         Whether each block keeps its input only and runs again, all of it, in the backward phase;
         ``alternate_blocks``: every other block does; ``alternate_products``: each block also keeps what attention and
         every other product yield, and runs the rest again [3]_. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
 
     Examples
     --------

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import perfmodel as pm
 from perfmodel.cli.app import app, run
 from perfmodel.measurements import load_scaling
-from perfmodel.validation.tables.mullapudi import illustrate
+from perfmodel.validation.reports.mullapudi import illustrate
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ from perfmodel.cli.app import app
 from perfmodel.errors import UnknownNameError
 from perfmodel.measurements import scaling_tables
 from perfmodel.parallelism.registry import place
-from perfmodel.validation.tables import parallel_report
+from perfmodel.validation.reports import parallel_report
 
 
 @pytest.fixture(scope="module")

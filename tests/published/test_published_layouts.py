@@ -9,8 +9,8 @@ from perfmodel import zoo
 from perfmodel.cli.app import run
 from perfmodel.measurements import published_layouts
 from perfmodel.measurements.published_layouts import load_published, megatron_flop, palm_flop
+from perfmodel.validation.reports import published_report
 from perfmodel.validation.scores.table_report import ONE_MFU
-from perfmodel.validation.tables import published_report
 
 KEY = "published_layouts"
 PARAMETERS_BILLION = {

@@ -10,9 +10,8 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import TableError, UnknownNameError
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL
-from perfmodel.validation.tables.own_tables import own_table
-from perfmodel.validation.tables.speedup import (
+from perfmodel.validation.reports.own_tables import own_table
+from perfmodel.validation.reports.speedup import (
     LINEAR,
     OWN_CLOCK,
     REAL_DATA,
@@ -20,6 +19,7 @@ from perfmodel.validation.tables.speedup import (
     read_system_table,
     speedup_report,
 )
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL
 
 NAME = "tensorflow_docs_2017_gce_k80"
 HEAD = "source,framework,framework_version,network,device,n_devices,batch_size,phase,seconds,data\n"

@@ -10,7 +10,7 @@ from perfmodel.hardware.library import load_collective_library
 from perfmodel.hardware.topology import Topology
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective, place_library
-from perfmodel.validation.tables.clusters import with_adapters
+from perfmodel.validation.reports.clusters import with_adapters
 
 LIBRARY = load_collective_library("nccl_2_27")
 SIZES = [10.0**power for power in range(3, 10)]

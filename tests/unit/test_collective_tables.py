@@ -18,14 +18,14 @@ from perfmodel.hardware.wires import Place
 from perfmodel.measurements.kernel_tables import read_collectives, read_data_folder
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective, place_library
-from perfmodel.validation.tables.clusters import (
+from perfmodel.validation.reports.clusters import (
     CONSTANT,
     INTERPOLATED,
     NEAREST,
     predicted_times,
     report_of,
 )
-from perfmodel.validation.tables.own_tables import own_table
+from perfmodel.validation.reports.own_tables import own_table
 from score_tables import score_folder
 
 HEAD = "system,lib_version,device,op,dtype,n_devices,elements,bytes,seconds\n"

@@ -185,13 +185,13 @@ class TestMeasuredSum:
         assert rows["latency_s"].value == 3e-5
         assert rows["latency_s"].sensitivity == pytest.approx(3e-5 / p.step_s, rel=1e-2)
         assert rows["bytes_per_s"].sensitivity < 0
-        assert any("as nccl was measured among 8" in remark for remark in p.remarks)
+        assert any("as measured with nccl among 8" in remark for remark in p.remarks)
         assert "exchange" not in p.interval.shares
 
     @pytest.mark.parametrize(
         ("sync", "phase", "told"),
         [
-            ("all_reduce", "step", "gradients are added up as nccl"),
+            ("all_reduce", "step", "gradients are summed as measured with nccl"),
             ("ring_all_reduce", "step", "exchanges take the links"),
             ("parameter_server", "step", "exchanges take the links"),
             ("downpour", "step", "exchanges take the links"),
@@ -369,7 +369,7 @@ class TestMeasuredCpu:
         rows = {row.constant.partition("/all_reduce.")[2]: row for row in p.provenance if "all_reduce" in row.constant}
         assert rows["latency_s"].sensitivity == pytest.approx(2e-4 / p.step_s, rel=1e-2)
         assert rows["bytes_per_s"].sensitivity == pytest.approx(-1.5 * GRADIENTS / 4e8 / p.step_s, rel=1e-2)
-        assert any("0.4 GB/s at which two of gloo were measured" in remark for remark in p.remarks)
+        assert any("0.4 GB/s, as measured between two with gloo" in remark for remark in p.remarks)
         without = on_measured(measured_cpu(sums=False), workers=4, **ONE_MESSAGE)
         assert not [row for row in without.provenance if "all_reduce" in row.constant]
         assert any("no sum of two processes was measured" in remark for remark in without.remarks)

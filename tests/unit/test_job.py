@@ -97,7 +97,7 @@ def test_what_is_never_allowed_is_refused_when_the_job_is_made():
         ({"workers": 4, "backup_workers": 1}, ArgumentError, "0 without straggler="),
         ({"workers": 4, "straggler": VARYING, "backup_workers": 4}, ArgumentError, "one is left to wait for"),
         ({"workers": 4, "push_period": 2}, ArgumentError, "1 unless sync is one of"),
-        ({"workers": 4, "sync": "mixed", "group_size": 3}, ArgumentError, "a divisor of the 4 workers"),
+        ({"workers": 4, "sync": "mixed", "group_size": 3}, ArgumentError, "a divisor of workers=4"),
         ({"schedule": "gpipe"}, ArgumentError, "unless parallelism='pipeline'"),
     ]
     for asked, error, said in refused:

@@ -11,7 +11,7 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.sync.registry import place_library, protocols_of
-from perfmodel.validation.tables.clusters import with_adapters
+from perfmodel.validation.reports.clusters import with_adapters
 
 LIBRARY = load_collective_library("nccl_2_27")
 SIZES = (1e3, 1e6, 1e9)

@@ -13,7 +13,7 @@ from perfmodel.calibration.benchmark import Point, Sequence
 from perfmodel.calibration.calibrate import calibrate
 from perfmodel.calibration.journal import Journal, journal_of, read_journal
 from perfmodel.cli.app import run
-from perfmodel.framework.kernel_classes import pooled_classes
+from perfmodel.framework.measured_lowering import pooled_classes
 from perfmodel.hardware import spec_files
 from perfmodel.validation.live.prediction import cases_of, find_networks, operations_of
 from tests.counted_kernels import count_kernels

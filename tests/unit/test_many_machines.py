@@ -17,7 +17,7 @@ from perfmodel.sync.base import Collective
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective, place_library
 from perfmodel.sync.ring_order import ring_starts
-from perfmodel.validation.tables.clusters import with_adapters
+from perfmodel.validation.reports.clusters import with_adapters
 
 NCCL = "nccl_2_27"
 PLACE = {"framework": "pytorch_2", "dtype": "bf16", "optimizer": "adam", "sync": "all_reduce"}

@@ -9,7 +9,7 @@ from measured_machines import FILE, content, machine
 from perfmodel.cli.specs import faults_of_file
 from perfmodel.cost.measured_kernel import FEATURES, cold_share, kernel_features, measured_kernel_time
 from perfmodel.errors import ArgumentError, SpecError
-from perfmodel.framework.kernel_classes import family_of, measured_kernel, pooled_classes
+from perfmodel.framework.measured_lowering import family_of, measured_kernel, pooled_classes
 from perfmodel.hardware.measured_machine import CONSTANTS_OF_FAMILY, MeasuredMachine
 from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Recurrence, Role
 

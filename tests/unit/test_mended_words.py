@@ -7,7 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.prediction.words.prediction_text import fit_sentence
-from perfmodel.presentation.lanes import LaneBar, gantt_chart
+from perfmodel.presentation.timeline_figure import LaneBar, gantt_chart
 
 GPU = "gtx_1080"
 LSTM = pm.zoo.lstm32()

@@ -11,10 +11,10 @@ import perfmodel as pm
 from perfmodel.cli.app import app, run
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.presentation.tables import Table
+from perfmodel.validation.reports import own_tables
+from perfmodel.validation.reports.mullapudi import KEY, illustrate
+from perfmodel.validation.reports.own_tables import MANY_DEVICES, OWN_TABLES, OwnTable, own_table, table_names
 from perfmodel.validation.scores.table_report import PERFMODEL, RowReport, compared
-from perfmodel.validation.tables import own_tables
-from perfmodel.validation.tables.mullapudi import KEY, illustrate
-from perfmodel.validation.tables.own_tables import MANY_DEVICES, OWN_TABLES, OwnTable, own_table, table_names
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 QUICK = ("mullapudi2017", "paleo2017", "wuensche2018_multi_gpu")

@@ -103,7 +103,7 @@ def test_torchs_pipelines_share_parameters_for_the_step_and_add_up_once():
     several = next(each.found(rank) for rank, row in enumerate(each.rows) if row.micro_batches > 1)
     with pytest.raises(ArgumentError, match="no_sync must be True for torchtitan in a pipeline"):
         several.command("torchtitan")
-    with pytest.raises(ArgumentError, match="shard_stage must be what some layout can have: 2, 1, 0"):
+    with pytest.raises(ArgumentError, match="shard_stage must be what some layout can have: 0, 1, 2"):
         pm.search(GRAPH, **how, shard_stage=3)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.errors import ArgumentError, TaskError, UnknownNameError
-from perfmodel.presentation.lanes import LaneBar, gantt_chart, rows_of, trace_events
+from perfmodel.presentation.timeline_figure import LaneBar, gantt_chart, rows_of, trace_events
 from perfmodel.simulation import Task, simulate
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import TableError
-from perfmodel.validation.tables.speedup import framework_of_text, read_system_table, run_of_same_page
+from perfmodel.validation.reports.speedup import framework_of_text, read_system_table, run_of_same_page
 
 HEAD = "framework,framework_version,network,device,n_devices,batch_size,phase,seconds,data,variable_update\n"
 ROW = "tensorflow,git ~0.9.1,resnet50,Tesla K80 (one GK210; GCE),{devices},32,step,0.65,{data},on the CPU\n"

@@ -14,9 +14,9 @@ from perfmodel.errors import MissingPackageError, TableError, TraceError, Unknow
 from perfmodel.framework.profile import load_framework
 from perfmodel.measurements.kernel_tables import read_data_folder
 from perfmodel.measurements.scaling_tables import network_table_names, read_network_table
+from perfmodel.validation.reports import torch_zoos
+from perfmodel.validation.reports.torch_networks import ONE_EFFICIENCY, network_report
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL
-from perfmodel.validation.tables import torch_zoos
-from perfmodel.validation.tables.torch_networks import ONE_EFFICIENCY, network_report
 from score_tables import score_folder
 
 TIMM_HEAD = "device,model,image_size,phase,layout,torch,batch_size,step_s,parameters_millions\n"

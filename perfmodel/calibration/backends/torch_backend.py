@@ -33,7 +33,7 @@ SMALL_POOL: Final = 1 << 16
 """Random numbers for the small operands of a check [1]."""
 
 LARGER: Final = {False: 1.25, True: 4.0}
-"""Whether on a GPU -> bytes that a flush reads, over those of the last cache: a GPU's keeps part of what passes [1]."""
+"""Whether on a GPU -> bytes that a flush reads, over the last cache's size; a GPU's keeps part of a stream [1]."""
 
 LOAD_S: Final = 0.5
 """Time for which a GPU multiplies matrices while its clock is read [s]."""

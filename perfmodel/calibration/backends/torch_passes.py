@@ -249,7 +249,7 @@ ELEMENT_PASSES: Final[tuple[tuple[str, Layer, tuple[Any, ...], tuple[Any, ...] |
     ("add_number", layers.Unary(function="add_number"), ("add", "x", 0.7), None),
     ("copy", layers.Copy(), ("clone", "x"), None),
 )
-"""Name of a pass, its layer, what runs it, and what runs its gradient if that has a pass of its own."""
+"""Name of a pass, its layer, the function that runs it, and that of its gradient if this is timed too."""
 
 WEIGHTS: Final = {"relu": 2.0, "gelu": 1.5, "add": 2.0}
 """Weights of these passes that are not 1."""

@@ -136,7 +136,7 @@ def network_of(content: Mapping[str, Any], *, where: str) -> NetworkRecord:
 
 
 def in_order(network: NetworkRecord) -> list[VertexRecord]:
-    """Return the vertices, each behind those that it reads; SpecError where one reads what none makes, or itself."""
+    """Return the vertices, each after those it reads; SpecError if one reads itself, or a name that no vertex has."""
     made, ordered = set(network.inputs), list[VertexRecord]()
     waiting = list(network.vertices)
     while waiting:

@@ -183,7 +183,7 @@ def _sides(layer: ConfiguredLayer, count: int) -> Any:
 
 
 def _spread(layer: ConfiguredLayer, field_name: str, count: int, default: int | None = None) -> tuple[int, ...]:
-    """Return the sizes of a window along each axis; those of one axis may be stated with a second that says nothing."""
+    """Return the sizes of a window along each axis; for one axis a second number may be stated, and is ignored."""
     value = layer.required(field_name) if default is None else layer.get(field_name, default)
     if count == 1 and isinstance(value, list | tuple):
         value = value[:1]

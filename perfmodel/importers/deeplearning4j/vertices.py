@@ -11,8 +11,6 @@ from perfmodel.importers.configured import ConfiguredLayer
 from perfmodel.importers.deeplearning4j.layers import IMAGE_AXES, Translator, inside
 from perfmodel.layers import Add, Binary, Concat, Expand, Flatten, Rearrange, Reduction, Slice, Unary
 
-SEQUENCE_AXES: Final = 2
-
 
 def _channel_axis(tensor: Tensor) -> int:
     """Return the axis of channels or features: the first of an image, the last of a sequence or a vector [-]."""

@@ -11,7 +11,7 @@ from perfmodel.importers.configured import ConfiguredLayer
 from perfmodel.layers import Layer
 
 LAST: Final = "channels_last"
-"""The order of axes that Keras has where a layer does not say another."""
+"""The order of axes in Keras, unless a layer states another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,6 @@ class LayerCall(ConfiguredLayer):
 
 
 Result = Tensor | tuple[Tensor | None, ...]
-"""What a layer makes: one tensor, or several, of which those that nobody reads may be left out."""
+"""Results of a layer: one tensor, or several, with None for results that no layer reads."""
 Translator = Callable[[LayerCall], Result]
 """Plans the layers of a call; raises NotTranslatedError where it does not cover it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from perfmodel.errors import SpecError, short_repr
@@ -20,7 +20,7 @@ INPUT_CLASS: Final = "InputLayer"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A tensor: which result of which call of which layer, and its shape if the configuration says it."""
+    """A tensor as the result of a call of a layer, with its shape if the configuration states it."""
 
     layer: str
     call: int
@@ -197,7 +197,7 @@ SPECIAL_ARGUMENTS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "__slice__": lambda config: slice(config["start"], config["stop"], config["step"]),
     "__tuple__": lambda config: tuple(map(_argument, config)),
 }
-"""Class of an argument that stands for something else -> what reads it."""
+"""Class of an argument that is written as a table -> function that reads it."""
 
 
 def _functional(config: Mapping[str, Any], layers: Sequence[LayerRecord], content: Mapping[str, Any]) -> ModelRecord:
@@ -238,8 +238,7 @@ def _sequential(config: Mapping[str, Any], layers: Sequence[LayerRecord], conten
     before = Reference(first, 0, 0)
     chain = [LayerRecord(name=first, class_name=INPUT_CLASS, module="", config={})]
     for place, layer in enumerate(rest):
-        record = _with_call(layer, CallRecord((before,), {}))
-        chain.append(record)
+        chain.append(replace(layer, calls=(CallRecord((before,), {}),)))
         after = rest[place + 1].build_shape if place + 1 < len(rest) else None
         before = Reference.of(layer.name, 0, 0, after)
     return ModelRecord(
@@ -249,18 +248,6 @@ def _sequential(config: Mapping[str, Any], layers: Sequence[LayerRecord], conten
         outputs=(before,),
         input_shapes={first: stated},
         is_trained=config.get("trainable", True) is not False,
-    )
-
-
-def _with_call(layer: LayerRecord, call: CallRecord) -> LayerRecord:
-    return LayerRecord(
-        name=layer.name,
-        class_name=layer.class_name,
-        module=layer.module,
-        config=layer.config,
-        build_shape=layer.build_shape,
-        calls=(call,),
-        model=layer.model,
     )
 
 

@@ -68,7 +68,7 @@ def _text_in_h5(path: Path) -> str | bytes:
 
 
 def _document_of_model(model: Any) -> Document:
-    """Return the configuration of a model object, with what only the object tells."""
+    """Return the configuration of a model object, with the facts that only the object has."""
     try:
         text = model.to_json()
     except (NotImplementedError, TypeError, ValueError) as error:
@@ -81,7 +81,7 @@ def _document_of_model(model: Any) -> Document:
 
 
 def _facts(model: Any, path: str) -> Iterator[tuple[str, LayerFacts]]:
-    """Yield what the object tells of each layer, by its path through nested models."""
+    """Yield the facts that a model object has of each layer, by the layer's path through nested models."""
     for layer in model.layers:
         place = f"{path}{layer.name}"
         if hasattr(layer, "layers"):

@@ -80,7 +80,7 @@ def activation_name(stated: Any) -> str | None:
 
 
 def activated(call: LayerCall, tensor: Tensor, stated: Any, part: str = "activation") -> Tensor:
-    """Return a tensor after an activation; one that is not known becomes a hole of its own."""
+    """Return a tensor after an activation; an unknown activation becomes a hole of its own."""
     name = activation_name(stated)
     if name in IDENTITY:
         return tensor

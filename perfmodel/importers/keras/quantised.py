@@ -37,7 +37,7 @@ def stored_dtype(config: Mapping[str, Any]) -> str | None:
 
 
 def warn_of_adapted_weights(records: Iterable[LayerRecord], *, where: str, stacklevel: int) -> None:
-    """Warn of quantised layers, whose products a prediction is told by ``dtype``, and of adapters that are left out."""
+    """Warn of quantised layers, whose products need a ``dtype`` in a prediction, and of adapters that are left out."""
     quantised: dict[str, list[LayerRecord]] = {}
     adapted = []
     for record in records:

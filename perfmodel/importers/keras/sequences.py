@@ -98,15 +98,15 @@ def _recurrent(call: LayerCall) -> Result:
     output = call.made(layer, sequence, *states)
     if not call.get("return_state", False):
         return output
-    return (output, *_states(call, output, STATES[kind], first=1))
+    return (output, *_states(call, output, STATES[kind]))
 
 
-def _states(call: LayerCall, output: Tensor, count: int, *, first: int, part: str = "state") -> list[Tensor | None]:
+def _states(call: LayerCall, output: Tensor, count: int) -> list[Tensor | None]:
     """Return the states behind a recurrence, which are views of what it has computed."""
     units = output.shape[-1]
     return [
-        call.assembly.tensor(call.add(RecurrentState(shape=(units,)), output, part=f"{part}_{index}"))
-        if first + index in call.read
+        call.assembly.tensor(call.add(RecurrentState(shape=(units,)), output, part=f"state_{index}"))
+        if 1 + index in call.read
         else None
         for index in range(count)
     ]

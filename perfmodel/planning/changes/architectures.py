@@ -110,7 +110,7 @@ def _changed_like(graph: LayerGraph, design: Design) -> Design:
 
 
 def _stated(name: str, options: Options) -> dict[str, Any]:
-    """All options of a builder: what was given, what its published size stands for, and its defaults."""
+    """All options of a builder: those given, those that its published size implies, and its defaults."""
     defaults = {option: parameter.default for option, parameter in signature(zoo.BUILDERS[name]).parameters.items()}
     stated = defaults | dict(options)
     published = PUBLISHED.get(name, {}).get(stated.get("size", ""), {})
@@ -155,7 +155,7 @@ def _of_width(name: str, options: Options, size: int) -> LayerGraph:
 
 
 def _listed(name: str, options: Options) -> Iterator[Design]:
-    """Yield half and twice as many hidden layers of one width, and as many that become narrower."""
+    """Yield half and twice as many hidden layers of one width, and the same number of layers that become narrower."""
     stated = _stated(name, options)
     for option in LISTS:
         widths = stated.get(option)

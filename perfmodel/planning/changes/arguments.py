@@ -123,7 +123,7 @@ class Situation:
     def rewired(
         self, what: str, change: Callable[..., SystemFile], *, presumes: str, named: str | None = None, **options: Any
     ) -> Change:
-        """Return a change to a system whose machines are changed; its name says ``named``, or what changes."""
+        """Return a change to a system with other machines, called ``named`` or by what changes."""
         network = {} if "network" not in options else {"network": options["network"]}
         machines = rewired(self.system, partial(change, **options), what=named or what, **network)
         return Change(what=what, changes={"system": machines}, presumes=presumes)
@@ -322,7 +322,7 @@ PRESUMES: Final = {"in_network": "assumes switches that add gradients"}
 
 
 def sync(now: Situation) -> Iterator[Change]:
-    """Yield every other ``sync``, with those of the job's options that it takes."""
+    """Yield every other ``sync``, keeping the job's options that apply to it."""
     now.needs_training_together()
     for name in sync_names():
         if name in (NO_SYNC, now["sync"]):

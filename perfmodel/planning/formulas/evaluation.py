@@ -278,7 +278,7 @@ rounding cannot lift whole ratios. sympy computes other nodes."""
 
 
 class _Nodes:
-    """Nodes of expressions, each placed after those of its arguments; a subclass says what it keeps of them."""
+    """Nodes of expressions, each after the nodes of its arguments; a subclass decides what it keeps for each."""
 
     rules: Mapping[type, Callable[[Sequence[Any]], Any]] = _RULES
     choose: Callable[..., Any] = staticmethod(_chosen)

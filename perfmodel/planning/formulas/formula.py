@@ -480,7 +480,7 @@ def formula(
     quantity, names = known_quantity(quantity), [free] if isinstance(free, str | sympy.Symbol) else free
     names = list(names) if isinstance(names, Iterable) else []
     if not names:
-        raise ArgumentError("free", free, "at least one symbol; predict() needs none")
+        raise ArgumentError("free", free, "at least one symbol; predict() takes numbers alone")
     if graph is None:
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
     if "batch_size" in map(str, names) and not {"batch_size", "global_batch_size"} & set(arguments):

@@ -174,10 +174,7 @@ def _multiplied_out(
 
 @dataclass
 class Hidden:
-    """What dummies stand for, each after those that it needs, and the symbols in it.
-
-    ``short`` has those bases of powers that may be shown.
-    """
+    """Expressions that dummies stand for, each after those it needs; ``short`` lists bases of powers to show."""
 
     expressions: dict[sympy.Dummy, sympy.Expr] = field(default_factory=dict)
     short: dict[sympy.Dummy, sympy.Expr] = field(default_factory=dict)

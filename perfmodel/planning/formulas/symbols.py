@@ -357,7 +357,7 @@ def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, A
         except (TypeError, ValueError, OverflowError):
             numbers = np.array(np.nan)
         if not (np.isfinite(numbers) & (numbers > 0)).all():
-            raise ArgumentError(name, value, "finite numbers above 0")
+            raise ArgumentError(name, value, "a finite number above 0")
         limits = formula.opened.ranges.get(name)
         if limits is not None and not limits.holds(numbers):
             raise ArgumentError(name, value, limits.allowed)
@@ -438,7 +438,7 @@ def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Pr
     names = {str(symbol) for symbol in free}
     for limit in NO_CLOSED_FORM:
         if limit.applies(names, arguments):
-            allowed = f"{limit.instead}; no closed form exists of {limit.what}: {limit.why}"
+            allowed = f"{limit.instead}; no closed form exists for {limit.what}: {limit.why}"
             raise ArgumentError(limit.argument, arguments.get(limit.argument), allowed)
     if prepared is not None and names - OF_EXCHANGES and prepared.target.measured is not None:
         raise ArgumentError("device", prepared.target.name, MEASURED)

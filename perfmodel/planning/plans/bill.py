@@ -181,7 +181,7 @@ class Workload:
 
     @property
     def amount(self) -> tuple[str, int]:
-        """The unit in which the job can shrink, and how many of it there are. [1]"""
+        """Unit by which the job can shrink, and the number of units. [1]"""
         return self.counted_in, self.epochs if self.counted_in == "epochs" else self.dataset_size
 
     def of(self, count: int) -> Workload:

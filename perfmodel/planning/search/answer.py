@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.graph import LayerGraph
+    from perfmodel.planning.sweeps.answer import Sweep
     from perfmodel.planning.sweeps.space import Axis
-    from perfmodel.planning.sweeps.table import Sweep
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.totals import TrainingRun, TrainingTotals
 

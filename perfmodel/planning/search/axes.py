@@ -97,7 +97,7 @@ def _sequence_of_groups(columns: Columns) -> NDArray[np.bool_]:
 
 
 def _context_sizes(at: Setting) -> Sequence[int]:
-    """Return groups in which each device still has as many positions as a sequence that is not called long."""
+    """Return sizes of groups that leave each device at least ``LEAST_POSITIONS`` of a sequence."""
     return _powers_of_two(min(at.devices, max(1, (at.positions or 0) // LEAST_POSITIONS)))
 
 

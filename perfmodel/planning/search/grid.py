@@ -117,21 +117,23 @@ def _refusal(axis: SearchAxis, columns: Columns, values: Sequence[Any], setting:
         tried |= dict.fromkeys(divisors(setting.devices, most=setting.devices))
         tried |= dict.fromkeys(divisors(setting.global_batch_size, most=setting.global_batch_size))
     could_be = dict.fromkeys(_with_axis(axis, columns, list(tried))[axis.name].tolist())
-    what = f"divisors of {setting.devices} devices" if axis.divides_devices else "what some layout can have"
+    what = f"divisors of the {setting.devices} devices" if axis.divides_devices else "what some layout can have"
     return ArgumentError(axis.name, list(values), f"{what}: {_some_of(list(could_be), values)}")
 
 
 def _some_of(could_be: Sequence[Any], values: Sequence[Any]) -> str:
-    """Name values that work, those nearest to the given ones first.
+    """Name values that work, in order: those nearest to the given ones.
 
     Examples
     --------
     >>> _some_of([1, 2, 4, 8], [3])
-    '2, 4, 1, 8'
+    '1, 2, 4, 8'
     """
     is_number = all(isinstance(value, int) for value in (*could_be, *values))
-    near = sorted(could_be, key=lambda value: min(abs(value - given) for given in values)) if is_number else could_be
-    return ", ".join(map(repr, near[:SHOWN])) + (", ..." if len(near) > SHOWN else "")
+    shown = could_be[:SHOWN]
+    if is_number:
+        shown = sorted(sorted(could_be, key=lambda value: min(abs(value - given) for given in values))[:SHOWN])
+    return ", ".join(map(repr, shown)) + (", ..." if len(could_be) > SHOWN else "")
 
 
 NO_ARGUMENTS: Final = ("block_count", "sums_once", "group", "batch_size")
@@ -159,7 +161,7 @@ def _kept(columns: Columns, mask: NDArray[np.bool_]) -> Columns:
 
 
 def _sharing_the_batch(columns: Columns, batch: int, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
-    """Keep the layouts whose workers share the batch evenly; say which batch they would share if none does."""
+    """Keep the layouts whose workers share the batch evenly; if there are none, name the nearest batch that would."""
     columns = _limited(columns, "workers", stated, limits)
     kept = _kept(columns, batch % columns["workers"] == 0)
     if not len(kept["workers"]):
@@ -167,7 +169,7 @@ def _sharing_the_batch(columns: Columns, batch: int, stated: Mapping[str, Any], 
         near = {max(count, round(batch / count) * count) for count in counts}
         nearest = min(near, key=lambda size: (abs(size - batch), size))
         some = " or ".join(map(str, counts[:SHOWN]))
-        allowed = f"a multiple of the workers of a layout, {some}; the nearest is {nearest}"
+        allowed = f"a multiple of {some}, the workers of a layout; the nearest is {nearest}"
         raise ArgumentError("global_batch_size", batch, allowed)
     kept["batch_size"] = batch // kept["workers"]
     return kept

@@ -110,7 +110,7 @@ def _blocks_of_chunks(job: Job) -> tuple[int, ...]:
 
 
 def _cuts_of_megatron(blocks: tuple[int, ...], *, stages: int) -> Iterator[Flag]:
-    """Yield the flags of where stages end: nothing where all have as many blocks, as Megatron cuts by itself."""
+    """Yield the flags of stage ends; none if all stages have equally many blocks, as Megatron then cuts by itself."""
     if len(set(blocks)) == 1:
         if len(blocks) > stages:
             yield "--num-layers-per-virtual-pipeline-stage", blocks[0]

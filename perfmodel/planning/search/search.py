@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.graph import LayerGraph
-    from perfmodel.planning.sweeps.table import Sweep
+    from perfmodel.planning.sweeps.answer import Sweep
 
 RESERVE: Final = 0.08
 """Share of a device's memory that is left free unless the caller says otherwise. [1]"""
@@ -212,7 +212,7 @@ def _checked_reserve(reserve: Any) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Place:
-    """Devices of a system, and how many of them layouts take."""
+    """Devices of a system, and the numbers of them that layouts may use."""
 
     system: Wired
     counts: tuple[int, ...]

@@ -17,7 +17,7 @@ from perfmodel.prediction.device_prices import price_names
 from perfmodel.prediction.energy import board_power, stage_energy
 from perfmodel.prediction.job.compose import StageWork, devices_of, fields_of_stages, worker_of
 from perfmodel.prediction.job.stacking import stacked, tabled, taken
-from perfmodel.prediction.job.turns import Turned, turn_messages
+from perfmodel.prediction.job.turns import Turned, messages_of_chunks
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import Phase
 
@@ -203,7 +203,7 @@ class Unit:
 
         def exchanges(of: Sequence[DeviceWork]) -> Exchanges:
             numbers = tuple([(*agreement.exchanged(device), *agreement.gathered(device)) for device in of])
-            return Exchanges(numbers, turn_messages(agreement, of, chunk_count=chunk_count))
+            return Exchanges(numbers, messages_of_chunks(agreement, of, chunk_count=chunk_count))
 
         if getattr(agreement, "message_bytes", None) != MERGED:
             return taken(exchanges(devices), columns)  # type: ignore[no-any-return]

@@ -244,7 +244,7 @@ class Space:
 
 
 def _workers_on(devices: int, arguments: Mapping[str, Any]) -> int:
-    """Return how many workers some devices have room for; devices left over stay idle."""
+    """Return the number of workers that fit on some devices; devices left over stay idle."""
     sizes = {name: arguments.get(name, 1) for name in ("stages", "tensor_size", "context_size")}
     if sizes["context_size"] == 1:
         del sizes["context_size"]

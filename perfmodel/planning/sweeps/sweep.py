@@ -10,9 +10,9 @@ import numpy as np
 
 from perfmodel.derived import uncollected
 from perfmodel.measurements.table import Run
+from perfmodel.planning.sweeps.answer import Sweep
 from perfmodel.planning.sweeps.results import REASON, Reasons, checked_columns
 from perfmodel.planning.sweeps.space import space_of
-from perfmodel.planning.sweeps.table import Sweep
 from perfmodel.planning.sweeps.tasks import Evaluation, check_executor, empty_columns, outcomes, tasks_of
 from perfmodel.prediction.arguments.checks import flag, resolved_batch_size, whole_number
 from perfmodel.prediction.arguments.verbs import gated

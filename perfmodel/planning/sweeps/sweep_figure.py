@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from perfmodel.planning.sweeps.table import Sweep
+    from perfmodel.planning.sweeps.answer import Sweep
 
 MOST_POINTS: Final = 20_000
 """Most points of a cloud to draw, evenly spread over the table. [1]"""
@@ -53,7 +53,7 @@ def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
 UNITS: Final = {
     "usd_per_epoch": "USD", "usd": "USD", "energy_j": "J", "days": "days", "device_hours": "h", "mfu": "1",
 }  # fmt: skip
-"""Unit of a column whose name does not end in one that tables know."""
+"""Unit of a column whose name ends in no known unit."""
 
 
 def labelled(name: str) -> str:

@@ -24,25 +24,6 @@ MOST_LOOKED_AT: Final = 1000
 def checked_answer(answer: Answer, stated: Mapping[str, Any], *, quantity: str = "the answer") -> Answer:
     """Return an answer whose numbers are all finite; else refuse the stated number that is farthest from 1.
 
-    Parameters
-    ----------
-    answer : object
-        A number, or a result with numbers. [-]
-    stated : mapping of str to object
-        The arguments it follows from. [-]
-    quantity : str
-        What an answer is that is one number. [-]
-
-    Returns
-    -------
-    object
-        The same answer. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a number overflowed: names the argument, and the quantity with its value.
-
     Examples
     --------
     >>> checked_answer(0.5, {"usd_per_hour": 3.0})

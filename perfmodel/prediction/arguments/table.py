@@ -114,7 +114,7 @@ _NOT_NAMES: Final = (int, float, complex, list, tuple, set, Mapping, np.ndarray)
 def of_spec(name: str, value: Any) -> Any:
     """Pass on a name, path or loaded object; reject numbers and collections."""
     if type(value) is not str and isinstance(value, _NOT_NAMES):
-        raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
+        raise ArgumentError(name, value, "a name, a path to a .toml file, or a loaded object")
     return value
 
 
@@ -150,7 +150,7 @@ def _message_size(name: str, value: Any) -> Any:
     is_number = is_real(value) and not (isinstance(value, int) and value > MOST_COUNT)  # more than a float may hold
     if (isinstance(value, str) and value == MERGED) or (is_number and value >= 0):
         return value
-    allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"
+    allowed = f"a size from 0 (each layer by itself) to infinity (one message) [B], or {MERGED!r} for the shortest step"
     raise ArgumentError(name, value, allowed)
 
 
@@ -165,7 +165,7 @@ def _optimizer_name(job: Job) -> str:
 
 
 def _shared(job: Job) -> str:
-    """Name what devices share; ``data`` if there is one device."""
+    """Name the way devices split the work; ``data`` if there is one device."""
     crowd = job.workers if job.parallelism == "hybrid" else job.stages * job.tensor_size
     return job.parallelism if crowd > 1 else "data"
 
@@ -211,7 +211,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="machines", type="int | None", unit="1", group="place", metavar="N", check=machine_count,
-        needs=(Need(argument="system", allowed="left out without system=, whose machines it counts"),),
+        needs=(Need(argument="system", allowed="left out without system=: it counts the machines of a system"),),
         means=lambda job: 1 if job.target.system_part is None else len(job.target.system_part.system.hosts),
         help="Machines of the system, on the fabric that its file calls usual; None for what the file states.",
     ),
@@ -377,7 +377,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="shard_group", type="int | None", unit="1", group="spread", metavar="N", check=_from(1),
-        needs=(Need("shard_stage", allowed="None with shard_stage=0, with which workers share nothing"),),
+        needs=(Need("shard_stage", allowed="None with shard_stage=0, where workers share nothing"),),
         help="Neighbouring workers that share state; other groups hold copies (HSDP). None for all workers.",
     ),
     Argument(
@@ -526,7 +526,7 @@ def _check_workers(stated: Mapping[str, Any]) -> None:
     refuse_unused(stated, (stated.get("sync", DEFAULTS["sync"]),), worker_count=workers)
     group_size = stated.get("group_size")
     if group_size is not None and workers % group_size:
-        raise ArgumentError("group_size", group_size, f"a divisor of the {workers} workers")
+        raise ArgumentError("group_size", group_size, f"a divisor of workers={workers}")
     if "straggler" in stated:
         from perfmodel.prediction.job.straggler import straggler_of_job
 

@@ -91,7 +91,7 @@ def _shown(name: str, value: Any) -> Any:
 
 def _symbol(name: str, value: Any) -> Any:
     if not is_symbolic(value) and not isinstance(value, str):
-        raise ArgumentError(name, value, "at least one symbol, by its name or as sympy's; predict() needs none")
+        raise ArgumentError(name, value, "at least one symbol, by name or as sympy's; predict() takes numbers alone")
     return value
 
 

@@ -121,7 +121,7 @@ ROUNDING: Final = 1e-9
 
 
 def _check_times(parts: StepTime, prepared: Prepared) -> None:
-    """Raise unless every time is finite and not negative: the one place where what a prediction says is checked."""
+    """Raise unless every time is finite and not negative; a prediction's answers are checked only here."""
     fault = fault_of_times(parts, batch_size=prepared.batch_size, graph=prepared.subject.graph)
     if fault is not None:
         raise fault

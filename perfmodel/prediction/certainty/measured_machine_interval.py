@@ -114,7 +114,7 @@ EXCHANGED_BY: Final = {"latency_s": "s", "bytes_per_s": "B/s"}
 
 
 def _exchanges(machine: MeasuredMachine, basis: Basis, place: str) -> dict[StatedConstant, float]:
-    """Constants by which a machine in a system exchanges, with the step's sensitivity to each. [1]"""
+    """Measured constants of copies and sums that a step in a system uses, with its sensitivity to each. [1]"""
     prepared, found = basis.prepared, {}
     target, part = prepared.target, prepared.target.system_part
     if part is None:
@@ -143,7 +143,7 @@ def _exchanges(machine: MeasuredMachine, basis: Basis, place: str) -> dict[State
 
 
 def _nudged(basis: Basis, machine: MeasuredMachine, row: HostCopy | AllReduce) -> Prepared:
-    """Return the same job on a machine of which a row of copies or sums was changed."""
+    """Return the same job on a machine with one changed row of measured copies or sums."""
     prepared, target, part = basis.prepared, basis.prepared.target, basis.prepared.target.system_part
     assert part is not None
     if part.computes_on_hosts:  # the change is in the links, on which the job is placed anew

@@ -346,7 +346,7 @@ NOTHING_SEEN: Final = Seen(devices=(), architectures=(), frameworks=(), dtypes=(
 """Experience of a calibration that does not state which rows it was fitted on."""
 
 AS_FAST: Final = {"bf16": "fp16"}
-"""Data type -> one of as many bytes whose products every device does as fast; who has seen one knows the other. [-]"""
+"""Data type -> another of the same size and speed on every device: residuals of one hold for the other. [-]"""
 
 PRIOR_CELLS: Final = 20
 """Weight of the usual residual, in cells, because a calibration fits a few cells too well. [1]"""

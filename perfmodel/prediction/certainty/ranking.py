@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.factors import StatedConstant
     from perfmodel.prediction.prediction import Prediction
 
-CAUSES: Final = ("constants", "physics", "exchange", "layout")
-"""What makes a ranking unsure: uncertain constants, parts of a step that the model misses, times of exchanges, and what
-each layout has of its own, like the errors of its shapes of products."""
-
 LAYOUT_SPREAD: Final = 0.057
 """Standard deviation of ln(predicted / measured time) among layouts of one network: of the 139 of ``mpt_fsdp_a100``,
 to which no constant was fitted, about the mean of each of nine networks. Range: language models, 8 to 128 A100. [1]"""
@@ -59,21 +55,6 @@ def ranking_of(first: Prediction, second: Prediction) -> Ranking:
 
     .. math:: P = \Phi\left(\frac{\ln t_2 - \ln t_1}{\sigma}\right), \quad
         \sigma^2 = \kappa \, \Delta J S \Delta J^T + \tau^2 \sum_k (w_{1k} - w_{2k})^2 + (e_1 - e_2)^2 + 2 \lambda^2
-
-    Parameters
-    ----------
-    first, second : Prediction
-        Of one network on one kind of device. [-]
-
-    Returns
-    -------
-    Ranking
-        Probability, and what it follows from. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If a prediction is of a measured machine, whose kernels vary one by one.
 
     Notes
     -----
@@ -144,7 +125,7 @@ def probability_of(log_ratio: float, spread: float) -> float:
 
 
 def _exchange_changes(p: Prediction, scale: IntervalScale) -> dict[str, float]:
-    """Change of ln(step time) when messages, or what a constant of calls to servers times, take a deviation longer. [1]
+    """Change of ln(step time) when messages, or timed calls to servers, take one standard deviation longer. [1]
 
     Messages of libraries and of named algorithms take the same links, and so are off together.
     """

@@ -298,7 +298,7 @@ class CpuTarget(Target):
         return SystemPart(system=computing_on_hosts(self.system), worker_count=1)
 
     def beside_server(self) -> CpuTarget:
-        """Return the same machine as a part of itself, so that its memory can hold a server."""
+        """Return the same machine as part of a system of one, so that its memory can hold a server."""
         part = self.fed_part
         return self if part is None or part is self.system_part else self.on(part)
 

@@ -15,7 +15,7 @@ import numpy as np
 from perfmodel.cost.gpu import stream_time, write_out_steps
 from perfmodel.derived import derived, derived_property, record
 from perfmodel.errors import UnknownNameError
-from perfmodel.framework.kernel_classes import pass_class
+from perfmodel.framework.measured_lowering import pass_class
 from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, base_dtype
 from perfmodel.framework.profile import ISSUER_DISPATCH, FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine

@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.cost.measured_kernel import ARITHMETIC, kernel_features, measured_kernel_time
 from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, SpecError
-from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
+from perfmodel.framework.measured_lowering import family_of, is_product_class, pooled_classes
 from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.computing_hosts import computing_on_hosts
 from perfmodel.hardware.library import LibraryProfile
@@ -99,7 +99,7 @@ class MeasuredNumbers(ProcessorNumbers):
 
     @property
     def queued(self) -> bool:
-        """Whether the host queues kernels ahead of the device, so that only its total time can show."""
+        """Whether the host queues kernels ahead, so that it delays a step only if it takes longer in total."""
         return not self.in_line
 
     @property
@@ -391,9 +391,9 @@ def _as_measured(system_part: SystemPart, measured: MeasuredMachine) -> SystemPa
 
 
 def on_measured_hosts(system: Wired, measured: MeasuredMachine) -> Wired:
-    """Return machines on whose sockets processes compute and send no faster than two were measured to.
+    """Return the machines, with each process sending no faster than one of the two that were measured.
 
-    Two processes that add up n bytes in a ring send n bytes each, both at once: the sum's rate is that of a process.
+    In a ring of two processes each sends n bytes, both at once, so the measured rate of their sum is that of a process.
     """
     summed = sum_of_two(measured)
     return computing_on_hosts(system) if summed is None else computing_on_hosts(system, summed.bytes_per_s)
@@ -408,7 +408,7 @@ def _copied_to(measured: MeasuredMachine, *, pinned: bool) -> HostCopy | None:
 
 
 def _on_links(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
-    """Remark on what of a machine's own links is used in a system."""
+    """Remark on which measurements of a machine's links are used in a system."""
     system, notes = system_part.system, []
     if system_part.computes_on_hosts:
         count = measured.machine.core_count
@@ -422,7 +422,7 @@ def _on_links(measured: MeasuredMachine, system_part: SystemPart) -> list[str]:
         family = system_part.link_of(system_part.names[0]).family.name
         rate = f"{copied.bytes_per_s / GIGA:.4g} GB/s"
         notes.append(
-            f"copies to the device are those measured; other links of {family} reach as much of theirs: {rate}"
+            f"copies to the device take the measured {rate}; other links of {family} reach the same share of their rate"
         )
     return notes
 
@@ -431,24 +431,24 @@ def _among_gpus(measured: MeasuredMachine, system_part: SystemPart, *, by_librar
     """Remark on whether exchanges among GPUs take a measured sum, or the links of the system."""
     summed = system_part.measured_sum
     if as_measured and summed is not None:
-        return f"gradients are added up as {summed.library} was measured among {summed.process_count}"
+        return f"gradients are summed as measured with {summed.library} among {summed.process_count}"
     by_links = f"exchanges take the links of {system_part.system.name}"
     if not by_library:
         return by_links
     of = " and ".join(f"{each.process_count} of {each.library}" for each in measured.all_reduce)
-    why = f"its measured sums ({of}) are not of these exchanges" if of else "no sum among workers was measured"
+    why = f"no measured sum ({of}) is of this exchange" if of else "no sum among workers was measured"
     return f"{why}: {by_links}"
 
 
 def _among_hosts(measured: MeasuredMachine, system_part: SystemPart, *, by_library: bool, as_measured: bool) -> str:
-    """Remark on what of a CPU's own sums is used among machines."""
+    """Remark on which measured sums of a CPU's processes are used among machines."""
     system, summed = system_part.system, sum_of_two(measured)
     if summed is None:
-        lacking = "no sum of two processes" if by_library else "no rate at which a process sends"
+        lacking = "no sum of two processes" if by_library else "no sending rate of a process"
         return f"{lacking} was measured: exchanges take the links of {system.name} alone"
     rate = f"{summed.bytes_per_s / GIGA:.4g} GB/s"
-    begins = ", and a sum begins as theirs did" if by_library else ""
+    begins = ", and a sum starts up as fast as theirs" if by_library else ""
     return (
-        f"a process sends at most the {rate} at which two of {summed.library} were measured{begins}; the network is "
+        f"a process sends at most {rate}, as measured between two with {summed.library}{begins}; the network is "
         f"that of {system.name}"
     )

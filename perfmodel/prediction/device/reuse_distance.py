@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from perfmodel.cost.measured_kernel import cold_share
-from perfmodel.framework.kernel_classes import family_of, is_product_class
+from perfmodel.framework.measured_lowering import family_of, is_product_class
 from perfmodel.graph.execution import wants_gradient
 from perfmodel.graph.storage import kept_inputs, kept_tensors, shared_storage
 from perfmodel.numeric import maximum, minimum

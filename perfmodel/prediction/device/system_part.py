@@ -157,16 +157,16 @@ class SystemPart:
 
     @derived_property
     def measured_nodes(self) -> frozenset[str]:
-        """Machines in whose sockets the cores of a measured machine stand: all but a server of a cluster's file."""
+        """Machines whose cores a measured machine replaces: all but a server that a cluster's file states."""
         stands = self.measured is not None and self.computes_on_hosts
         return frozenset(self.node_of(name) for name, _ in self.system.devices if stands)
 
     def measured_in(self, node: str) -> MeasuredMachine | None:
-        """Return the measured machine whose cores stand in the sockets of a machine; None for its own cores."""
+        """Return the measured machine whose cores replace those of a machine; None if it keeps its own."""
         return self.measured if node in self.measured_nodes else None
 
     def core_count_of(self, node: str) -> int:
-        """Physical cores of a machine: those that were measured, if they stand in its sockets. [1]"""
+        """Physical cores of a machine, or of the measured machine that replaces them. [1]"""
         measured = self.measured_in(node)
         return self.machines[node].core_count if measured is None else measured.machine.core_count
 

@@ -67,7 +67,7 @@ TARGETS = {"gpu": _gpu_target, "cpu": _cpu_target, "measured": _measured_target}
 """Kind of device -> function that makes its target."""
 
 IN_SYSTEM = {"measured": _measured_in_system}
-"""Kind of device -> function that makes its target in a system; other kinds are cards in its slots."""
+"""Kind of device -> function that makes its target in a system; devices of other kinds are cards in its slots."""
 
 MOST_FITTED: Final = 64
 """Devices whose system is kept, for each system. [1]"""
@@ -118,13 +118,13 @@ def _loaded(device: Any) -> Runnable:
 
 @derived
 def _fittings(system: Wired) -> dict[Any, tuple[Runnable, Wired]]:
-    """Start the list of a system's kept variants, by the device in its slots."""
+    """Start the cache of a system's variants with another device in the slots."""
     del system
     return {}
 
 
 def _fitted(system: Wired, device: Runnable, *, named: str | Path | None) -> Wired:
-    """Return a system with a device in every slot, made once; the device is kept too, so that its id is not reused."""
+    """Return a system with a device in every slot, made once; caching the device too keeps its id from being reused."""
 
     def made() -> tuple[Runnable, Wired]:
         return device, system_with(system, device=device if named is None else named)
@@ -134,7 +134,7 @@ def _fitted(system: Wired, device: Runnable, *, named: str | Path | None) -> Wir
 
 
 def _host_of(system: Wired) -> Cpu | None:
-    """Processor that issues the kernels of a system's GPUs; None for one without a machine's file."""
+    """Processor that issues the kernels of a system's GPUs; None if no file describes the machine."""
     machines = [machine for _, machine in getattr(system, "machines", ())]
     host: Cpu | None = getattr(machines[0] if machines else system, "processor", None)
     return host

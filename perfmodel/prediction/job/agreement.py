@@ -98,7 +98,7 @@ class Agreement(ABC):
         """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
         return 0.0, 0.0
 
-    def beside_turns(self, device: DeviceWork) -> Sequence[tuple[int, TurnMessages]]:
+    def messages_of_device(self, device: DeviceWork) -> Sequence[tuple[int, TurnMessages]]:
         """Messages of a device's chunks that slow down its turns; ``exchanged`` leaves out what they expose. [s]"""
         return ()
 
@@ -191,7 +191,7 @@ class Reduction(ABC):
         """Whether messages take a part of the device from the turns of a pipeline."""
         return False
 
-    def turn_messages(self, sizes_bytes: Any, *, ready_s: Any, computed_s: Quantity) -> TurnMessages:
+    def messages_of_turn(self, sizes_bytes: Any, *, ready_s: Any, computed_s: Quantity) -> TurnMessages:
         """Messages of these sizes [B] that become ready during a turn. [s]"""
         raise NotImplementedError
 
@@ -267,7 +267,7 @@ class AllReduced(Reduction):
     def slows_turns(self) -> bool:  # noqa: D102
         return self.among_copies is None and not (isinstance(self.slowdown, float | int) and not self.slowdown)
 
-    def turn_messages(self, sizes_bytes: Any, *, ready_s: Any, computed_s: Quantity) -> TurnMessages:  # noqa: D102
+    def messages_of_turn(self, sizes_bytes: Any, *, ready_s: Any, computed_s: Quantity) -> TurnMessages:  # noqa: D102
         if not len(sizes_bytes):
             return TurnMessages(slowdown=self.slowdown)
         message_s, speed = self.placed.time(sizes_bytes), 1 - self.slowdown
@@ -426,7 +426,7 @@ class Synchronous(Agreement):
         is_turning = bool(device.turns) and device.schedule is not None and bool(device.schedule.layers)
         return is_turning and self.overlap and self.reductions[device.place].slows_turns
 
-    def beside_turns(self, device: DeviceWork) -> Sequence[tuple[int, TurnMessages]]:  # noqa: D102
+    def messages_of_device(self, device: DeviceWork) -> Sequence[tuple[int, TurnMessages]]:  # noqa: D102
         if not self._slows_turns(device):
             return ()
         slowest, reduction = self._slowest, self.reductions[device.place]
@@ -435,14 +435,14 @@ class Synchronous(Agreement):
         of_turns, first = [], 0
         for chunk, gradients in device.turns:
             if gradients is None:
-                of_turns.append((chunk, reduction.turn_messages([], ready_s=[], computed_s=0.0)))
+                of_turns.append((chunk, reduction.messages_of_turn([], ready_s=[], computed_s=0.0)))
                 continue
             here = slice(*np.searchsorted(messages.last, (first, first + len(gradients.layers))))
             ready_s = slowest * gradients.ready_s[messages.last[here] - first]
             first += len(gradients.layers)
             computed_s = slowest * gradients.backward_s
             sizes_bytes = messages.sizes_bytes[here]
-            of_turns.append((chunk, reduction.turn_messages(sizes_bytes, ready_s=ready_s, computed_s=computed_s)))
+            of_turns.append((chunk, reduction.messages_of_turn(sizes_bytes, ready_s=ready_s, computed_s=computed_s)))
         return of_turns
 
     def _reduced(self, device: DeviceWork) -> tuple[Quantity, Quantity]:

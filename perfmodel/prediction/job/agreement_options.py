@@ -39,7 +39,7 @@ TAKEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     for row in ARGUMENTS.values()
     if row.takers
 }
-"""Argument -> strategies that take it; it has no effect on others."""
+"""Argument -> strategies that it applies to."""
 
 
 def sync_names() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from perfmodel.derived import derived_property, record
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.job.gradients import joined
-from perfmodel.prediction.job.turns import Turned, sent_s, slow_turns, turn_messages, turned
+from perfmodel.prediction.job.turns import Turned, messages_of_chunks, sent_s, slow_turns, turned
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ def agreed(
         worker = worker.adding_up(micro_batches, share=adding_share)
         longest, ends = worker.longest, turned(worker, orders)
         devices = () if agreement is None else devices_of(stages, ends)
-        messages = () if agreement is None else turn_messages(agreement, devices, chunk_count=len(stages))
+        messages = () if agreement is None else messages_of_chunks(agreement, devices, chunk_count=len(stages))
         if slow_turns(messages):
             ends = replace(ends, slowed=turned(worker, orders, messages))
         alone, exchanged = stepped(

@@ -328,18 +328,6 @@ class Reading:
 def reads_of_array(array: StorageArray, *, read_bytes: float) -> Route:
     """Limit of a system's storage apart from its links, as a route of one channel.
 
-    Parameters
-    ----------
-    array : StorageArray
-        One drive, or several in a stripe. [-]
-    read_bytes : float
-        Size of one read; infinite if examples are read sequentially. [B]
-
-    Returns
-    -------
-    Route
-        From the array to itself, over a channel that all reads share. [-]
-
     Notes
     -----
     Valid for: reads that a stripe spreads evenly over its drives.

@@ -163,7 +163,7 @@ def _moved(size: int, *, each: float) -> MemoryPass:
 
 
 def _at_any_size(layer: str, operation: MemoryPass) -> LayerProbes:
-    """Return a pass over parameters or their gradients, of which all samples have the same."""
+    """Return a pass over parameters or their gradients, which do not grow with the batch."""
     return LayerProbes(layer, Phase.BACKWARD, (operation,) * len(PROBE_BATCH_SIZES))
 
 

@@ -232,7 +232,7 @@ class ServerMemory:
         return min(capacity / self.machines.count(machine) for capacity, machine in shares)
 
     def beside(self, machines: Iterable[str]) -> float:
-        """Return the most that shards take of the memory in which a worker on one of some machines computes. [B]"""
+        """Return the most memory that shards take on any of these machines, beside its worker. [B]"""
         return self.shard_bytes * max((self.machines.count(name) for name in self.computing & {*machines}), default=0)
 
     @property
@@ -467,7 +467,7 @@ class Server:
         return passes / self.memory_bytes_per_s
 
     def memory(self, scheme: AsynchronousScheme | None = None) -> ServerMemory:
-        """Find what each shard holds; ``scheme`` is that of workers that do not wait for all.
+        """Find the state that each shard holds; ``scheme`` is None for synchronous workers.
 
         Valid for: one gradient at a time, applied or added as it arrives. Ignores: buffers of the transport, and other
         contents of host memory.

@@ -64,7 +64,7 @@ def played_kernels(basis: Basis, *, device: str, starts_s: list[float]) -> Itera
 
 
 def _step(basis: Basis) -> list[Played]:
-    """List the operations of a step; their times add up to what the composition says the device takes. [s]"""
+    """List the operations of a step; their times add up to the device's time in the composition. [s]"""
     (times,), passes = basis.timed.stages, basis.prepared.layout.accumulation_steps
     operations = _operations(times)
     overhead_s = float(times.numbers.step_overhead_s)

@@ -1,4 +1,4 @@
-"""What workers that share parameters do with them: gathers, unit by unit, and the passes of software over them."""
+"""Time that shared parameters cost: gathering them unit by unit, and the framework's passes over them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Gather:
-    """Units whose parameters data-parallel workers gather in a phase, in order: to gather, and to compute. [s]"""
+    """Time to gather, and then to compute, each unit whose parameters data-parallel workers share in a phase. [s]"""
 
     seconds: tuple[Quantity, ...]
     computed_s: tuple[Quantity, ...]
-    """With passes of software beside it, over that unit and shares of the next. [s]"""
+    """With the framework's passes that run meanwhile: over the unit, and over shares of the next one. [s]"""
     copied_s: Quantity = 0.0
-    """All passes of software over what is gathered, before and after that. [s]"""
+    """All passes of the framework over parameters, before and after they are gathered. [s]"""
 
     @property
     def total_s(self) -> Quantity:
@@ -35,7 +35,7 @@ class Gather:
 
 
 def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gather:
-    """Units of a stage in the order in which they compute: time to gather each, and what it computes. [s]"""
+    """Time to gather and to compute each unit of a stage, in the order in which they compute. [s]"""
     known_s: dict[int, Any] = {0: 0.0}
     computed: dict[tuple[int, ...], Any] = {(): 0.0}
     gather_s: list[Any] = []
@@ -48,14 +48,14 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
     for exchange, groups in units:
         if groups not in computed:
             computed[groups] = times.operations_s(groups)
-        if exchange is None and computed_s:  # it is there already
+        if exchange is None and computed_s:  # its parameters are there already
             computed_s[-1] = computed_s[-1] + computed[groups]
             continue
         size_bytes = 0 if exchange is None else exchange.fixed_bytes
         if exchange is not None and exchanges is not None and size_bytes not in known_s:
             known_s[size_bytes] = exchanges(exchange, exchange.size_bytes(0), stage.placed)
         share = size_bytes / all_bytes if size_bytes else 0.0
-        if computed_s:  # shares are passed over while the unit before computes, the first before all
+        if computed_s:  # a pass over a unit's shares runs while the unit before it computes
             computed_s[-1] = computed_s[-1] + share * before_s
         gather_s.append(known_s[size_bytes])
         computed_s.append(computed[groups] + share * after_s)

@@ -64,7 +64,7 @@ class TimedStage:
     how: Mapping[str, Any]
     alike: TimedStage | None = None
     known: dict[Any, Any] | None = None
-    """Times of passes over gradients, and of rows, that it shares with stages which are timed with it. [s]"""
+    """Times that it shares with stages timed together with it: of passes over gradients, and of kernel rows. [s]"""
 
     @property
     def groups(self) -> GroupTimes:
@@ -105,14 +105,14 @@ class TimedStage:
 
     @derived_property
     def copying_s(self) -> Any:
-        """One copy of all gradients into the messages that exchange them, or back; the host is ahead of it. [s]"""
+        """One copy of all gradients into the messages that exchange them, or back, with no time of the host. [s]"""
         if self.alike is not None:
             return self.alike.copying_s
         copies = self._over_gradients("messages", batch_size=1)  # gradients are as large for any mini-batch
         return copies.compute_s + copies.memory_bound_s + copies.launch_s
 
     def moved_s(self, bytes_per_parameter: float) -> Any:
-        """Time to read and write so many bytes [B] for each parameter, unit by unit of those gathered together. [s]"""
+        """Time to read and write so many bytes [B] for each parameter, one pass for each unit gathered together. [s]"""
         if not bytes_per_parameter:
             return 0.0
         if self.alike is not None:

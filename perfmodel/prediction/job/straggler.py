@@ -101,7 +101,7 @@ class Straggler:
         """Raise if the number of listed times is not the number of workers."""
         if self.times.lasting_count not in (None, worker_count):
             stated = {"distribution": self.times.name, "times": getattr(self.times, "times", None)}
-            raise ArgumentError("straggler", stated, f"one time for each of the {worker_count} workers")
+            raise ArgumentError("straggler", stated, f"must give one time for each of the {worker_count} workers")
 
     def drawn(self, *, step_count: int, worker_count: int, seed: int) -> NDArray[np.float64]:
         """Draw each worker's time in each step, relative to the mean."""

@@ -60,7 +60,7 @@ def _subject(graph: LayerGraph, optimizer: str | Optimizer, phase: str) -> Subje
     running = graph.at_inference() if chosen is Phase.FORWARD else graph
     packed = [node.name for node in graph.layers if node.packed_count and node.trains_weights]
     if packed and Phase.BACKWARD in chosen.parts:
-        allowed = f"forward for packed weights (of {packed[0]} and {len(packed) - 1} more); or freeze these layers"
+        allowed = f"forward where weights are packed ({packed[0]} and {len(packed) - 1} more); or freeze these layers"
         raise ArgumentError("phase", phase, allowed)
     return Subject(graph=running, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
 
@@ -92,7 +92,7 @@ def _built(builder: str, options: tuple[tuple[str, type, Any], ...]) -> LayerGra
 
 
 def attends(graph: LayerGraph) -> bool:
-    """Return whether a network has fused attention, which takes a library of its own."""
+    """Return whether a network has fused attention, whose kernels are a library of their own."""
     known = graph.kept("attends")
     if not known:
         known[None] = any(getattr(node.layer, "scores", None) == "recomputed" for node in graph.layers)

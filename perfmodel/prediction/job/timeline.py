@@ -35,20 +35,6 @@ OF_AGREEMENT: Final = (1,)
 def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     """Simulate steps of a job.
 
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted, with its data path. [-]
-    step_count : int
-        Steps, at least 1. [1]
-    seed : int
-        Seed of random times. [-]
-
-    Returns
-    -------
-    Timeline
-        A span for every task of every worker, and of a lone device its kernels. [s]
-
     Notes
     -----
     Valid for: data-parallel workers, with or without an agreement. The period differs from the closed form if flows

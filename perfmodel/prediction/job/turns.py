@@ -65,11 +65,13 @@ def _turned_apart(worker: WorkerWork, orders: Orders, messages: Messages) -> Tur
     )
 
 
-def turn_messages(agreement: Agreement, devices: Sequence[DeviceWork], *, chunk_count: int) -> tuple[TurnMessages, ...]:
+def messages_of_chunks(
+    agreement: Agreement, devices: Sequence[DeviceWork], *, chunk_count: int
+) -> tuple[TurnMessages, ...]:
     """Messages of each chunk that slow the turns of its device down."""
     messages = [NO_MESSAGES] * chunk_count
     for device in devices:
-        for chunk, sent in agreement.beside_turns(device):
+        for chunk, sent in agreement.messages_of_device(device):
             messages[chunk] = sent
     return tuple(messages)
 

@@ -538,7 +538,7 @@ def device_memory(
     in_parts: bool,
     known: dict[Any, Any] | None = None,
 ) -> DeviceMemory:
-    """Memory of a device, before it is said what workers share. [B]"""
+    """Memory of a device, before workers share any of it. [B]"""
     chunks = {index: stage for index, stage in enumerate(stages) if stage.stage.placed.device == place}
     is_shared = len(chunks) > 1 or in_parts
     known = {} if known is None else known

@@ -252,17 +252,17 @@ def _beyond(p: Prediction) -> list[str]:
 
 
 def first_sentences(p: Prediction) -> list[str]:
-    """Say what must be known before the time is read: an impossible step, what does not run as it was asked."""
+    """Warnings to read before the time: an impossible step, an argument that does not take effect as asked."""
     return [*_no_room(p), *_beyond(p), *p.basis.on_stored_weights]
 
 
 def first_lines(p: Prediction) -> list[str]:
-    """Wrap what must be known before the time is read, and what defaults cost; as notes, but for missing memory."""
+    """Wrap the warnings to read before the time and the cost of defaults as notes, except missing memory."""
     return [*_no_room(p), *map(_note, [*_beyond(p), *p.basis.on_stored_weights, *default_remarks(p)])]
 
 
 def remarks(p: Prediction) -> tuple[str, ...]:
-    """Remarks of a prediction but for those that stand first: sequences that bound it, and those in ``p.remarks``."""
+    """Remarks of a prediction, without the warnings that stand first: bounding sequences, and ``p.remarks``."""
     first = {*p.basis.prepared.shortfalls, *p.basis.on_stored_weights}
     return (*sequence_remarks(p), *[remark for remark in p.remarks if remark not in first])
 

@@ -84,15 +84,6 @@ def scaled_roofline(trained: Cells, tested: Cells, *, fitted_for: str = "mape") 
     r"""Plain roofline of the whole step, divided by one efficiency that makes an error of ``FACTORS`` smallest.
 
     .. math:: T = \frac{1}{e} \max\left(\frac{F}{P}, \frac{B}{W}\right)
-
-    Parameters
-    ----------
-    trained : sequence of PredictedCell
-        Cells to learn from. [-]
-    tested : sequence of PredictedCell
-        Cells to predict. [-]
-    fitted_for : str
-        Key of the error in ``FACTORS``. [-]
     """
     if not trained:
         return np.full(len(tested), np.nan)
@@ -131,15 +122,6 @@ def filled_in_table(trained: Cells, tested: Cells, *, ridge: float = RIDGE) -> F
     .. math:: \ln T = m + \sum_t x_{t,\,label_t}
 
     fitted by ridge regression around the mean m; a cell with a label that no trained cell has is not predicted.
-
-    Parameters
-    ----------
-    trained : sequence of PredictedCell
-        Cells to learn from. [-]
-    tested : sequence of PredictedCell
-        Cells to predict. [-]
-    ridge : float
-        Strength of the pull of the numbers to zero. [1]
     """
     labels = [*zip(*map(labels_of, (*trained, *tested)), strict=True)]
     known = len(trained)

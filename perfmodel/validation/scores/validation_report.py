@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SubsetCells:
-    """Cells of one subset as folds held them out, and what naive rules and constant ratios say of those scored."""
+    """Held-out predictions of one subset, and those of naive rules and constant ratios for the scored cells."""
 
     subset: str
     outcomes: Sequence[FoldOutcome]
@@ -58,7 +58,7 @@ class SubsetCells:
         baselines: tuple[Baseline, ...],
         ratios: tuple[ConstantRatio, ...],
     ) -> SubsetCells:
-        """Put the folds of a subset together; naive rules and ratios are on the scored cells in their order."""
+        """Join the folds of a subset; naive rules and ratios follow the order of its scored cells."""
         cells = [cell for outcome in outcomes for cell in outcome.predicted]
         return cls(
             subset=subset,

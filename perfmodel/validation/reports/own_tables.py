@@ -18,16 +18,16 @@ from perfmodel.measurements import published_layouts, scaling_tables, sharded_ta
 from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.measurements.reading import table_error
 from perfmodel.measurements.scaling_tables import network_table_names
+from perfmodel.validation.reports import mullapudi
+from perfmodel.validation.reports.best_products import best_products
+from perfmodel.validation.reports.clusters import calls_between, calls_inside, collective_report, sharded_steps
+from perfmodel.validation.reports.layouts import layout_report
+from perfmodel.validation.reports.parallel_report import doubling_claims, parallel_report
+from perfmodel.validation.reports.published_report import published_report
+from perfmodel.validation.reports.sharded_report import sharded_report
+from perfmodel.validation.reports.speedup import speedup_report
+from perfmodel.validation.reports.torch_networks import network_report
 from perfmodel.validation.scores.table_report import RowReport
-from perfmodel.validation.tables import mullapudi
-from perfmodel.validation.tables.best_products import best_products
-from perfmodel.validation.tables.clusters import calls_between, calls_inside, collective_report, sharded_steps
-from perfmodel.validation.tables.layouts import layout_report
-from perfmodel.validation.tables.parallel_report import doubling_claims, parallel_report
-from perfmodel.validation.tables.published_report import published_report
-from perfmodel.validation.tables.sharded_report import sharded_report
-from perfmodel.validation.tables.speedup import speedup_report
-from perfmodel.validation.tables.torch_networks import network_report
 
 if TYPE_CHECKING:
     from perfmodel.validation.protocols.cells import Progress

@@ -16,10 +16,10 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.measurements.scaling_tables import NetworkRow, NetworkTable, read_network_table
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
+from perfmodel.validation.reports import torch_zoos
 from perfmodel.validation.scores.interval_coverage import interval_row
 from perfmodel.validation.scores.metrics import factor_of_least_mape
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
-from perfmodel.validation.tables import torch_zoos
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -42,27 +42,6 @@ MOST_NAMED: Final = 20
 
 def network_report(file: Path, *, progress: Progress | None = None) -> RowReport:
     """Score a table of steps of networks that a torch package defines; nothing is fitted here.
-
-    Parameters
-    ----------
-    file : Path
-        The table's CSV; its name identifies what ran. [-]
-    progress : callable or None
-        Called with the rows done and the rows in all. [-]
-
-    Returns
-    -------
-    RowReport
-        Rows beside predictions, and scores of each cell of device, phase and layout or type. [-]
-
-    Raises
-    ------
-    MissingPackageError
-        If the package that defines the networks is not installed.
-    TableError
-        If a column or value is wrong.
-    UnknownNameError
-        If perfmodel does not know what ran.
 
     Notes
     -----

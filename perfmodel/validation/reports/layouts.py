@@ -224,7 +224,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def balanced_accuracy(predicted: Sequence[bool], actual: Sequence[bool]) -> float:
-    """Mean of the shares of those that are, and of those that are not, which are told apart. [1]
+    """Mean of the share of true cases that are recognised and the share of false cases that are. [1]
 
     Examples
     --------
@@ -258,7 +258,7 @@ def _choice(rows: Sequence[Mapping[str, Any]], pairs: Sequence[_Pair]) -> str:
 
 
 def _reliability(pairs: Sequence[_Pair]) -> str:
-    """Say how many pairs are right, by how sure they are said to be."""
+    """Count the pairs ranked correctly, by their predicted certainty."""
     told = []
     for low, high in pairwise(CERTAINTIES):
         inside = [pair.is_right for pair in pairs if low <= pair.certainty < high or pair.certainty == high == 1]

@@ -156,18 +156,6 @@ def _numbers(p: Prediction) -> tuple[Asynchronous, AsynchronousNumbers]:
 def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500) -> Illustration:
     """Predict the table's times.
 
-    Parameters
-    ----------
-    batch_size : int
-        Samples in a mini-batch, which the report does not state. [samples]
-    played_steps : int
-        Steps of each worker to simulate; 0 for no simulation. [1]
-
-    Returns
-    -------
-    Illustration
-        Times, sensitivity, assumptions, caveats. Prints as a report.
-
     Notes
     -----
     Valid for: this table. Ignores: differences between machines of one type.

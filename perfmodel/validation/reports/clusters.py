@@ -236,7 +236,7 @@ def _rate(system: Any, operation: str, count: int, size_bytes: float, *, only: s
 
 
 def with_adapters(system: Any, count: int) -> Any:
-    """Return a cluster whose machines have fewer adapters, as evenly below their roots and switches as can be."""
+    """Return a cluster whose machines have fewer adapters, spread evenly over their roots and switches."""
     from perfmodel.hardware import spec_files
     from perfmodel.hardware.wiring import wiring_of
 
@@ -277,7 +277,7 @@ def calls_inside(file: Path) -> RowReport:
 
 
 def calls_between(file: Path) -> RowReport:
-    """Score calls between machines with some of their adapters, of 1 GB."""
+    """Score calls of 1 GB between machines that use some of their adapters."""
     rows = []
     for record in read_records(file):
         operation, count = record["operation"], int(record["gpus"])
@@ -362,10 +362,10 @@ FRAMEWORK: Final = "llm_foundry"
 """Framework of the steps: LLM Foundry on PyTorch 1.13 and 2.0, with FlashAttention of the first generation. [-]"""
 
 LATER_FRAMEWORK: Final = "pytorch_2"
-"""A framework that did not run them, beside it: FlashAttention 2, layer norms and losses in fp32. [-]"""
+"""A framework for comparison, which did not run the steps: FlashAttention 2, layer norms and losses in fp32. [-]"""
 
 WITH_LATER: Final = f"perfmodel, with {LATER_FRAMEWORK}"
-"""Name of the same jobs in that framework. [-]"""
+"""Name of the same jobs predicted for that framework. [-]"""
 
 
 def sharded_steps(file: Path) -> RowReport:

@@ -43,7 +43,7 @@ PUBLISHED: Final = "as published by another model"
 """Predictions that the table's source prints. [-]"""
 
 MACHINE_SIZE: Final = 8
-"""Devices of a machine of the rows that say in which machines they ran. [1]"""
+"""Devices per machine, for rows that state their machines. [1]"""
 
 NEARLY_FULL: Final = 0.9
 """Share of a device's memory above which a row is named: about the share that allocators and buffers leave. [1]"""
@@ -54,21 +54,6 @@ _STRATEGIES: Final = {"tree": "binomial_tree"}
 
 def parallel_report(file: Path) -> RowReport:
     """Return a table of many devices with its predictions; nothing is fitted.
-
-    Parameters
-    ----------
-    file : Path
-        A CSV that comes with perfmodel. [-]
-
-    Returns
-    -------
-    RowReport
-        Rows beside their predictions, and scores beside the naive rule and what others published.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
 
     Notes
     -----
@@ -232,16 +217,6 @@ SAVED_WHERE_LINEAR: Final = 0.5
 
 def doubling_claims(file: Path) -> RowReport:
     """Return the claims with what they imply.
-
-    Parameters
-    ----------
-    file : Path
-        Its CSV, one that comes with perfmodel. [-]
-
-    Returns
-    -------
-    RowReport
-        Rows without a score: a claim that states neither network nor devices cannot be predicted.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Kernel classes of a measured machine: each neutral operation is one kernel, and its class is a name. No times here.
+"""Lowering for a measured machine: each neutral operation is one kernel, whose class is a name. No times here.
 
 A machine is measured with the same functions that a framework calls, so no rules of a framework are needed: whatever
 it runs for an operation is inside the measured time. Kernels of one class follow one curve. The class of an operation,

@@ -69,7 +69,7 @@ class Sweep(Result):
         return self.to_table(len(self))
 
     def _numbers(self) -> Iterator[tuple[str, float]]:
-        """Yield nothing: each configuration was checked as it was evaluated, and one that overflowed has a reason."""
+        """Yield nothing: numbers were checked when computed, and a configuration that overflowed has a reason."""
         return iter(())
 
     @property
@@ -394,11 +394,6 @@ class Sweep(Result):
             An argument; each of its values gets a line or a colour. [-]
         path : str, Path or None
             File to save the picture to; None only returns the figure. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
 
         Raises
         ------

@@ -29,21 +29,6 @@ MEMORY: Final = "memory"
 def sharded_report(file: Path) -> RowReport:
     """Return a table of fully sharded training with its predictions; nothing is fitted.
 
-    Parameters
-    ----------
-    file : Path
-        A CSV that comes with perfmodel. [-]
-
-    Returns
-    -------
-    RowReport
-        Rows beside predicted steps and footprints, and scores of both beside naive rules.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
-
     Notes
     -----
     Valid for: memory that an allocator reserves; the driver's own is left out of the prediction too.

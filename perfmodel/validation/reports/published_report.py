@@ -14,6 +14,7 @@ from perfmodel.measurements.scaling_tables import load_parallel
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
 from perfmodel.units import GIGA
+from perfmodel.validation.reports.parallel_report import job_of_row
 from perfmodel.validation.scores.table_report import (
     EVERY_ROW,
     ONE_MFU,
@@ -23,30 +24,13 @@ from perfmodel.validation.scores.table_report import (
     by_one_mfu,
     compared,
 )
-from perfmodel.validation.tables.parallel_report import job_of_row
 
 if TYPE_CHECKING:
     from perfmodel.presentation.tables import Table
 
 
 def published_report(file: Path) -> RowReport:
-    """Return published layouts with their predictions; nothing is fitted.
-
-    Parameters
-    ----------
-    file : Path
-        A CSV that comes with perfmodel. [-]
-
-    Returns
-    -------
-    RowReport
-        Steps that printed rates imply beside those of ``predict``, and scores of all and of each study beside one MFU.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
-    """
+    """Return published layouts with their predictions; nothing is fitted."""
     table = load_published(file.stem)
     rows = row_table([_score(*case) for case in cases_of(table)], title=table.title)
     measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))

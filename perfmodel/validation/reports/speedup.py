@@ -189,23 +189,6 @@ REAL_DATA: Final = "real data"
 def speedup_report(file: Path) -> RowReport:
     """Score the speed-ups of a table of steps on several devices.
 
-    Parameters
-    ----------
-    file : Path
-        The table's CSV; its name identifies what ran. [-]
-
-    Returns
-    -------
-    RowReport
-        Rows beside predictions, and scores beside linear scaling and what else the machine may be. [-]
-
-    Raises
-    ------
-    TableError
-        If a value is wrong, a network, device or framework unknown, or no row of several devices.
-    UnknownNameError
-        If perfmodel does not know what ran.
-
     Notes
     -----
     Valid for: data-parallel workers with a mini-batch each. A row is predicted as the throughput of its workers over

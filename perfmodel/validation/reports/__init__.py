@@ -1,0 +1,1 @@
+"""Reports of measured tables that are scored in their own way."""

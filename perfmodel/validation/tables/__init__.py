@@ -1,1 +1,0 @@
-"""Measured tables that are scored in their own way."""
