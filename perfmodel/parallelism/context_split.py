@@ -179,7 +179,7 @@ def _in_a_ring(split: _Split, node: Node) -> None:
     _, key, value = names
     halves = 2 * split.parts if node.layer.causal else split.parts
     if (positions := split.graph.shape(node.input_names[1])[-2]) % halves:
-        allowed = f"such that twice it divides the {positions} positions, since each device has two parts of them"
+        allowed = f"a number whose double divides the {positions} positions, since each device has two parts of them"
         raise ArgumentError("context_size", split.parts, allowed)
     split.put(node, replace(node.layer, ring=split.parts), axis=split.axis[node.input_names[0]], inputs=names)
     gathered = split.parts * split.elements(key, value)

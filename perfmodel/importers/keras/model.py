@@ -250,7 +250,7 @@ class _Walk:
         """Return the results of a layer that is called for every step of a sequence."""
         plain = call.plain(call.first)
         if plain.rows or len(plain.shape) < 2:
-            decline("it runs over the steps of steps")
+            decline("it is a TimeDistributed inside another")
         inner = wrapped_layer(place.record, where=self._document.where)
         step = Tensor(source=plain.source, shape=plain.shape[1:], rows=plain.shape[:1])
         within = call.of(inner.config, class_name=inner.class_name, tensors=(step,), arguments=(step,), options={})
