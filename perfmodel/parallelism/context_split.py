@@ -1,4 +1,4 @@
-"""Context groups: each device holds some positions of every sequence, and attention sees those of all."""
+"""Context groups: each device holds some positions of every sequence, and attention reads the positions of all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfmodel.parallelism.tensor_split import BY_POSITION
 from perfmodel.records import Phase, Role
 
 SAME_AXIS: Final = (*BY_POSITION, nn.Embedding, nn.RotaryEmbedding, nn.ShardView)
-"""Layers that leave the positions of a sequence on the axis on which they are."""
+"""Layers that keep the positions of a sequence on their axis."""
 SHAPED: Final = (nn.Reshape, nn.Slice, nn.Rearrange)
 """Layers that state the shape of their result, positions included."""
 OPERANDS: Final = 3
@@ -125,7 +125,7 @@ class _Split:
         self.axis[node.name] = axis
 
     def view(self, name: str, of: str, *, axis: int, gathered: bool, like: Node | None) -> str:
-        """Add a view that has more or less of an axis, in the region of another layer."""
+        """Add a view with a longer or shorter axis, in the region of another layer."""
         marks = {} if like is None else like.usage.options
         region = {key: marks[key] for key in ("recomputed_in", "reruns_all") if key in marks}
         return self.part.add(name, nn.ShardView(parts=self.parts, gathered=gathered, axis=axis), inputs=of, **region)

@@ -49,7 +49,7 @@ class Outcome:
     usd_per_hour: Any
     dataset_size: Any
     missing_elsewhere_bytes: Any = 0.0
-    """What a parameter server lacks in memories without a worker. [B]"""
+    """Memory that a parameter server lacks on machines without a worker. [B]"""
 
     @derived_property
     def step_s(self) -> Any:
