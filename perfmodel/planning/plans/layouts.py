@@ -19,7 +19,7 @@ LAYOUTS: Final = (WHEN_NEEDED, ALWAYS, NEVER)
 def laid_out(p: Prediction, *, layouts: str) -> tuple[Prediction, str | None]:
     """Return the prediction of the best layout on the same devices and the layout in words, where one is wanted.
 
-    What the job states of its layout is kept. If nothing fits, the layout that needs least memory shows what is missing.
+    What the job states of it is kept. If nothing fits, the layout that needs least memory shows what is missing.
     """
     from perfmodel.planning.search.of_job import search_of_job, text_of, why_not_searched
 
