@@ -283,7 +283,7 @@ class Recurrence:
 
     def __post_init__(self) -> None:
         if self.bias_vectors not in (0, 1, 2):
-            raise ArgumentError("bias_vectors", self.bias_vectors, "0, 1, or 2 where x and h have one each")
+            raise ArgumentError("bias_vectors", self.bias_vectors, "0, 1, or 2 (one each for x and h)")
 
     @property
     def weight_elements(self) -> int:

@@ -26,7 +26,7 @@ LEVEL: Final = 0.8
 """Share of measured times that an interval should hold. [1]"""
 
 USUAL_SPREAD: Final = 0.1
-"""Prior of each spread of ln(time): this, within a factor of e. [1]"""
+"""Prior median of each spread of ln(time), uncertain by a factor of e. [1]"""
 
 DAMPING: Final = 0.75
 """Exponent of the spread in an interval's width: 0 makes all widths equal, 1 proportional to the spread. [1]"""

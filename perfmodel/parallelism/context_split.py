@@ -1,4 +1,4 @@
-"""Context groups: each device holds some positions of every sequence, and attention sees those of all."""
+"""Context groups: each device holds some positions of every sequence, and attention reads the positions of all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfmodel.parallelism.tensor_split import BY_POSITION
 from perfmodel.records import Phase, Role
 
 SAME_AXIS: Final = (*BY_POSITION, nn.Embedding, nn.RotaryEmbedding, nn.ShardView)
-"""Layers that leave the positions of a sequence on the axis on which they are."""
+"""Layers that keep the positions of a sequence on their axis."""
 SHAPED: Final = (nn.Reshape, nn.Slice, nn.Rearrange)
 """Layers that state the shape of their result, positions included."""
 OPERANDS: Final = 3
@@ -130,7 +130,7 @@ class _Split:
         self.axis[node.name] = axis
 
     def view(self, name: str, of: str, *, axis: int, gathered: bool, like: Node | None) -> str:
-        """Add a view that has more or less of an axis, in the region of another layer."""
+        """Add a view with a longer or shorter axis, in the region of another layer."""
         marks = {} if like is None else like.usage.options
         region = {key: marks[key] for key in ("recomputed_in", "reruns_all") if key in marks}
         return self.part.add(name, nn.ShardView(parts=self.parts, gathered=gathered, axis=axis), inputs=of, **region)
@@ -184,7 +184,7 @@ def _put_in_parts(split: _Split, node: Node, *, gathered: bool) -> int:
     _, key, value = names
     halves = 2 * split.parts if node.layer.causal else split.parts
     if (positions := split.graph.shape(node.input_names[1])[-2]) % halves:
-        allowed = f"such that twice it divides the {positions} positions, since each device has two parts of them"
+        allowed = f"a number whose double divides the {positions} positions, since each device has two parts of them"
         raise ArgumentError("context_size", split.parts, allowed)
     layer = replace(node.layer, ring=split.parts, gathered=gathered)
     split.put(node, layer, axis=split.axis[node.input_names[0]], inputs=names)

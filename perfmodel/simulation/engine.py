@@ -102,7 +102,7 @@ def _check_capacities(channels: Mapping[str, float], resources: Mapping[str, int
             raise ArgumentError(argument=f"resources[{name!r}]", given=units, allowed="a whole number >= 1")
     both = sorted(set(channels) & set(resources))
     if both:
-        raise ArgumentError(argument="resources", given=both[0], allowed="names that no channel has")
+        raise ArgumentError(argument="resources", given=both[0], allowed="names that differ from those of channels")
 
 
 def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resources: Mapping[str, int]) -> None:

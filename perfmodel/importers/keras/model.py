@@ -18,7 +18,8 @@ from perfmodel.importers.assembly import (
     reason_of_hole,
     warn_of_holes,
 )
-from perfmodel.importers.keras.call import LAST, LayerCall, Result
+from perfmodel.importers.keras import dense, maps, operations, pointwise, sequences
+from perfmodel.importers.keras.call import LAST, LayerCall, Result, Translator
 from perfmodel.importers.keras.configuration import (
     INPUT_CLASS,
     MODEL_CLASSES,
@@ -31,7 +32,6 @@ from perfmodel.importers.keras.configuration import (
 )
 from perfmodel.importers.keras.document import Document, LayerFacts, read_document
 from perfmodel.importers.keras.quantised import stored_dtype, warn_of_adapted_weights
-from perfmodel.importers.keras.registry import translator_of
 from perfmodel.layers import Shape
 from perfmodel.layers.checks import check_text, checked_shape
 from perfmodel.layers.shapes import shape_text
@@ -250,7 +250,7 @@ class _Walk:
         """Return the results of a layer that is called for every step of a sequence."""
         plain = call.plain(call.first)
         if plain.rows or len(plain.shape) < 2:
-            decline("it runs over the steps of steps")
+            decline("it is a TimeDistributed inside another")
         inner = wrapped_layer(place.record, where=self._document.where)
         step = Tensor(source=plain.source, shape=plain.shape[1:], rows=plain.shape[:1])
         within = call.of(inner.config, class_name=inner.class_name, tensors=(step,), arguments=(step,), options={})
@@ -399,3 +399,27 @@ def _warn_of_precision(document: Document, model: ModelRecord) -> None:
             )
             warn(PrecisionWarning(message), stacklevel=3)
             return
+
+
+LAYERS: Final[Mapping[str, Translator]] = {
+    **pointwise.TRANSLATORS,
+    **maps.TRANSLATORS,
+    **dense.TRANSLATORS,
+    **sequences.TRANSLATORS,
+}
+"""Class of ``keras.layers`` -> what plans its layers."""
+APPLICATIONS: Final = ("keras.src.applications", "keras.applications")
+"""What the module of a class begins with that only ``keras.applications`` has."""
+
+
+def translator_of(record: LayerRecord) -> Translator | None:
+    """Return what plans the layers of a class; None for one that is not known, or not Keras's own."""
+    if not record.is_builtin:
+        return None
+    if record.module.startswith(operations.MODULES):
+        return operations.TRANSLATORS.get(record.class_name)
+    if not record.module and "trainable" not in record.config:  # an operation, where the module is not said (HDF5)
+        return operations.TRANSLATORS.get(record.class_name) or LAYERS.get(record.class_name)
+    if record.module.startswith(APPLICATIONS):
+        return pointwise.APPLICATION_TRANSLATORS.get(record.class_name)
+    return LAYERS.get(record.class_name)

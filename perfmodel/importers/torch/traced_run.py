@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 import sysconfig
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -32,7 +33,6 @@ from perfmodel.importers.recording import Call, Recording
 from perfmodel.importers.torch.modes import FunctionMode, OperatorMode, Recorder, Site
 from perfmodel.importers.torch.module import trained_outputs
 from perfmodel.importers.torch.tensors import UnfollowedTensorError, storage_of
-from perfmodel.importers.torch.untouched import left_untouched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,3 +438,63 @@ def backward_products(run: TracedRun) -> BackwardProducts:
 def _owners(calls: Sequence[Call]) -> dict[int, int]:
     """Return the index of the call that made each autograd node."""
     return {node: index for index, call in enumerate(calls) for node in range(*call.sequence)}
+
+
+_NOT_THE_MODULES: Final = {*sys.stdlib_module_names, "torch"}
+"""Packages whose objects are left alone where a module holds one: loggers, locks, processes."""
+
+
+@contextmanager
+def left_untouched(module: torch.nn.Module) -> Iterator[None]:
+    """Restore every attribute of a module, of its submodules, and of the containers and objects that they hold."""
+    restorers = [_restorer(container) for container in _held(module)]
+    try:
+        yield
+    finally:
+        for restore in restorers:
+            restore()
+
+
+def _held(module: torch.nn.Module) -> list[Any]:
+    """Return all that can change within a module: dictionaries of attributes, and other containers."""
+    containers: dict[int, Any] = {}
+    waiting: list[Any] = [module]
+    while waiting:
+        value = waiting.pop()
+        if _is_object(value):
+            value = vars(value)
+        if isinstance(value, dict | list | set | deque):
+            if id(value) in containers:
+                continue
+            containers[id(value)] = value
+        elif not isinstance(value, tuple):
+            continue
+        waiting.extend(value.values() if isinstance(value, dict) else value)
+    return list(containers.values())
+
+
+def _is_object(value: Any) -> bool:
+    if isinstance(value, torch.nn.Module):
+        return True
+    known = isinstance(value, type | torch.Tensor | dict | list | set | tuple | deque) or not hasattr(value, "__dict__")
+    return not known and type(value).__module__.partition(".")[0] not in _NOT_THE_MODULES
+
+
+def _restorer(held: Any) -> Callable[[], None]:
+    """Return a function that puts the present content back into a container."""
+    content = list(held.items() if isinstance(held, dict) else held)
+
+    def restore() -> None:
+        now = list(held.items() if isinstance(held, dict) else held)
+        if len(now) == len(content) and all(map(_is_same, now, content)):
+            return
+        held.clear()
+        held.update(content) if isinstance(held, dict | set) else held.extend(content)
+
+    return restore
+
+
+def _is_same(now: Any, before: Any) -> bool:
+    if isinstance(now, tuple) and isinstance(before, tuple) and len(now) == len(before):
+        return all(one is other for one, other in zip(now, before, strict=True))
+    return now is before

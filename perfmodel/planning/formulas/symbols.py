@@ -288,7 +288,7 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
         _limit_peak(opened, name, name.rsplit(".", 1)[-1], unit=TERA)
     constant = stated_constant(name, prepared.specs, dtype=prepared.dtype)
     if constant is None or isinstance(constant.value, tuple):
-        raise ArgumentError("free", name, "a single number, not a list of which the formula takes the best")
+        raise ArgumentError("free", name, "a single number; this constant is a list")
     if not constant.value or name.endswith(".overlap_exponent"):
         allowed = "a constant that is neither 0 nor an exponent, because the symbol scales the stated value"
         raise ArgumentError("free", name, allowed)

@@ -13,13 +13,13 @@ WHEN_NEEDED: Final = "when_needed"
 ALWAYS: Final = "always"
 NEVER: Final = "never"
 LAYOUTS: Final = (WHEN_NEEDED, ALWAYS, NEVER)
-"""When layouts are searched: where the job as it is given lacks memory, on every candidate, or nowhere."""
+"""Candidates for which layouts are searched: those that lack memory for the job as given, all, or none."""
 
 
 def laid_out(p: Prediction, *, layouts: str) -> tuple[Prediction, str | None]:
     """Return the prediction of the best layout on the same devices and the layout in words, where one is wanted.
 
-    What the job states of its layout stays. If nothing fits, the layout that needs least memory shows what is missing.
+    What the job states of it is kept. If nothing fits, the layout that needs least memory shows what is missing.
     """
     from perfmodel.planning.search.of_job import search_of_job, text_of, why_not_searched
 

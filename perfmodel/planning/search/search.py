@@ -231,7 +231,7 @@ def _placed(system: Any, devices: Any, *, machines: Any, device: Any) -> _Place:
         wired = several(wired, machines)
     have = len(wired.devices)
     if not have:
-        raise ArgumentError("system", wired.name, "one with GPUs, which layouts are made of")
+        raise ArgumentError("system", wired.name, "one with GPUs, as layouts spread a network over GPUs")
     machine_devices = have // len(wired.hosts)
     if devices is None:
         counts: tuple[int, ...] = (have,)
@@ -298,7 +298,7 @@ def _with_lists(grid: Grid, arguments: Mapping[str, Any]) -> list[dict[str, Any]
     for name, values in arguments.items():
         if _is_list(values):
             if len(rows) * len(values) > MOST_SEARCHED:
-                raise ArgumentError(name, values, f"so few values that there are at most {MOST_SEARCHED:,} layouts")
+                raise ArgumentError(name, values, f"values that make at most {MOST_SEARCHED:,} layouts")
             rows = [row | {name: value} for row in rows for value in values]
     return rows
 

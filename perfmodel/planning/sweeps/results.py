@@ -51,7 +51,7 @@ class Outcome:
     energy_of: Callable[[Any], Any]
     """Energy of all devices in a step of this time; NaN where a power is unknown. [J]"""
     missing_elsewhere_bytes: Any = 0.0
-    """What a parameter server lacks in memories without a worker. [B]"""
+    """Memory that a parameter server lacks on machines without a worker. [B]"""
 
     @derived_property
     def step_s(self) -> Any:

@@ -73,9 +73,8 @@ def scaled(
             continue
         factor = factors[full_name]
         if isinstance(value, tuple) and np.ndim(factor):
-            raise ArgumentError(
-                full_name, factor, f"one factor on the list of {len(value)}; an array takes a call for each"
-            )
+            allowed = f"one factor for the whole list of {len(value)} numbers; call once for each of several factors"
+            raise ArgumentError(full_name, factor, allowed)
         product = np.multiply(value, factor) if isinstance(value, tuple) else value * factor
         # a symbol is the value itself: whoever substitutes a number must keep it in range
         if described is not None and name in described and not is_symbolic(product):

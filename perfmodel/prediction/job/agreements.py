@@ -176,7 +176,7 @@ def agreement_of(
 
 def _refuse_server_without_system(asked: Job) -> None:
     """Raise if a job on a device alone says where its server is, or in how many shards."""
-    why = "with device= alone, on which no server is; pass system= to have one"
+    why = "with device= alone, which has no server; pass system= to have one"
     if asked.server_on is not None:
         raise ArgumentError("server_on", asked.server_on, f"None {why}")
     if asked.server_count > 1:
@@ -191,7 +191,9 @@ def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) 
     alone = system_part is None or (asked.workers == 1 and asked.sync not in SCHEMES)
     apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
     if apart and straggler != straggler.as_predicted:
-        allowed = "None, or times that vary between steps, if workers do not agree (else their steps would differ)"
+        allowed = (
+            "None or random times if workers exchange nothing: at lasting speeds each would have its own step time"
+        )
         raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)
 
 
@@ -202,7 +204,7 @@ def _all_reduced(workers: Workers) -> Agreement:
     if "group_size" in algorithm.option_names:
         options["group_size"] = workers.asked.group_size
     if workers.layout.shard_stage and workers.layout.sharing_size < workers.count:
-        allowed = f"None with sync={workers.asked.sync!r}; with 'all_reduce' the library adds up copies too"
+        allowed = f"None with sync={workers.asked.sync!r}; only 'all_reduce' also adds up the copies of groups"
         raise ArgumentError("shard_group", workers.layout.shard_group, allowed)
     library = _library_beside(workers, algorithm)
     reductions: list[Reduction] = []

@@ -135,9 +135,7 @@ def _alike(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> lis
 
     alike = [other for other in fitted if key(other) == key(row)]
     if not alike:
-        message = (
-            f"row {row.row_number}: no row of {row.operation} on {row.system} with {row.library} that may be fitted"
-        )
+        message = f"row {row.row_number}: no row of {row.operation} on {row.system} with {row.library} to fit"
         raise TableError(message)
     return alike
 
@@ -146,7 +144,7 @@ def collective_report(file: Path) -> RowReport:
     """Score a file of measured collectives."""
     table = read_collectives(file)
     if table is None:
-        message = f"{file}: must be a table of measured collectives; its columns are those of none"
+        message = f"{file}: must be a table of measured collectives; it lacks the columns of one"
         raise TableError(message)
     return report_of(table)
 
