@@ -15,6 +15,7 @@ from perfmodel.layers import CrossEntropy, Dense, ReLU
 from perfmodel.parallelism.base import Layout, with_repeated_exchanges
 from perfmodel.parallelism.registry import PARALLELISMS, place
 from perfmodel.parallelism.stages import Balance, cuts_of
+from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase, Role
 
 BUILDERS = {
@@ -258,11 +259,12 @@ def test_exchanges_run_again_with_their_layers():
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @every_graph
 def test_workers_that_share_exchange_what_the_method_must(name, stage):
-    # elements per parameter on a ring's wire: 2 P, 2 P, 2 P, 3 P (ZeRO, section 7)
+    # elements per parameter on a ring's wire: 2 P, 2 P, 2 P, 3 P (ZeRO, section 7), less what stays between phases
     graph = GRAPHS[name]
+    stays = sum(unit.parameter_count for unit in sharded_units(graph) if not unit.is_block) if stage == 3 else 0
     (one,) = place(graph, parallelism="data", workers=8, shard_stage=stage, element_bytes=2).stages
     passes = sum(each.fixed_bytes * (2 if each.kind == "all_reduce" else 1) for each in one.exchanges)
-    assert passes == (2, 2, 2, 3)[stage] * 2 * graph.trained_parameter_count
+    assert passes == 2 * ((2, 2, 2, 3)[stage] * graph.trained_parameter_count - stays)
     assert all(each.group == "data" for each in one.exchanges)
     (alone,) = place(graph, parallelism="data", workers=1, shard_stage=stage).stages
     assert alone.exchanges == ()

@@ -246,8 +246,8 @@ def test_workers_exchange_all_gradients_and_hide_nothing_unless_somebody_says_ho
     assert step.parts.exposed_sync_s == pytest.approx(sum(_wire(each, each.fixed_bytes) for each in exchanges))
     assert step.parts.sync_s == pytest.approx(step.parts.exposed_sync_s)
     shared = _step("vgg16", workers=4, exchange_time=_wire, shard_stage=3).parts
-    units = sharded_units(step.prepared.stages[0].placed.graph)  # each is gathered as one, twice
-    passes = sum(2 * _wire(exchanges[0], 4 * unit.parameter_count) for unit in units)
+    units = sharded_units(step.prepared.stages[0].placed.graph)  # each is gathered as one, blocks twice
+    passes = sum((1 + unit.is_block) * _wire(exchanges[0], 4 * unit.parameter_count) for unit in units)
     assert shared.exposed_sync_s == pytest.approx(step.parts.exposed_sync_s + passes)
 
 
