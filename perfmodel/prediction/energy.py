@@ -35,6 +35,10 @@ ON_CHIP_SHARE: Final = 1.5
 """Energy of a byte in caches, on wires and in waiting units, as a multiple of its energy in the memory. [1]"""
 
 
+AT_LIMIT: Final = 1e-9
+"""Relative difference from the power limit below which devices are at it. [1]"""
+
+
 class Draws(NamedTuple):
     """What a device draws at rest and at its limit. [W]"""
 
@@ -103,6 +107,18 @@ def step_energy(p: Prediction) -> StepEnergy | None:
         share = 1.0 if working_j == 0 else (float(allowed_j) - idle_j) / working_j
         devices.append((share * float(arithmetic_j), share * float(memory_j)))
     return StepEnergy(idle_j, *(sum(parts) / len(devices) for parts in zip(*devices, strict=True)))
+
+
+def time_share(p: Prediction) -> float:
+    """Return the change of the logarithm of the energy with that of the step time. [1]
+
+    Devices at rest draw their power for as long as the step lasts, those at their limit all of it; work takes what it
+    takes.
+    """
+    energy, board = step_energy(p), board_power(p.basis.prepared)
+    if energy is None or energy.total >= (1 - AT_LIMIT) * board.limit_w * float(p.step_s):
+        return 1.0
+    return energy.idle / energy.total
 
 
 def board_power(prepared: Prepared) -> BoardPower:

@@ -137,6 +137,26 @@ def test_energy_is_that_of_predict():
     assert f"{energies[0]:.4g} J" in str(s)
 
 
+def test_certainty_is_that_of_the_objective():
+    several = {"devices": [1, 8], "tensor_size": 1, "stages": 1, "recompute": None, **JOB}
+    for objective, words in (("money", "costs less"), ("mfu", "MFU is above"), ("energy", "takes less energy")):
+        s = pm.search(GRAPH, objective=objective, **several)
+        values = [getattr(row, {"money": "usd", "mfu": "mfu", "energy": "energy_j"}[objective]) for row in s.rows]
+        last = max(rank for rank, row in enumerate(s.rows) if row.workers == 8)
+        far = s.ranking(0, last)
+        assert s.rows[0].workers == 1  # slower than all on eight devices, and better
+        sign = -1 if objective == "mfu" else 1
+        assert far.log_ratio == pytest.approx(sign * math.log(values[last] / values[0]))
+        assert far.probability > 0.5
+        assert f"that it{'s' if objective == 'mfu' else ''} {words}" in str(s)
+        of_time = ranking_of(s.best.prediction, s.found(last).prediction)
+        assert of_time.probability < 0.01
+        if objective == "energy":  # what work takes is not in doubt, so that less is than of the time
+            assert far.spread < 0.7 * of_time.spread
+        else:
+            assert far.spread == pytest.approx(of_time.spread, rel=1e-9)
+
+
 def test_certainty_cancels_what_both_share(found):
     first, other = found.best.prediction, found.found(len(found) - 1).prediction
     alone = ranking_of(first, first)

@@ -14,8 +14,9 @@ from perfmodel.planning.search.launch import launch_command
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON
 from perfmodel.prediction.arguments.checks import positive, whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS
-from perfmodel.prediction.certainty.ranking import Ranking, ranking_of
+from perfmodel.prediction.certainty.ranking import Costs, Ranking, ranking_of
 from perfmodel.prediction.device.step_time import PARTS
+from perfmodel.prediction.energy import time_share
 from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.prediction import BOTTLENECK_OF_PART
@@ -37,6 +38,14 @@ if TYPE_CHECKING:
 
 OBJECTIVES: Final = {"time": "step_s", "money": "usd", "energy": "energy_j", "mfu": "mfu"}
 """Objective -> the column of a layout that it ranks by."""
+
+BETTER: Final = {
+    "time": "it is faster than",
+    "money": "it costs less than",
+    "energy": "it takes less energy than",
+    "mfu": "its MFU is above that of",
+}
+"""Objective -> what the best layout is, or does, against another."""
 
 IN_LAYOUT: Final = (
     "workers", "tensor_size", "stages", "schedule", "interleave", "shard_stage", "micro_batch_size", "micro_batches",
@@ -386,7 +395,7 @@ class Search(Drawn):
         return self.layouts.refused
 
     def ranking(self, first: int = 0, second: int | None = None) -> Ranking | None:
-        """Return how sure it is that one layout takes less time than another.
+        """Return how sure it is that one layout is better than another by the objective.
 
         Parameters
         ----------
@@ -404,7 +413,21 @@ class Search(Drawn):
         second = self._next(first) if second is None else second
         if second is None:
             return None
-        return ranking_of(*(self.found(rank).prediction for rank in (first, second)))
+        ranks = (first, second)
+        one, other = (self.found(rank) for rank in ranks)
+        values = tuple(float(abs(self._costs[rank])) for rank in ranks)
+        elasticities = tuple(self._elasticity(found) for found in (one, other))
+        return ranking_of(one.prediction, other.prediction, Costs(values, elasticities))  # type: ignore[arg-type]
+
+    @derived_property
+    def _costs(self) -> NDArray[np.float64]:
+        """What is to be small, of the layouts that fit, as it goes with the time. [unit of each objective]"""
+        column: NDArray[np.float64] = self.fitting.results[OBJECTIVES[self.objective]]
+        return 1 / column if OBJECTIVES[self.objective] in LARGER_IS_BETTER else column
+
+    def _elasticity(self, found: FoundLayout) -> float:
+        """Change of the logarithm of the objective with that of the time; of energy only devices at rest do. [1]"""
+        return time_share(found.prediction) if self.objective == "energy" else 1.0
 
     def _next(self, first: int) -> int | None:
         values = self.fitting.results[OBJECTIVES[self.objective]]
@@ -414,7 +437,7 @@ class Search(Drawn):
 
     @derived_property
     def certainty(self) -> float | None:
-        """Probability that the best layout takes less time than the second; None if not known or none is second. [1]"""
+        """Probability that the best layout is better than the second; None if not known or none is second. [1]"""
         try:
             ranking = self.ranking() if len(self) else None
         except ArgumentError:  # a measured machine
@@ -450,7 +473,7 @@ class Search(Drawn):
             row = self.best_row
             lines.append(f"best by {self.objective}: {layout_text(row)}: {self._verdict(row)}")
             if self.certainty is not None:
-                lines.append(f"sure to {percent_text(self.certainty)} that it is faster than the next")
+                lines.append(f"sure to {percent_text(self.certainty)} that {BETTER[self.objective]} the next")
             peaks = self.memory_per_rank
             most = f"{bytes_text(max(peaks))} on the fullest device"
             lines.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -30,14 +30,16 @@ to which no constant was fitted, about the mean of each of nine networks. Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How sure it is that the first of two jobs takes less time. Made by ``ranking_of``.
+    """How sure it is that the first of two jobs takes less time, or has less of what follows from it.
+
+    Made by ``ranking_of``.
 
     Parameters
     ----------
     probability : float
-        That the first takes less time. [1]
+        That the first takes less. [1]
     log_ratio : float
-        ln(time of the second / time of the first), as predicted. [1]
+        ln(time, money or energy of the second / that of the first), as predicted. [1]
     spread : float
         Standard deviation of that. [1]
     shares : dict of str to float
@@ -50,11 +52,35 @@ class Ranking:
     shares: dict[str, float]
 
 
-def ranking_of(first: Prediction, second: Prediction) -> Ranking:
-    r"""Return how sure it is that the first of two predictions is the faster one.
+class Costs(NamedTuple):
+    """What two jobs have of what is to be small, and the change of its logarithm with that of the time. [1]"""
+
+    values: tuple[float, float]
+    elasticities: tuple[float, float] = (1.0, 1.0)
+
+
+def ranking_of(first: Prediction, second: Prediction, costs: Costs | None = None) -> Ranking:
+    r"""Return how sure it is that the first of two predictions is the faster one, or the one that costs less.
 
     .. math:: P = \Phi\left(\frac{\ln t_2 - \ln t_1}{\sigma}\right), \quad
         \sigma^2 = \kappa \, \Delta J S \Delta J^T + \tau^2 \sum_k (w_{1k} - w_{2k})^2 + (e_1 - e_2)^2 + 2 \lambda^2
+
+    Parameters
+    ----------
+    first, second : Prediction
+        Of one network on one kind of device. [-]
+    costs : Costs or None
+        What each costs, a power law of its time; None for the time itself. [-]
+
+    Returns
+    -------
+    Ranking
+        Probability, and what it follows from. [1]
+
+    Raises
+    ------
+    ArgumentError
+        If a prediction is of a measured machine, whose kernels vary one by one.
 
     Notes
     -----
@@ -62,8 +88,10 @@ def ranking_of(first: Prediction, second: Prediction) -> Ranking:
     covariance, so a constant on which both depend alike adds nothing. What the physics leaves out, tau, is taken as one
     unknown factor on each exclusive part of a step, whose shares of it are w; equal mixes of parts cancel. Exchanges
     are all off by one factor, which changes ln(time) by e. Layouts that differ each have an error of their own besides,
-    of standard deviation lambda, found on measured layouts of other networks.
+    of standard deviation lambda, found on measured layouts of other networks. Of a cost that goes with a power of the
+    time, J, w, e and lambda of each job are multiplied by its exponent.
     """
+    costs = Costs((first.step_s, second.step_s)) if costs is None else costs
     for name, p in (("first", first), ("second", second)):
         if p.basis.prepared.target.measured is not None:
             raise ArgumentError(name, p.target, "a device whose constants are in files, not a measured machine")
@@ -72,19 +100,22 @@ def ranking_of(first: Prediction, second: Prediction) -> Ranking:
     parts = []
     constants: dict[str, StatedConstant] = {}
     slopes: list[dict[str, float]] = []
-    for p in (first, second):
+    for p, power in zip((first, second), costs.elasticities, strict=True):
         prepared = p.basis.prepared
         known = known_constants_of(prepared.constant_names, prepared.target.processor, calibration)
         uncertainty = uncertainty_of(prepared, p.basis.factors, known=known, spreads=scale.spread)
         constants |= {constant.name: constant for constant in uncertainty.constants}
         names = [constant.name for constant in uncertainty.constants]
-        slopes.append(dict(zip(names, uncertainty.sensitivity.tolist(), strict=True)))
-        parts.append(np.array(list(p.breakdown.values())) / p.step_s)
+        slopes.append(dict(zip(names, (power * uncertainty.sensitivity).tolist(), strict=True)))
+        parts.append(power * np.array(list(p.breakdown.values())) / p.step_s)
     change = np.array([slopes[0].get(name, 0.0) - slopes[1].get(name, 0.0) for name in constants])
     known = known_constants_of(tuple(constants), first.basis.prepared.target.processor, calibration)
     covariance = covariance_of(list(constants.values()), known=known, spreads=scale.spread)
     parameters = parameters_of(scale)
-    exchanges = [_exchange_changes(p, scale) for p in (first, second)]
+    exchanges = [
+        {name: power * change for name, change in _exchange_changes(p, scale).items()}
+        for p, power in zip((first, second), costs.elasticities, strict=True)
+    ]
     variance = {
         "constants": parameters.constants_weight * float(change @ covariance @ change),
         "physics": parameters.structural**2 * float(((parts[0] - parts[1]) ** 2).sum()),
@@ -92,10 +123,12 @@ def ranking_of(first: Prediction, second: Prediction) -> Ranking:
             (exchanges[0].get(name, 0.0) - exchanges[1].get(name, 0.0)) ** 2
             for name in exchanges[0].keys() | exchanges[1].keys()
         ),
-        "layout": 2 * LAYOUT_SPREAD**2 * _is_laid_out_differently(first, second),
+        "layout": sum(power**2 for power in costs.elasticities)
+        * LAYOUT_SPREAD**2
+        * _is_laid_out_differently(first, second),
     }
     total = sum(variance.values())
-    log_ratio = math.log(second.step_s / first.step_s)
+    log_ratio = math.log(costs.values[1] / costs.values[0])
     spread = math.sqrt(max(total, 0.0))
     return Ranking(
         probability=probability_of(log_ratio, spread),
