@@ -206,21 +206,26 @@ def _all_reduced(workers: Workers) -> Agreement:
     if workers.layout.shard_stage and workers.layout.sharing_size < workers.count:
         allowed = f"None with sync={workers.asked.sync!r}; only 'all_reduce' also adds up the copies of groups"
         raise ArgumentError("shard_group", workers.layout.shard_group, allowed)
-    library = _library_beside(workers, algorithm)
+    system_part = workers.system_part
+    named = None if system_part.computes_on_hosts else workers.profile.exchange.collectives
+    library = _library_beside(named, algorithm)
     reductions: list[Reduction] = []
     for at in workers.places:
         placed = _placed(workers, algorithm, at, **options)
-        blocks, unit_count = None if library is None else library.blocks, workers.system_part.unit_count
-        reductions.append(AllReduced(placed=placed, slowdown=taken_share([placed], blocks, unit_count=unit_count)))
+        slowdown = slowdown_beside(named, algorithm, placed, unit_count=system_part.unit_count)
+        reductions.append(AllReduced(placed=placed, slowdown=slowdown))
     return workers.synchronous(reductions, sources=() if library is None else (library,))
 
 
-def _library_beside(workers: Workers, algorithm: Collective) -> CollectiveLibrary | None:
+def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibrary | None:
     """Return the library whose blocks make the sums of a named algorithm; None where hosts or engines make them."""
-    named = workers.profile.exchange.collectives
-    if named is None or workers.system_part.computes_on_hosts or algorithm.server_kind == "memory":
-        return None
-    return load_collective_library(named)
+    return None if named is None or algorithm.server_kind == "memory" else load_collective_library(named)
+
+
+def slowdown_beside(named: str | None, algorithm: Collective, placed: Placed, *, unit_count: int) -> Any:
+    """Share of a device that blocks of a framework's named library take while they make the sums of an algorithm."""
+    library = _library_beside(named, algorithm)
+    return taken_share([placed], None if library is None else library.blocks, unit_count=unit_count)
 
 
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
