@@ -31,7 +31,11 @@ MANY_OF_KIND: Final = 4
 """Fewest messages for each kind below one switch; with fewer, looking at each message costs less. [1]"""
 
 MANY_OVER_LEAVES: Final = 512
-"""The same where machines hang on several leaf switches, so that three of them cannot stand for all. [1]"""
+"""The same where machines hang on several leaf switches, so that three of them cannot stand for all, and where no
+simulation sends them one by one. [1]"""
+
+MOST_SENT: Final = 500_000
+"""Most messages, in all repetitions of rounds, that a simulation sends one by one, of a million events in all. [1]"""
 
 FEW_MESSAGES: Final = 4
 """Most messages of a round that is compared with others, message by message. [1]"""
@@ -82,7 +86,7 @@ class _Ends:
 
 
 def classes_of_rounds(
-    rounds: Sequence[Round], topology: Topology, names: Mapping[int, str], *, through_host: bool
+    rounds: Sequence[Round], topology: Topology, names: Mapping[int, str], *, through_host: bool, plays: bool = True
 ) -> tuple[PlacedRound, ...] | None:
     """Return one message of each class for every round, equal rounds once; None if there are too few messages.
 
@@ -96,6 +100,8 @@ def classes_of_rounds(
         Node of each rank and server. [-]
     through_host : bool
         Whether copies between devices go through host memory. [-]
+    plays : bool
+        Whether a simulation sends each message of the algorithm. [-]
 
     Returns
     -------
@@ -105,7 +111,8 @@ def classes_of_rounds(
     if not topology.equal_machines:
         return None
     count = sum(len(round_.messages) for round_ in rounds)
-    if count < (MANY_MESSAGES if topology.alike else MANY_OVER_LEAVES):
+    is_sent = plays and sum(round_.repeat * len(round_.messages) for round_ in rounds) <= MOST_SENT
+    if count < (MANY_MESSAGES if topology.alike and is_sent else MANY_OVER_LEAVES):
         return None
     ends = _Ends.of(topology, names, through_host=through_host)
     if topology.alike and count < MANY_OF_KIND * _kind_count(rounds, ends):

@@ -326,7 +326,7 @@ def place(
     names |= {SERVER - index: name for index, name in enumerate(name for nodes in hosts for name in nodes)}
     merged = [_of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed) for round_ in rounds]
     part = len(orders) * len(orders[0]) / (len(stated) * len(ranks))
-    classes = classes_of_rounds(merged, topology, names, through_host=through_host)
+    classes = classes_of_rounds(merged, topology, names, through_host=through_host, plays=collective.plays)
     if classes is not None:
         part *= sum(len(of_round.routes) for of_round in classes) / sum(len(round_.messages) for round_ in merged)
     placed = Placed(
@@ -475,7 +475,8 @@ def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:
     """Return the number of ranks in each machine."""
     sizes = Counter(topology.places[name].node if name in topology.places else "" for name in ranks)
     if len(set(sizes.values())) > 1:
-        counts = ", ".join(f"{count} in {node}" for node, count in sizes.items())
+        first = {count: node for node, count in reversed(sizes.items())}  # of hundreds of machines, one for each number
+        counts = ", ".join(f"{count} in {node}" for count, node in reversed(first.items()))
         raise ArgumentError("ranks", counts, "the same number in each machine; otherwise pass group_size")
     return next(iter(sizes.values()), 1)
 
