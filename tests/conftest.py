@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "project",
     deadline=None,
-    max_examples=100 if os.environ.get("PERFMODEL_FULL_WALK") else 40,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=bool(os.environ.get("CI")),
 )
