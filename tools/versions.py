@@ -34,6 +34,11 @@ MOST_APART = 1e-12
 
 NUMPY_PINS = ("numpy==1.26.*", "numpy==2.0.*", "numpy==2.1.*", "numpy==2.2.*", "numpy==2.3.*")
 """Minor versions of numpy between the lowest and the newest, which the other sets try."""
+UNTRIED = (
+    "torch older than the newest, which needs 2 to 3 GB of CUDA libraries for each version (give it as a SET)",
+    "what is known of the security of these versions: run pip-audit where its advisories can be had",
+)
+"""What ``--matrix`` leaves out, which it says at its end."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 DEVICES = ("gtx_1080", "tesla_p100_pcie", "h100_sxm")
 NETWORKS = ("alexnet", "googlenet", "resnet50", "gpt2")
@@ -278,6 +283,8 @@ def _tried_sets(asked: argparse.Namespace) -> int:
         differing += len(differ)
         sys.stdout.write(f"| {name} | {version} | {came} | {largest:.1e} {', '.join(differ)} | {len(figures)} |\n")
         sys.stdout.flush()
+    if asked.matrix:
+        sys.stdout.writelines(f"not tried: {what}\n" for what in UNTRIED)
     return differing
 
 
