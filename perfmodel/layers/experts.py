@@ -117,9 +117,9 @@ class MixtureOfExperts(ChainedLayer):
     fp8, which stay in the wider type, as those of linear layers alone are narrowed.
 
     Per position of f features: 2 f e FLOP of the router and 6 k f i of the k experts; all e experts' weights are read.
-    Rows are copied to the order of experts, two products (gate and units are one) run over all experts, and the results are
-    added up by position, times the router's weights. Kept besides the input: the router's probabilities, the rows in
-    the order of experts before each product, units before the gate, and results.
+    Rows are copied to the order of experts, two products (gate and units are one) run over all experts, and the
+    results are added up by position, times the router's weights. Kept besides the input: the router's
+    probabilities, the rows in the order of experts before each product, units before the gate, and results.
 
     References
     ----------
