@@ -113,11 +113,13 @@ class MixtureOfExperts(ChainedLayer):
     Notes
     -----
     Valid for: as many positions for each expert (what a loss on the router's choice aims at), and at least one.
-    Ignores: positions that are dropped, an uneven load, the router's own loss and its noise. Per position of f
-    features: 2 f e FLOP of the router and 6 k f i of the k experts; all e experts' weights are read. Rows are
-    copied to the order of experts, two products (gate and units are one) run over all experts, and the results are
-    added up by position, times the router's weights. Kept besides the input: the router's probabilities, the rows in
-    the order of experts before each product, units before the gate, and results.
+    Ignores: positions that are dropped, an uneven load, the router's own loss and its noise, and products of experts in
+    fp8, which stay in the wider type, as those of linear layers alone are narrowed.
+
+    Per position of f features: 2 f e FLOP of the router and 6 k f i of the k experts; all e experts' weights are read.
+    Rows are copied to the order of experts, two products (gate and units are one) run over all experts, and the
+    results are added up by position, times the router's weights. Kept besides the input: the router's
+    probabilities, the rows in the order of experts before each product, units before the gate, and results.
 
     References
     ----------
