@@ -12,6 +12,7 @@ from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.hardware.spec_files import find
 from perfmodel.layers import CrossEntropy, Dense
 from perfmodel.planning.sweeps import sweep as sweep_module
+from perfmodel.planning.sweeps import worker_steps
 from perfmodel.prediction.predict import predict
 
 GRAPH = pm.zoo.alexnet()
@@ -30,6 +31,25 @@ def test_what_a_library_takes_of_a_device_is_of_each_device(devices):
         sync=["all_reduce", "ring_all_reduce"], bucket_bytes=[0, None, 25e6, "merged"],
     )  # fmt: skip
     assert _worst(s) < 1e-9
+
+
+def test_sums_by_name_are_placed_once_for_devices_of_any_size_and_each_loses_its_own_blocks(monkeypatch):
+    made, agreement_of = [], worker_steps.agreement_of
+    monkeypatch.setattr(worker_steps, "agreement_of", lambda job, **how: made.append(job) or agreement_of(job, **how))
+    space = {
+        "batch_size": 16, "system": "survey_fig6", "workers": [4, 8], "bucket_bytes": [None, "merged"],
+        "sync": ["ring_all_reduce", "host_tree", "parameter_server"],
+        "framework": ["tensorflow_1_12", "tensorflow_0_9"],
+    }  # fmt: skip
+    counts = []
+    for devices in (["gtx_1080"], ["gtx_1080", "t4", "titan_x_pascal"]):
+        made.clear()
+        s = pm.sweep(GRAPH, device=devices, **space)
+        counts.append(len(made))
+    assert counts[0] == counts[1]
+    assert _worst(s) < 1e-12
+    rings = [row["step_s"] for row in s if row["sync"] == "ring_all_reduce" and row["device"] == "t4"]
+    assert len(set(rings)) == len(rings)
 
 
 def test_frameworks_and_devices_with_libraries_of_their_own_are_told_apart():

@@ -22,9 +22,9 @@ from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.device_prices import Prices, price_names
 from perfmodel.prediction.energy import Draws, energy_of_all, worker_draws
-from perfmodel.prediction.job.agreement import AllReduced, Asynchronous, Synchronous
+from perfmodel.prediction.job.agreement import Asynchronous
 from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
-from perfmodel.prediction.job.agreements import agreement_of, slowdown_beside
+from perfmodel.prediction.job.agreements import agreement_of, beside_blocks
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with, is_served
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
@@ -33,8 +33,6 @@ from perfmodel.prediction.job.parameter_server import without_served_state
 from perfmodel.prediction.job.prepare import prepare, refused_if_strict
 from perfmodel.prediction.job.prepared import Prepared, TimedStep
 from perfmodel.records import Phase
-from perfmodel.sync.placed import Placed
-from perfmodel.sync.registry import collective
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -198,26 +196,6 @@ class Section:
         idle_w, limit_w, *work_j = (self.joined(values) for values in zip(*per_kind, strict=True))
         how = {"step_s": step_s, "count": processor_count(target)}
         return energy_of_all(Draws(idle_w, limit_w), [work_j], **how) + server_power_w(target, agreement) * step_s
-
-    def beside_blocks(self, agreement: Agreement | None) -> Agreement | None:
-        """Return a sum by a named algorithm with what blocks of each worker's library take of its device."""
-        if not isinstance(agreement, Synchronous) or agreement.name == LIBRARY:
-            return agreement
-        reduction = agreement.reduction
-        if not isinstance(reduction, AllReduced) or not isinstance(placed := reduction.placed, Placed):
-            return agreement
-        algorithm = collective(agreement.name)
-        known: dict[tuple[str | None, int], float] = {}
-        slowdowns = []
-        for kind in self.kinds:
-            key: tuple[str | None, int] = (None, 1)
-            if isinstance(kind.target, GpuTarget):
-                key = kind.prepared.profile.exchange.collectives, kind.target.device.unit_count
-            if key not in known:
-                known[key] = slowdown_beside(key[0], algorithm, placed, unit_count=key[1])
-            slowdowns.append(known[key])
-        slowdown = slowdowns[0] if len(set(slowdowns)) == 1 else self.joined(slowdowns)
-        return replace(agreement, reductions=(replace(reduction, slowdown=slowdown),))
 
     @derived_property
     def by_framework(self) -> list[tuple[WorkerKind, NDArray[np.int64]]]:
@@ -607,7 +585,7 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
-    agreement = section.beside_blocks(agreement)
+    agreement = beside_blocks(agreement, [kind.prepared for kind in section.kinds], joined=section.joined)
     copied_s = 0.0 if agreement is None else section.copied_s(agreement)
     work = StageWork(times=section, exchanges_gradients=agreement is not None, copied_s=copied_s)
     composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)

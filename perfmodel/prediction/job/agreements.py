@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
     from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.subject import Subject
     from perfmodel.sync.base import Collective
 
@@ -212,7 +213,7 @@ def _all_reduced(workers: Workers) -> Agreement:
     reductions: list[Reduction] = []
     for at in workers.places:
         placed = _placed(workers, algorithm, at, **options)
-        slowdown = slowdown_beside(named, algorithm, placed, unit_count=system_part.unit_count)
+        slowdown = _slowdown_beside(named, algorithm, placed, unit_count=system_part.unit_count)
         reductions.append(AllReduced(placed=placed, slowdown=slowdown))
     return workers.synchronous(reductions, sources=() if library is None else (library,))
 
@@ -222,7 +223,31 @@ def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibra
     return None if named is None or algorithm.server_kind == "memory" else load_collective_library(named)
 
 
-def slowdown_beside(named: str | None, algorithm: Collective, placed: Placed, *, unit_count: int) -> Any:
+def beside_blocks(
+    agreement: Agreement | None, jobs: Sequence[Prepared], *, joined: Callable[[Sequence[Any]], Any]
+) -> Agreement | None:
+    """Return a sum by a named algorithm with what blocks of each job's library take of its device, joined."""
+    if not isinstance(agreement, Synchronous) or agreement.name == LIBRARY:
+        return agreement
+    reduction = agreement.reduction
+    if not isinstance(reduction, AllReduced) or not isinstance(placed := reduction.placed, Placed):
+        return agreement
+    algorithm = collective(agreement.name)
+    known: dict[tuple[str | None, int], Any] = {}
+    slowdowns = []
+    for job in jobs:
+        part = job.target.system_part
+        key: tuple[str | None, int] = (None, 1)
+        if part is not None and not part.computes_on_hosts:
+            key = job.profile.exchange.collectives, part.unit_count
+        if key not in known:
+            known[key] = _slowdown_beside(key[0], algorithm, placed, unit_count=key[1])
+        slowdowns.append(known[key])
+    slowdown = joined(slowdowns) if len(known) > 1 else slowdowns[0]
+    return replace(agreement, reductions=(replace(reduction, slowdown=slowdown),))
+
+
+def _slowdown_beside(named: str | None, algorithm: Collective, placed: Placed, *, unit_count: int) -> Any:
     """Share of a device that blocks of a framework's named library take while they make the sums of an algorithm."""
     library = _library_beside(named, algorithm)
     return taken_share([placed], None if library is None else library.blocks, unit_count=unit_count)
