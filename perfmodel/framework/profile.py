@@ -325,15 +325,15 @@ class ExchangeTable(spec.SpecTable):
     parameters: those just updated (``after_update``), of which each holds whole copies; or, as each holds a share,
     before every forward turn (``each_forward``), or before that which follows a sum of gradients among workers
     (``forward_after_sums``): with ``no_sync`` once a step. ``outermost`` tells what lies farthest apart in a
-    pipeline: its ``stages``, all workers of a stage being neighbours, or whole ``workers``. ``sends`` says what a stage
-    does while activations and gradients are on their way, unless its schedule interleaves: it computes
-    (``meanwhile``), waits for what it sends while it receives (``waited``), or waits for each transfer, one after the
-    other (``one_by_one``). Each device of a tensor group sends a ``whole`` tensor that all of them have, or shares,
-    which the next stage's group gathers. ``cpu_collectives`` is the library that sums tensors in host memory,
-    ``collectives`` that on GPUs. A parameter server that is a process of its own (on another machine, or beside a
-    worker on a machine's cores) takes ``server_step_us`` for each step of a worker and ``server_tensor_us`` for each
-    tensor there and back, both on a host with ``server_host_call_slowdown``, and issues
-    ``server_operations_per_tensor`` of its own.
+    pipeline: its ``stages``, all workers of a stage being neighbours, or whole ``workers``. ``sends`` says what a
+    stage does while activations and gradients are on their way: it computes (``meanwhile``), waits for what it
+    sends while it receives (``waited``), or waits for each transfer, one after the other (``one_by_one``);
+    ``interleaved_sends`` whether it does so in interleaved schedules too. Each device of a tensor group sends a
+    ``whole`` tensor that all of them have, or shares, which the next stage's group gathers. ``cpu_collectives`` is
+    the library that sums tensors in host memory, ``collectives`` that on GPUs. A parameter server that is a process
+    of its own (on another machine, or beside a worker on a machine's cores) takes ``server_step_us`` for each step
+    of a worker and ``server_tensor_us`` for each tensor there and back, both on a host with
+    ``server_host_call_slowdown``, and issues ``server_operations_per_tensor`` of its own.
     """
 
     collectives: spec.Identifier | None = None
@@ -353,6 +353,7 @@ class ExchangeTable(spec.SpecTable):
     stage_2_gathers: Literal["after_update", "each_forward", "forward_after_sums"] = "after_update"
     outermost: Literal["workers", "stages"] = "workers"
     sends: Literal["meanwhile", "waited", "one_by_one"] = "meanwhile"
+    interleaved_sends: Literal["meanwhile", "waited"] = "meanwhile"
     sent: Literal["whole", "shares"] = "whole"
 
     @property

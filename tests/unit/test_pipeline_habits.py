@@ -129,3 +129,10 @@ def test_shares_take_their_part_of_a_send_and_a_gather_inside_the_machine():
     ]
     assert shares_s == pytest.approx(sum(parts_s), rel=1e-12)
     assert whole_s == pytest.approx(whole.exchanges(sent, size_bytes, whole.stages[0].placed), rel=1e-12)
+
+
+@pytest.mark.parametrize(("framework", "waits"), [("megatron_core", False), ("megatron_2021", True)])
+def test_interleaved_stages_wait_where_their_framework_says_so(framework, waits):
+    layout = {"stages": 2, "workers": 8, "schedule": "interleaved", "interleave": 2}
+    p = pm.predict(GPT, batch_size=8, framework=framework, **TWO_MACHINES, **layout)
+    assert (sum(stage.send_s[0] for stage in works(p)) == 0) == waits

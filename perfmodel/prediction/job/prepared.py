@@ -21,6 +21,7 @@ from perfmodel.prediction.job.beside import alike_exchanges, rings_s, started_s
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
 from perfmodel.prediction.job.parameter_server import with_server
+from perfmodel.prediction.job.sends import exchanged_s, shares_of, waited_s, waits_for_sends
 from perfmodel.prediction.job.sharing import gathered, moved_s
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
@@ -438,30 +439,15 @@ class Prepared:
             for phase in phases
         )
         sends_s = (seconds(Phase.FORWARD, "pipeline", kind="send"), seconds(Phase.BACKWARD, "pipeline", kind="send"))
-        waited_s = self._waited_s(*sends_s)
+        waits_s = waited_s(self, *sends_s)
         return replace(
             work,
-            group_s=(forward_s + waited_s[0], backward_s + started + waited_s[1]),
+            group_s=(forward_s + waits_s[0], backward_s + started + waits_s[1]),
             exchanged_s=sum(seconds(phase, group) for phase in phases for group in ("tensor", "context", "pipeline")),
-            send_s=tuple(0 * send_s for send_s in sends_s) if self.waits_for_sends else sends_s,
+            send_s=tuple(0 * send_s for send_s in sends_s) if waits_for_sends(self) else sends_s,
             tied_s=sum(seconds(Phase.UPDATE, group) for group in ("tensor", "pipeline")),
             **self._gathering(stage, times, seconds_of),
         )
-
-    @property
-    def waits_for_sends(self) -> bool:
-        """Whether a stage computes nothing while it sends, so that transfers are a part of its turns."""
-        return self.layout.interleave == 1 and self.profile.exchange.awaited_sends > 0
-
-    def _waited_s(self, forward_s: Any, backward_s: Any) -> tuple[Any, Any]:
-        """Time that transfers add to a stage's forward and backward turn, from that of what it sends in each. [s]
-
-        What it receives in one phase is as large as what it sends in the other.
-        """
-        if not self.waits_for_sends:
-            return 0, 0
-        both_s = forward_s + backward_s
-        return (forward_s, backward_s) if self.profile.exchange.awaited_sends == 1 else (both_s, both_s)
 
     def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
         if self.agreement is None or not self.trains or not stage.exchanges_gradients:
@@ -501,25 +487,15 @@ class Prepared:
         seconds, worker_count = copies * times.copying_s, agreement.worker_count
         return where(exceeds(worker_count, 1), seconds, 0.0) if is_symbolic(worker_count) else seconds
 
-    def _shares_of(self, exchange: Exchange) -> int:
-        """Devices of a tensor group among which a tensor is divided that they send to another stage. [1]"""
-        layout, divides = self.layout, self.profile.exchange.sent == "shares"
-        is_whole = not (divides and exchange.kind == "send") or layout.sequence_parallel
-        return 1 if is_whole else layout.tensor_size
-
     def _exchange_times(self, stage: Stage, *, among: Group | None = None) -> _ExchangeTimes:
         """Time of each exchange of a stage, or of those among one group, with repetitions, by phase and group. [s]"""
         seconds_of: _ExchangeTimes = {}
-        exchanges, samples = self.exchanges, self.samples(stage)
-        for exchange, count in () if exchanges is None else alike_exchanges(stage.placed):
+        samples = self.samples(stage)
+        for exchange, count in () if self.exchanges is None else alike_exchanges(stage.placed):
             if among not in (None, exchange.group):
                 continue
             size_bytes = exchange.size_bytes(0 if exchange.phase is Phase.UPDATE else samples)
-            seconds: Any = exchanges(exchange, size_bytes / self._shares_of(exchange), stage.placed)  # type: ignore[misc]
-            if self._shares_of(exchange) > 1:
-                gather = replace(exchange, kind="all_gather", group="tensor")
-                seconds = seconds + exchanges(gather, size_bytes, stage.placed)  # type: ignore[misc]
-            seconds = count * seconds
+            seconds = count * exchanged_s(self, exchange, size_bytes, stage.placed)
             seconds_of.setdefault((exchange.phase, exchange.group), []).append((exchange, seconds))
         return seconds_of
 
@@ -551,7 +527,7 @@ class Prepared:
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
         """Mean bytes a device of a stage sends in an exchange of a micro-batch or step. [B]"""
-        size_bytes = exchange.size_bytes(self.samples(stage)) / self._shares_of(exchange)
+        size_bytes = exchange.size_bytes(self.samples(stage)) / shares_of(self, exchange)
         if exchange.group == "data" and exchange.kind != "all_gather":
             return 0.0 if self.agreement is None else self.agreement.sent_bytes(size_bytes, stage.placed.device)
         return 0.0 if self.exchanges is None else self.exchanges.sent_bytes(exchange, size_bytes, stage.placed)
