@@ -8,15 +8,17 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from perfmodel.cli.output import Answer, Command, key_values, takes_arguments
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
 from perfmodel.files import MOST_SPEC_BYTES, file_text, is_file, user_path
+from perfmodel.presentation.progress import progress_bar
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -228,11 +230,16 @@ def faults_of_file(path: Path, *, folder: str) -> list[str]:
     return faults
 
 
+MOST_FILES: Final = 1000
+"""Most files of a folder that are checked: enough for a project, not for a whole disk. [1]"""
+
+
 def _files_under(path: Path) -> list[Path]:
     if path.is_dir():
-        files = sorted(path.rglob("*.toml"))
-        if not files:
-            raise ArgumentError(argument="path", given=str(path), allowed="a folder that holds .toml files")
+        files = sorted(islice(path.rglob("*.toml"), MOST_FILES + 1))
+        if not 0 < len(files) <= MOST_FILES:
+            allowed = f"a folder that holds .toml files, at most {MOST_FILES:,}"
+            raise ArgumentError(argument="path", given=str(path), allowed=allowed)
         return files
     if not path.is_file():
         raise ArgumentError(argument="path", given=str(path), allowed="an existing file or folder")
@@ -255,10 +262,12 @@ def check_command(
 
     files = [file for path in paths or spec_files.spec_folders() for file in _files_under(path.expanduser())]
     faults: dict[str, list[str]] = {}
-    for file in files:
-        folder = _folder_of(kind) if kind is not None else _folder_name(file)
-        if file_faults := faults_of_file(file, folder=folder):
-            faults[str(file)] = file_faults
+    with progress_bar("checking", shown=None, patience_s=1.0, vanishes=True) as report_progress:
+        for done, file in enumerate(files):
+            folder = _folder_of(kind) if kind is not None else _folder_name(file)
+            if file_faults := faults_of_file(file, folder=folder):
+                faults[str(file)] = file_faults
+            report_progress(done + 1, len(files))
     summary = f"{len(files)} {'file' if len(files) == 1 else 'files'} checked, {len(faults) or 'none'} with faults"
     lines = [f"{file}: {fault}" for file, file_faults in faults.items() for fault in file_faults]
     return Answer(

@@ -237,6 +237,12 @@ class TestSpecs:
         assert captured.err == "perfmodel: error: 1 of 2 spec files have faults\n"
         assert run(["specs", "check", str(folder / "sound.toml")]) == 0
 
+    def test_a_whole_disk_is_not_checked(self, tmp_path, capsys):
+        for number in range(1001):
+            (tmp_path / f"{number}.toml").touch()
+        assert run(["specs", "check", str(tmp_path)]) == 2
+        assert "at most 1,000" in capsys.readouterr().err
+
     def test_check_as_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "mine.toml").write_text("x = [", encoding="utf-8")
         assert run(["specs", "check", str(tmp_path), "--kind", "device", "--json"]) == 2
