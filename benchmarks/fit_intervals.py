@@ -40,7 +40,7 @@ from perfmodel.hardware.source import Source
 from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.measurements.published_layouts import load_published
-from perfmodel.measurements.scaling_tables import ParallelRow, load_parallel
+from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel
 from perfmodel.measurements.sharded_tables import load_sharded
 from perfmodel.prediction.certainty.prediction_interval import (
     exposure_of,
@@ -56,7 +56,7 @@ from perfmodel.sync.registry import collective
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED, HeldOut
 from perfmodel.validation.reports.clusters import predicted_times
 from perfmodel.validation.reports.layouts import predicted_layout
-from perfmodel.validation.reports.parallel_report import predicted_steps
+from perfmodel.validation.reports.parallel_report import step_of_row
 from perfmodel.validation.reports.published_report import cases_of
 from perfmodel.validation.reports.sharded_report import job_of_run
 from perfmodel.validation.scores.interval_coverage import (
@@ -184,7 +184,16 @@ def residuals_of(held: HeldOut, *, scale: IntervalScale, protocol: str) -> list[
 
 def language_steps(processor: str) -> dict[str, list[tuple[ParallelRow, Prepared, TimedStep]]]:
     """Predict the steps of tables of several devices, with nothing fitted."""
-    return {key: predicted_steps(load_parallel(key)) for key in LANGUAGE_TABLES.get(processor, ())}
+    return {key: steps_of(load_parallel(key)) for key in LANGUAGE_TABLES.get(processor, ())}
+
+
+def steps_of(table: ParallelTable) -> list[tuple[ParallelRow, Prepared, TimedStep]]:
+    """Predict the rows of a table whose times were measured, each as it ran."""
+    graphs = ((row, zoo.build(row.builder, **row.builder_options)) for row in table.rows if row.measured_s is not None)
+    return [
+        (row, *step_of_row(table, row, graph, row.parallelism, row.sizes, row.global_batch_size))
+        for row, graph in graphs
+    ]
 
 
 def language_residuals(

@@ -30,7 +30,7 @@ from perfmodel.hardware.catalogue import load_library
 from perfmodel.kernels import Matmul
 from perfmodel.layers.recurrent import GRU, LSTM, RNN
 from perfmodel.prediction.device.gpu_libraries import RecurrentLibrary
-from perfmodel.prediction.device.gpu_target import GpuNumbers, gpu_numbers
+from perfmodel.prediction.device.gpu_target import GpuNumbers, GpuTarget
 from perfmodel.records import Recurrence, Role
 
 CELLS = {"vanilla": RNN, "lstm": LSTM, "gru": GRU}
@@ -117,7 +117,7 @@ def board_numbers(board: str, dtype: str = "fp32") -> GpuNumbers:
     """Return a board's numbers, with a plain framework and the libraries that timed the table."""
     device = pm.load_device(board)
     libraries = {"gpu_blas": load_library(BLAS[device.architecture]), "gpu_dnn": load_library("cudnn_5")}
-    return gpu_numbers(device, load_framework("generic"), libraries, dtype=dtype, element_bytes=4)
+    return GpuTarget(device).numbers(load_framework("generic"), libraries, dtype=dtype)
 
 
 def recurrent_library(constants: Constants, clock_hz: float) -> RecurrentLibrary:

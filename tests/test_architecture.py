@@ -1,6 +1,8 @@
 """The house: imports point down, modules and functions stay small, names are not drawers for anything."""
 
 import ast
+import importlib
+import importlib.util
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -183,3 +185,21 @@ def test_paths_are_opened_in_one_place():
         if names and shown not in OPEN_FILES:
             found[shown] = names
     assert found == OTHER_OPENINGS
+
+
+def test_what_stands_beside_the_package_imports_what_there_is():
+    # mypy reads no benchmarks, and no test runs them
+    lacking = []
+    for file in (Path(__file__).parent.parent / "benchmarks").glob("*.py"):
+        for statement in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("perfmodel"):
+                module = importlib.import_module(statement.module)
+                lacking += [
+                    f"{file.name}: {statement.module}.{name.name}"
+                    for name in statement.names
+                    if not hasattr(module, name.name)
+                    and not (
+                        hasattr(module, "__path__") and importlib.util.find_spec(f"{statement.module}.{name.name}")
+                    )
+                ]
+    assert lacking == []

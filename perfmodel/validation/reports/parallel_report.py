@@ -130,12 +130,12 @@ def _parts(rows: Sequence[ParallelRow], scores: Table[Any], naive: Sequence[floa
 
 
 def _score(table: ParallelTable, row: ParallelRow, graph: LayerGraph, *, naive: float) -> dict[str, Any]:
-    prepared, step = _step(table, row, graph, row.parallelism, row.sizes, row.global_batch_size)
+    prepared, step = step_of_row(table, row, graph, row.parallelism, row.sizes, row.global_batch_size)
     step_s = float(step.parts.step_s)
     predicted, measured = step_s, row.measured_s
     if row.measured_speedup is not None:
         assert row.baseline_batch_size is not None
-        _, one = _step(table, row, graph, "data", {"workers": 1}, row.baseline_batch_size)
+        _, one = step_of_row(table, row, graph, "data", {"workers": 1}, row.baseline_batch_size)
         predicted = float(one.parts.step_s) / row.baseline_batch_size * row.global_batch_size / step_s
         measured = row.measured_speedup
     assert measured is not None
@@ -157,7 +157,7 @@ def _percent(predicted: float, measured: float) -> float:
     return 100 * (predicted / measured - 1)
 
 
-def _step(
+def step_of_row(
     table: ParallelTable,
     row: ParallelRow,
     graph: LayerGraph,
@@ -165,6 +165,7 @@ def _step(
     sizes: Mapping[str, Any],
     global_batch_size: int,
 ) -> tuple[Prepared, TimedStep]:
+    """Predict a step of a row's network in some layout, on its machines or on links of its rates."""
     if row.system is not None:
         on_machines = job_of_row(table, row, graph).prepared
         return on_machines, on_machines.nominal
