@@ -24,6 +24,7 @@ from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.cpu import Isa
+from perfmodel.hardware.spec_files import kept_while_unchanged
 
 DEFAULT_ARCHITECTURE: Final = "default"
 
@@ -336,6 +337,7 @@ class CollectiveLibrary(spec.SpecFile):
         return self.operation[name]
 
 
+@kept_while_unchanged(spec_files.folders_asked_for)
 def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
     """Load a library of collectives.
 

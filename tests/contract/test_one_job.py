@@ -251,5 +251,5 @@ def test_a_list_of_tiles_takes_one_factor_and_refuses_an_array(place, count):
     nominal, as_stated, slow = (prepared.step({name: factor}).parts.step_s for factor in (1.0, np.array(1.0), 0.5))
     assert as_stated == nominal > 0
     assert slow > 0
-    with pytest.raises(PerfmodelError, match=rf"{name} must be one factor on the list of \d+"):
+    with pytest.raises(PerfmodelError, match=rf"{name} must be one factor for the whole list of \d+"):
         prepared.step({name: np.linspace(0.9, 1.1, count)})

@@ -27,7 +27,7 @@ from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
 from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons
 from perfmodel.planning.sweeps.sweep import sweep
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_number
-from perfmodel.prediction.arguments.table import DEFAULTS
+from perfmodel.prediction.arguments.table import DEFAULTS, of_spec
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.prediction.device_prices import Prices, check_names, prices_of
@@ -284,7 +284,7 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
 def _sums_once(framework: Any) -> bool:
     """Tell whether all frameworks share parameters as FSDP does, whose pipelines add up gradients once in a pass."""
     listed = list(framework) if _is_list(framework) else [framework]
-    profiles = [load_framework(each) if isinstance(each, str | Path) else each for each in listed]
+    profiles = [load_framework(of_spec("framework", name)) for name in listed]
     return all(profile.exchange.stage_2_gathers != AFTER_UPDATE for profile in profiles)
 
 
