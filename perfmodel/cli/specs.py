@@ -370,7 +370,7 @@ def call_factory(target: str, *, options: list[str]) -> Any:
     values: Mapping[str, Any] = key_values(options, argument="--option")
     try:
         made = factory(**values)
-    except Exception as error:  # the user sees whatever error the function raises
+    except (Exception, SystemExit) as error:  # the user sees whatever error the function raises
         raise ArgumentError(
             "target", target, f"a function that runs; this one fails: {type(error).__name__}: {error}"
         ) from error
@@ -393,9 +393,9 @@ def _executed(file: Path, target: str) -> ModuleType:
     sys.path.insert(0, str(file.parent.resolve()))  # so that it can import the files beside it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ArgumentError(
-            "target", target, f"a function of a Python file that runs; this one fails: {error}"
+            "target", target, f"a function of a Python file that runs; this one fails: {type(error).__name__}: {error}"
         ) from error
     finally:
         sys.path.pop(0)

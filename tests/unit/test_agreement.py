@@ -159,7 +159,7 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "ring_allreduce"}, UnknownNameError, "ring_all_reduce"),
         ({"sync": "bounded_staleness", "staleness_bound": -1}, ArgumentError, r"staleness_bound must.*\(got -1"),
         ({"sync": "bounded_staleness"}, ArgumentError, "staleness_bound"),
-        ({"sync": "hierarchical", "group_size": 3}, ArgumentError, "divisor of the 4"),
+        ({"sync": "hierarchical", "group_size": 3}, ArgumentError, "divisor of workers=4"),
         ({"sync": "ring_all_reduce", "group_size": 2}, ArgumentError, "hierarchical or mixed"),
         ({"sync": "ring_all_reduce", "bucket_bytes": -1}, ArgumentError, "bucket_bytes"),
         ({"sync": "ring_all_reduce", "bucket_bytes": "merge"}, ArgumentError, "'merged'"),

@@ -357,8 +357,8 @@ class Workers:
         alike = tuple(devices.index(device) for device in devices)
         boards = tuple(dict.fromkeys(device.board for device in devices))
         places = tuple((place.name, place.kind, place.node, place.has_rdma) for place in system.wiring.places)
-        drives = tuple((array.name, id(array.drive), array.drive_count, array.efficiency) for array in system.storages)
-        networks = tuple((name, id(link)) for name, link in system.networks)  # two files may have one name
+        drives = tuple((array.name, array.drive, array.drive_count, array.efficiency) for array in system.storages)
+        networks = tuple(system.networks)
         hosts = tuple((name, host.core_count, host.memory_capacity_bytes) for name, host in system.hosts.items())
         key = (system.wiring.wires, places, alike, boards, drives, networks, hosts)
         return self._wirings.setdefault(key, len(self._wirings))
