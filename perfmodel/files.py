@@ -50,6 +50,7 @@ def user_path(path: str | Path, *, refusal: Refusal = SpecError) -> Path:
     'net.json'
     """
     try:
+        path = plain(path)
         expanded = Path(path).expanduser()
         os.access(expanded, os.F_OK)  # a NUL or half of a pair raises
         encoded = os.fsencode(expanded)
@@ -68,6 +69,11 @@ MOST_NAME_BYTES: Final = 255
 
 MOST_PATH_BYTES: Final = 4095
 """Longest path that the system takes. [B]"""
+
+
+def plain(path: str | Path) -> str | Path:
+    """Return a path whose text is what it holds, whatever a type of its own makes of it."""
+    return str.__str__(path) if isinstance(path, str) else path
 
 
 def _shown(path: str | Path) -> Path:

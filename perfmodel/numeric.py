@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+NO_NUMBERS: Final = (bool, np.timedelta64)
+"""Types that count as numbers in Python and numpy, but are none to a user. [-]"""
+
+
 def is_real(value: object) -> bool:
     """Tell whether a value is one real number, of Python or numpy; Booleans and time spans are none.
 
@@ -30,7 +34,7 @@ def is_real(value: object) -> bool:
     >>> is_real(2), is_real(np.float32(0.5)), is_real(True), is_real(np.timedelta64(4, "s"))
     (True, True, False, False)
     """
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.timedelta64)
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, NO_NUMBERS)
 
 
 def expanded(value: Quantity) -> Quantity:

@@ -16,7 +16,7 @@ from perfmodel.graph.node import Node, ParameterName, Usage
 from perfmodel.layers import Layer, Shape
 from perfmodel.layers.checks import check_count, check_text, checked_batch_size, checked_shape, refuse
 from perfmodel.layers.shapes import shape_text
-from perfmodel.numeric import expanded
+from perfmodel.numeric import NO_NUMBERS, expanded
 from perfmodel.presentation.quantities import cell_text
 from perfmodel.records import PACKED_BYTES, SPARSITIES
 
@@ -47,7 +47,7 @@ def check_frozen(node: Node) -> None:
 
 def check_density(density: float) -> None:
     """Raise an error for a share of weights or channels outside 0 to 1."""
-    if isinstance(density, bool) or not isinstance(density, Real) or not 0 < density <= 1:
+    if isinstance(density, NO_NUMBERS) or not isinstance(density, Real) or not 0 < density <= 1:
         refuse("density", density, "a number above 0 and at most 1; a pattern is given by pattern='2:4'")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.files import plain
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.spec_files import kept_while_unchanged
 
@@ -108,6 +109,7 @@ def load_datasheet(name_or_path: str | Path) -> Device:
 
 def _device_path(name_or_path: str | Path) -> Path:
     """Return the file of a device; measured machines are among the calibrations, as are fitted factors."""
+    name_or_path = plain(name_or_path)
     named = not spec_files.is_path(name_or_path) and isinstance(name_or_path, str)
     among_devices = not named or spec_files.lookup("devices", str(name_or_path)) is not None
     calibrated = None if among_devices else spec_files.lookup("calibrations", str(name_or_path))

@@ -349,7 +349,7 @@ class ConfigFields:
         """Read a configuration."""
         if isinstance(path_or_dict, Mapping):
             return cls("configuration", path_or_dict)
-        if not isinstance(path_or_dict, str | Path) or not str(path_or_dict):
+        if not isinstance(path_or_dict, str | Path) or not path_or_dict:
             allowed = "the path of a config.json or its folder, or its content as a dict"
             raise ArgumentError("path_or_dict", path_or_dict, allowed)
         path = user_path(path_or_dict)

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from perfmodel.errors import ArgumentError, is_one_of, nearest_match, whole_numbers_text
+from perfmodel.numeric import NO_NUMBERS
 from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_name
 from perfmodel.symbolic import is_symbolic
 
@@ -49,7 +50,7 @@ def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
     """
     if is_open_size(value):
         return
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+    if isinstance(value, NO_NUMBERS) or not isinstance(value, Integral) or value < minimum:
         refuse(argument, value, f"must be a whole number >= {minimum}")
     if int(value) > MOST_COUNT:
         refuse(argument, value, f"must be a whole number from {minimum} to 1e300")
@@ -68,7 +69,7 @@ def numbered(*, minimum: int = 1) -> Check:
     """
 
     def check(argument: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, Integral) or not minimum <= int(value) <= MOST_LOOPS:
+        if isinstance(value, NO_NUMBERS) or not isinstance(value, Integral) or not minimum <= int(value) <= MOST_LOOPS:
             allowed = f"must be a whole number from {minimum} to {MOST_LOOPS:,}, and not a symbol"
             refuse(argument, value, allowed)
 
@@ -159,7 +160,7 @@ def check_fraction(argument: str, value: object) -> None:
     --------
     >>> check_fraction("rate", 0.5)
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= as_float(value) < 1:
+    if isinstance(value, NO_NUMBERS) or not isinstance(value, Real) or not 0 <= as_float(value) < 1:
         refuse(argument, value, "must be a number in [0, 1)")
 
 
@@ -170,7 +171,7 @@ def check_number(argument: str, value: object) -> None:
     --------
     >>> check_number("slope", 0.01)
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(as_float(value)):
+    if isinstance(value, NO_NUMBERS) or not isinstance(value, Real) or not math.isfinite(as_float(value)):
         refuse(argument, value, "must be a finite number")
 
 
@@ -259,7 +260,7 @@ def checked_batch_size(batch_size: Any) -> Any:
         if not numeric or not np.all(np.isfinite(batch_size) & (batch_size >= 1) & (batch_size % 1 == 0)):
             refuse("batch_size", batch_size, allowed)
         return batch_size.astype(np.int64)
-    is_real = isinstance(batch_size, Real) and not isinstance(batch_size, bool | np.timedelta64)
+    is_real = isinstance(batch_size, Real) and not isinstance(batch_size, NO_NUMBERS)
     if not is_real or not math.isfinite(as_float(batch_size)) or batch_size < 1 or batch_size % 1:
         refuse("batch_size", batch_size, allowed)
     return int(batch_size)
@@ -301,5 +302,5 @@ def check_axis(argument: str, value: object) -> None:
     --------
     >>> check_axis("axis", -1)
     """
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, NO_NUMBERS) or not isinstance(value, Integral):
         refuse(argument, value, "must be a whole number, negative to count from the last axis")

@@ -17,7 +17,7 @@ from perfmodel.hardware.link import Link
 from perfmodel.hardware.part_catalogue import negotiated_link
 from perfmodel.hardware.topology import Route
 from perfmodel.hardware.wiring import Wired
-from perfmodel.prediction.arguments.checks import flag, one_of, positive, whole_number
+from perfmodel.prediction.arguments.checks import bounded_entries, flag, one_of, positive, whole_number
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.system_part import saturated_channels
 from perfmodel.presentation.quantities import byte_rate_text, bytes_text, percent_text, seconds_text
@@ -259,7 +259,7 @@ def _listed(copies: Any) -> list[Any]:
         return [copies]
     if not isinstance(copies, Iterable):
         raise ArgumentError("copies", copies, "a copy such as 'host:gpu0', a pair of names, or a list of them")
-    return list(copies)
+    return list(bounded_entries("copies", copies))
 
 
 def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:

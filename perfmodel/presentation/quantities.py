@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Final
 
-import numpy as np
-
+from perfmodel.numeric import NO_NUMBERS
 from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIGA, KILO, MEGA, MICROSECOND, MILLISECOND, TERA
 
@@ -219,7 +218,7 @@ def is_number(value: Any) -> bool:
     >>> is_number(1.5), is_number(True), is_number("1")
     (True, False, False)
     """
-    return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
+    return isinstance(value, Real) and not isinstance(value, NO_NUMBERS)
 
 
 def column_texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:

@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 from perfmodel.errors import ArgumentError, ShapeError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_text, check_widths, refuse
+from perfmodel.numeric import NO_NUMBERS
 
 Options = ParamSpec("Options")
 Built = TypeVar("Built")
@@ -39,7 +40,7 @@ def check_factor(argument: str, factor: object) -> None:
     --------
     >>> check_factor("width", 1.4)
     """
-    if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 < float(factor) < float("inf"):
+    if isinstance(factor, NO_NUMBERS) or not isinstance(factor, Real) or not 0 < float(factor) < float("inf"):
         refuse(argument, factor, "must be a number > 0, e.g. 1.0")
 
 

@@ -104,7 +104,7 @@ def read_network(path_or_text: str | Path) -> NetworkRecord:
     """Read the configuration in a file, a saved model or a text."""
     if isinstance(path_or_text, str) and is_json_text(path_or_text):
         return network_of(parsed(JSON_TEXT, path_or_text), where=JSON_TEXT)
-    if not isinstance(path_or_text, str | Path) or not str(path_or_text):
+    if not isinstance(path_or_text, str | Path) or not path_or_text:
         raise ArgumentError("path_or_text", path_or_text, "the path of a JSON file or a saved model, or a JSON text")
     path = user_path(path_or_text)
     return network_of(parsed(str(path), config_text(path, CONFIG_MEMBER)), where=str(path))

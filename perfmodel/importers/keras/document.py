@@ -41,7 +41,7 @@ def read_document(model_or_path: Any) -> Document:
     """Read the configuration of a model object, an archive, an HDF5 file, a JSON file or a JSON text."""
     if isinstance(model_or_path, str) and is_json_text(model_or_path):
         return Document(where=JSON_TEXT, content=parsed(JSON_TEXT, model_or_path))
-    if isinstance(model_or_path, str | Path) and str(model_or_path):
+    if isinstance(model_or_path, str | Path) and model_or_path:
         path = user_path(model_or_path)
         text = config_text(path, CONFIG_MEMBER, readers={H5_SIGNATURE: _text_in_h5}, binary_suffixes=BINARY_SUFFIXES)
         return Document(where=str(path), content=parsed(str(path), text))

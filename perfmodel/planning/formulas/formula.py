@@ -478,7 +478,8 @@ def formula(
     True
     """
     quantity, names = known_quantity(quantity), [free] if isinstance(free, str | sympy.Symbol) else free
-    names = list(names) if isinstance(names, Iterable) else []
+    listed = list(names) if isinstance(names, Iterable) else []
+    names = [str.__str__(name) if isinstance(name, str) else name for name in listed]
     if not names:
         raise ArgumentError("free", free, "at least one symbol; predict() takes numbers alone")
     if graph is None:

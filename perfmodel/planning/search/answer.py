@@ -410,10 +410,12 @@ class Search(Drawn):
         if not len(self):
             return None
         first = whole_number("first", first, minimum=0, maximum=len(self) - 1)
-        second = self._next(first) if second is None else second
-        if second is None:
+        beside = (
+            self._next(first) if second is None else whole_number("second", second, minimum=0, maximum=len(self) - 1)
+        )
+        if beside is None:
             return None
-        ranks = (first, second)
+        ranks = (first, beside)
         one, other = (self.found(rank) for rank in ranks)
         values = tuple(float(abs(self._costs[rank])) for rank in ranks)
         elasticities = tuple(self._elasticity(found) for found in (one, other))

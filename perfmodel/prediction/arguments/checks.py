@@ -79,6 +79,14 @@ def entries_of(name: str, value: Any) -> Iterator[Any]:
         raise ArgumentError(name, value, f"a list that can be read to its end, which raised {error!r}") from error
 
 
+def bounded_entries(name: str, value: Any) -> Iterator[Any]:
+    """Yield the entries of a list; one that cannot be read to its end, or has more than a million, is refused."""
+    for number, entry in enumerate(entries_of(name, value)):
+        if number == MOST_ENTRIES:
+            raise ArgumentError(name, value, f"a list of at most {MOST_ENTRIES:,} entries")
+        yield entry
+
+
 def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
     """Check a whole number; 2.0 counts as one.
 

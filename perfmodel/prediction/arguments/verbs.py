@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
@@ -19,7 +18,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.measurements.table import Run
 from perfmodel.numeric import is_real
-from perfmodel.prediction.arguments.checks import MOST_ENTRIES, entries_of, flag, has, whole_number
+from perfmodel.prediction.arguments.checks import bounded_entries, flag, has, whole_number
 from perfmodel.prediction.arguments.finite import checked_answer
 from perfmodel.prediction.arguments.table import Check, of_spec
 from perfmodel.symbolic import is_symbolic
@@ -134,10 +133,7 @@ def list_of(entry: Entry, *, or_one: bool = True) -> Check:
 
 def _entries(entry: Entry, name: str, value: Any) -> list[Any]:
     # Checked as they come: a list without an end whose first entry is wrong is refused at once.
-    checked = [entry(name, each) for each in islice(entries_of(name, value), MOST_ENTRIES + 1)]
-    if len(checked) > MOST_ENTRIES:
-        raise ArgumentError(name, value, f"a list of at most {MOST_ENTRIES:,} entries")
-    return checked
+    return [entry(name, each) for each in bounded_entries(name, value)]
 
 
 def mapping_of(entry: Entry) -> Check:

@@ -12,6 +12,7 @@ import numpy as np
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
+from perfmodel.numeric import NO_NUMBERS
 from perfmodel.presentation.figures import parity_plot
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table, row_table
@@ -226,7 +227,7 @@ class ValidationReport(Drawn):
         ArgumentError
             If the bound is not a number of at least 0.
         """
-        if isinstance(percent, bool) or not isinstance(percent, Real) or not percent >= 0:
+        if isinstance(percent, NO_NUMBERS) or not isinstance(percent, Real) or not percent >= 0:
             raise ArgumentError("percent", percent, "a number of percent >= 0")
         return metrics.share_within(self._predicted, measured=self._measured, percent=percent)
 
