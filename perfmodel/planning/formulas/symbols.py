@@ -321,7 +321,7 @@ def latex_of(name: str) -> str:
 
 def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
     """Return the name of a free symbol, given by name or as the symbol itself."""
-    said = str(symbol) if isinstance(symbol, str) or is_symbolic(symbol) else None
+    said = str.__str__(symbol) if isinstance(symbol, str) else str(symbol) if is_symbolic(symbol) else None
     for name, known in formula.symbols.items():
         if said in (name, known.name):
             return name

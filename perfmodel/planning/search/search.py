@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.cost.model_state import leaves_free
 from perfmodel.cost.money import hire_cost
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError, is_one_of
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph.execution import keeps_scores
 from perfmodel.hardware.catalogue import load_system
@@ -275,7 +275,7 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
         trains=True,
         narrow_dtype=next((dtype for dtype in NARROW if dtype in known), "fp32"),
         positions=tokens_per_sample(graph),
-        adds_up_copies=arguments.get("sync") == LIBRARY,
+        adds_up_copies=is_one_of(arguments.get("sync"), (LIBRARY,)),
         sums_once=_sums_once(arguments.get("framework", DEFAULTS["framework"])),
         materialised=any(map(keeps_scores, graph.layers)),
     )
