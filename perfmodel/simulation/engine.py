@@ -14,6 +14,7 @@ import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
 from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, check_known, nearest_match
+from perfmodel.presentation.progress import progress_bar
 from perfmodel.simulation.timeline import Span, Task, Timeline
 
 _TIMED = 0
@@ -123,6 +124,12 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
                 raise TaskError(task.name, f"must come after existing tasks; there is no {earlier!r}{hint}")
 
 
+PATIENCE_S: Final = 2.0
+"""Time after which a long simulation shows on a terminal how far it is. [s]"""
+TOLD_TASKS: Final = 5000
+"""Tasks between two looks at the progress. [1]"""
+
+
 class _Run:
     """State of one simulation. Tasks are numbered; lists over tasks have one entry for each."""
 
@@ -145,19 +152,23 @@ class _Run:
         """Process one moment after another until no events are left."""
         heap, shared = self.heap, self.shared
         self._begin([index for index, count in enumerate(self.missing) if not count], freed={}, now_s=0.0)
-        now_s, ended_count = 0.0, 0
-        while heap:
-            now_s = heap[0][0]
-            ended = self._events_of(now_s)
-            ended_count += len(ended)
-            ready: list[int] = []
-            freed: dict[str, None] = {}
-            for index in ended:
-                self._end(index, now_s, ready=ready, freed=freed)
-            for ending in shared.endings(now_s):
-                heappush(heap, ending)
-            ready.sort()
-            self._begin(ready, freed=freed, now_s=now_s)
+        ended_count, told_count = 0, 0
+        with progress_bar("playing tasks", shown=None, patience_s=PATIENCE_S, vanishes=True) as report_progress:
+            while heap:
+                now_s = heap[0][0]
+                ended = self._events_of(now_s)
+                ended_count += len(ended)
+                ready: list[int] = []
+                freed: dict[str, None] = {}
+                for index in ended:
+                    self._end(index, now_s, ready=ready, freed=freed)
+                for ending in shared.endings(now_s):
+                    heappush(heap, ending)
+                ready.sort()
+                self._begin(ready, freed=freed, now_s=now_s)
+                if ended_count - told_count >= TOLD_TASKS:
+                    told_count = ended_count
+                    report_progress(ended_count, len(self.tasks))
         if ended_count < len(self.tasks):
             raise self._circle()
         return self._timeline()

@@ -8,12 +8,22 @@ import pytest
 
 from perfmodel.errors import ArgumentError, TaskError, UnknownNameError
 from perfmodel.presentation.timeline_figure import LaneBar, gantt_chart, rows_of, trace_events
-from perfmodel.simulation import Task, simulate
+from perfmodel.simulation import Task, engine, simulate
 
 
 def ends(tasks, *, channels=None, resources=None):
     timeline = simulate(tasks, channels=channels or {}, resources=resources or {})
     return [span.end_s for span in timeline.spans]
+
+
+def test_a_long_simulation_tells_how_far_it_is(monkeypatch, capsys):
+    tasks = [Task(f"task{number}", duration_s=1.0, resource="cpu") for number in range(12_000)]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    simulate(tasks[:3], channels={}, resources={"cpu": 1})
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(engine, "PATIENCE_S", 0.0)
+    simulate(tasks, channels={}, resources={"cpu": 1})
+    assert "12000" in capsys.readouterr().err
 
 
 def test_units_go_to_whoever_waited_longest_then_to_the_first_named():
