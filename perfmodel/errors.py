@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.plain_text import escaped, escaped_name
+from perfmodel.plain_text import escaped, escaped_name, plain
 
 
 class PerfmodelError(Exception):
@@ -206,9 +206,7 @@ class UnknownNameError(PerfmodelError, KeyError):
     """
 
     def __init__(self, kind: str, name: object, known: Iterable[str], *, remedy: str = "") -> None:
-        self.name = str(name) if isinstance(name, Path) else short_repr(name)
-        if isinstance(name, str):
-            self.name = str.__str__(name)  # whatever its own type makes of it
+        self.name = str(plain(name)) if isinstance(name, str | Path) else short_repr(name)
         self.kind, self.known = kind, tuple(sorted(known))
         nearest = nearest_names(self.name, self.known)
         self.nearest = nearest[0] if nearest else None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from perfmodel.errors import PerfmodelError, SpecError, short_repr
-from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain, is_plain_path
+from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain, is_plain_path, plain
 
 Refusal: TypeAlias = Callable[[Path, list[str]], PerfmodelError]
 """Makes the error of a file from its path and what is wrong with it."""
@@ -69,11 +69,6 @@ MOST_NAME_BYTES: Final = 255
 
 MOST_PATH_BYTES: Final = 4095
 """Longest path that the system takes. [B]"""
-
-
-def plain(path: str | Path) -> str | Path:
-    """Return a path whose text is what it holds, whatever a type of its own makes of it."""
-    return str.__str__(path) if isinstance(path, str) else path
 
 
 def _shown(path: str | Path) -> Path:

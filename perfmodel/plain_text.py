@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 _INVISIBLE: Final = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff"
 """Control characters besides tab and line ends, and those that change the direction of writing."""
@@ -17,6 +17,11 @@ _NOT_IN_A_NAME: Final = re.compile(f"[\t\n\r{_INVISIBLE}{_HALVES}]")
 _NOT_IN_A_PATH: Final = re.compile(f"[\t\n\r{_INVISIBLE}]")
 
 NO_CONTROL_CHARACTERS: Final = "must have no control characters"
+
+
+def plain(value: Any) -> Any:
+    """Return a text as what it holds, whatever a type of its own makes of it; anything else as it is."""
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def is_plain(text: str) -> bool:

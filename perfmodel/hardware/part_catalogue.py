@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
-from perfmodel.files import plain
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.spec_files import kept_while_unchanged
+from perfmodel.plain_text import plain
 
 if TYPE_CHECKING:
     from perfmodel.hardware.device import Device, Runnable

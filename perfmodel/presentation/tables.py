@@ -40,6 +40,15 @@ def _row_count(name: str, count: Any) -> int:
     return int(count)
 
 
+def pandas_for_frames() -> Any:
+    """Return pandas, or say how to install what ``to_frame`` needs."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingPackageError("pandas", "to_frame()", "frames") from error
+    return pandas
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     """A column as text; numbers are right-aligned."""
@@ -231,12 +240,10 @@ class Table(Sequence[Row], Generic[Row]):
         ImportError
             If pandas is not installed; says how to install it.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingPackageError("pandas", "to_frame()", "frames") from error
+        pandas = pandas_for_frames()
         columns = {name: list(self.column(name)) for name in self.columns}
-        return pd.DataFrame(columns, columns=list(columns))
+        frame: pd.DataFrame = pandas.DataFrame(columns, columns=list(columns))
+        return frame
 
     def _rendered(self, count: int, columns: Sequence[str] | None = None) -> list[_Column]:
         """Return columns of the first rows as text."""

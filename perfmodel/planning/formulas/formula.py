@@ -14,6 +14,7 @@ import sympy
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError, is_one_of
 from perfmodel.measurements.table import Run
+from perfmodel.plain_text import plain
 from perfmodel.planning.formulas.evaluation import AtPoint, Values
 from perfmodel.planning.formulas.named_expressions import Definitions, on_branch, single_values
 from perfmodel.planning.formulas.open_system import NoForm, most_workers
@@ -478,8 +479,7 @@ def formula(
     True
     """
     quantity, names = known_quantity(quantity), [free] if isinstance(free, str | sympy.Symbol) else free
-    listed = list(names) if isinstance(names, Iterable) else []
-    names = [str.__str__(name) if isinstance(name, str) else name for name in listed]
+    names = list(map(plain, names)) if isinstance(names, Iterable) else []
     if not names:
         raise ArgumentError("free", free, "at least one symbol; predict() takes numbers alone")
     if graph is None:

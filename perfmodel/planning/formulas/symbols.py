@@ -13,6 +13,7 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.hardware.gpu import FASTEST_LANES, Gpu
+from perfmodel.plain_text import plain
 from perfmodel.planning.formulas.open_system import OpenSystem, most_workers
 from perfmodel.prediction.arguments.checks import is_huge
 from perfmodel.prediction.device.factors import stated_constant
@@ -321,7 +322,7 @@ def latex_of(name: str) -> str:
 
 def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
     """Return the name of a free symbol, given by name or as the symbol itself."""
-    said = str.__str__(symbol) if isinstance(symbol, str) else str(symbol) if is_symbolic(symbol) else None
+    said = str(plain(symbol)) if isinstance(symbol, str) or is_symbolic(symbol) else None
     for name, known in formula.symbols.items():
         if said in (name, known.name):
             return name

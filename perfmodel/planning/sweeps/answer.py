@@ -19,7 +19,7 @@ from perfmodel.numeric import is_real
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.presentation.results import Result
-from perfmodel.presentation.tables import ROWS_SHOWN, Table, row_class
+from perfmodel.presentation.tables import ROWS_SHOWN, Table, pandas_for_frames, row_class
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -300,15 +300,13 @@ class Sweep(Result):
         ImportError
             If pandas is not installed; says how to install it.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingPackageError("pandas", "to_frame()", "frames") from error
+        pandas = pandas_for_frames()
         columns: dict[str, Any] = {}
         for name in self.columns:
             is_coded = name == REASON or name not in self.results
-            columns[name] = _categories(pd, *self.codes(name)) if is_coded else self.results[name]
-        return pd.DataFrame(columns, columns=list(columns))
+            columns[name] = _categories(pandas, *self.codes(name)) if is_coded else self.results[name]
+        frame: pd.DataFrame = pandas.DataFrame(columns, columns=list(columns))
+        return frame
 
     def chunks(self, size: int = ROWS_AT_ONCE) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield all columns, some rows at a time.

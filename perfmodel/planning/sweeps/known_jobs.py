@@ -37,9 +37,8 @@ class KnownJobs:
     def job(self, codes: Mapping[str, int], arguments: Mapping[str, Any]) -> Job:
         """Return the job of some arguments, which are at these indices on their axes."""
         job = self.unplaced(arguments)
-        names = (
-            PLACED_BY if job.reordered_by is None else (*PLACED_BY, "framework")
-        )  # whose way of placing stages it is
+        whose = () if job.reordered_by is None else ("framework",)  # the one that says where stages are placed
+        names = (*PLACED_BY, *whose)
         on = tuple((name, code) for name, code in codes.items() if name in names)
         key = ("target", on, job.device_count, job.reordered_by, job.sync in WITH_SERVER)
         job.__dict__["target"] = self.once(key, lambda: job.target)

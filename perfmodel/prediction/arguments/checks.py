@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError, UnknownNameError, whole_numbers_text
 from perfmodel.numeric import is_real
+from perfmodel.plain_text import plain
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 HOST_MEMORY: Final = "memory"
@@ -143,7 +144,7 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """Check one of a few names."""
     if not isinstance(value, str) or value not in known:
         raise UnknownNameError(name, value, known)
-    return str.__str__(value)
+    return plain(value)  # type: ignore[no-any-return]
 
 
 def flag(name: str, value: Any) -> bool:

@@ -18,6 +18,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.measurements.table import Run
 from perfmodel.numeric import is_real
+from perfmodel.plain_text import plain
 from perfmodel.prediction.arguments.checks import bounded_entries, flag, has, whole_number
 from perfmodel.prediction.arguments.finite import checked_answer
 from perfmodel.prediction.arguments.table import Check, of_spec
@@ -41,7 +42,7 @@ def text(name: str, value: Any) -> str:
     """
     if not isinstance(value, str):
         raise ArgumentError(name, value, "a text")
-    return str.__str__(value)  # whatever its own type makes of it
+    return plain(value)  # type: ignore[no-any-return]
 
 
 def number(name: str, value: Any) -> Any:
