@@ -193,7 +193,8 @@ def stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
 @derived
 def _stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
     table, chosen = timed.stage.lowered.table, timed.groups.chosen
-    per_flop_j = np.array([dict(board.products_j).get(kind, board.lanes_j) for kind in table.operation_kinds])
+    products_j = dict(board.products_j)
+    per_flop_j = np.array([products_j.get(kind, board.lanes_j) for kind in table.operation_kinds])
     weights_of = {phase: table.phase_weights(phase).every for phase in Phase.STEP.parts}
     micro, update = weights_of[Phase.FORWARD] + weights_of[Phase.BACKWARD], weights_of[Phase.UPDATE]
     flop_count, moved_bytes = (

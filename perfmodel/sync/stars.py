@@ -230,6 +230,12 @@ class MulticastSwitch(InNetwork):
         return any(topology.places[name].reduces and topology.joined_to(name).issuperset(ranks) for name in joined)
 
 
+def _pairs_inside(worker_count: int, group_size: int) -> list[tuple[int, int]]:
+    """Return every ordered pair of ranks of one machine, for all machines."""
+    starts = range(0, worker_count, group_size)
+    return [pair for start in starts for pair in itertools.permutations(range(start, start + group_size), 2)]
+
+
 class FabricSwitch(InNetwork):
     r"""Parts are added up inside each machine, by the switches between machines, and handed out inside, all at once.
 
@@ -269,8 +275,7 @@ class FabricSwitch(InNetwork):
         both, down = super().schedule(worker_count, **options)
         if size == 1:
             return both, down
-        starts = range(0, worker_count, size)
-        near = [pair for start in starts for pair in itertools.permutations(range(start, start + size), 2)]
+        near = _pairs_inside(worker_count, size)
         parts = [message._replace(share=1 / size) for message in both.messages]
         # a part is on its way to its device, or back from it
         inside = [Message(source, sink, 2 / size) for source, sink in near]
@@ -332,8 +337,7 @@ class SwitchTrees(Collective):
     def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         size = group_size or 1
         machines = int(group_count(worker_count, size))
-        starts = range(0, worker_count, size)
-        near = [pair for start in starts for pair in itertools.permutations(range(start, start + size), 2)]
+        starts, near = range(0, worker_count, size), _pairs_inside(worker_count, size)
         # as many bytes over each port as through the switch and in trees, but to neighbours
         ways = (1, -1) if machines > 2 else (1,) * (machines - 1)
         far = [(start, (start + way * size) % worker_count) for start in starts for way in ways]
