@@ -79,7 +79,7 @@ def _literal(value: object) -> str:
 def _conditions(row: Argument) -> str:
     """Say in words which arguments an argument needs, and where it applies."""
     conditions = [f"needs `{need.argument}`" + _among(need.values) for need in row.needs]
-    if row.takers:
+    if row.takers and not any(need.argument == "sync" for need in row.needs):
         conditions.append(f"with `sync` {' or '.join(row.takers)}")
     return "; ".join(conditions)
 

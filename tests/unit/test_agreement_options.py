@@ -47,10 +47,20 @@ def test_an_option_changes_the_step_or_is_refused(alexnet, option):
 
 def test_one_worker_keeps_what_is_meant_for_several(alexnet):
     alone = pm.predict(alexnet, workers=1, **JOB)
-    for option in ("push_period", "pull_period", "server_count", "staleness_bound"):
+    for option in ("push_period", "pull_period", "server_count"):
         assert told(pm.predict(alexnet, workers=1, **JOB, **{option: GIVEN[option]})) == told(alone)
     with pytest.raises(ArgumentError, match=r"push_period must.*\(got 0"):
         pm.predict(alexnet, workers=1, push_period=0, **JOB)
+
+
+@pytest.mark.parametrize("place", [{"system": "survey_fig6"}, {"device": "gtx_1080"}])
+def test_a_bound_on_staleness_needs_its_strategy_with_one_worker_too(alexnet, place):
+    with pytest.raises(ArgumentError, match="None unless sync is bounded_staleness") as refused:
+        pm.predict(alexnet, batch_size=8, staleness_bound=3, **place)
+    assert (refused.value.argument, refused.value.given) == ("staleness_bound", 3)
+    alone = pm.predict(alexnet, batch_size=8, **place)
+    bounded = pm.predict(alexnet, batch_size=8, sync="bounded_staleness", staleness_bound=3, **place)
+    assert bounded.compute_s == alone.compute_s
 
 
 def test_workers_whose_network_is_spread_are_asked_too(alexnet):

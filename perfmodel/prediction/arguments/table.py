@@ -322,8 +322,8 @@ _ROWS: Final = (
     ),
     Argument(
         name="staleness_bound", type="int | None", unit="1", group="exchange", metavar="N", check=_from(0),
-        takers=("bounded_staleness",),
-        tries=tries.bounds,
+        takers=("bounded_staleness",), tries=tries.bounds,
+        needs=(Need("sync", values=("bounded_staleness",), allowed="None unless sync is bounded_staleness"),),
         help="Steps by which a worker may be ahead of the slowest.",
     ),
     Argument(
