@@ -10,6 +10,7 @@ from perfmodel.layers.activation import Sigmoid as Sigmoid
 from perfmodel.layers.activation import SiLU as SiLU
 from perfmodel.layers.activation import Softmax as Softmax
 from perfmodel.layers.activation import Tanh as Tanh
+from perfmodel.layers.activation import Unary as Unary
 from perfmodel.layers.attention import MultiHeadAttention as MultiHeadAttention
 from perfmodel.layers.attention import (
     ScaledDotProductAttention as ScaledDotProductAttention,
@@ -18,6 +19,8 @@ from perfmodel.layers.base import Layer as Layer
 from perfmodel.layers.binary import Add as Add
 from perfmodel.layers.binary import Binary as Binary
 from perfmodel.layers.binary import Where as Where
+from perfmodel.layers.chained import LatentAttention as LatentAttention
+from perfmodel.layers.chained import MixtureOfExperts as MixtureOfExperts
 from perfmodel.layers.convolution import Convolution1d as Convolution1d
 from perfmodel.layers.convolution import Convolution2d as Convolution2d
 from perfmodel.layers.convolution import Convolution3d as Convolution3d
@@ -33,14 +36,12 @@ from perfmodel.layers.copying import Transpose as Transpose
 from perfmodel.layers.drawing import ContrastiveDivergence as ContrastiveDivergence
 from perfmodel.layers.drawing import Dropout as Dropout
 from perfmodel.layers.drawing import GaussianSample as GaussianSample
-from perfmodel.layers.embedding import Embedding as Embedding
-from perfmodel.layers.embedding import PositionalEmbedding as PositionalEmbedding
-from perfmodel.layers.embedding import RotaryEmbedding as RotaryEmbedding
-from perfmodel.layers.experts import MixtureOfExperts as MixtureOfExperts
+from perfmodel.layers.indexing import Embedding as Embedding
+from perfmodel.layers.indexing import PositionalEmbedding as PositionalEmbedding
+from perfmodel.layers.indexing import RotaryEmbedding as RotaryEmbedding
 from perfmodel.layers.indexing import Scatter as Scatter
 from perfmodel.layers.indexing import Take as Take
 from perfmodel.layers.indexing import TopK as TopK
-from perfmodel.layers.latent_attention import LatentAttention as LatentAttention
 from perfmodel.layers.linear import Dense as Dense
 from perfmodel.layers.linear import MatMul as MatMul
 from perfmodel.layers.loss import Accuracy as Accuracy
@@ -83,7 +84,6 @@ from perfmodel.layers.shapes import SharedShape as SharedShape
 from perfmodel.layers.source import Constant as Constant
 from perfmodel.layers.source import Fill as Fill
 from perfmodel.layers.source import Parameter as Parameter
-from perfmodel.layers.unary import Unary as Unary
 from perfmodel.layers.view import BatchView as BatchView
 from perfmodel.layers.view import Detach as Detach
 from perfmodel.layers.view import Expand as Expand

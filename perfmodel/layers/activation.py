@@ -1,13 +1,15 @@
-"""Activations: element-wise functions of one input, and distributions along an axis."""
+"""Element-wise functions of one input: activations with a class of their own, distributions, and a table of others."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
+from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.layers.shapes import (
     Shape,
     Shapes,
@@ -18,7 +20,7 @@ from perfmodel.layers.shapes import (
     with_extent,
     without_axis,
 )
-from perfmodel.layers.translation import OperatorCall, Operators, Translation, of_first
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, of_first
 from perfmodel.numeric import share_of
 
 
@@ -42,7 +44,7 @@ class Pointwise(OnePassLayer):
         )
 
 
-@layer_kind
+@layer_kind("relu")
 class ReLU(Pointwise):
     """Rectifier max(x, 0).
 
@@ -51,7 +53,6 @@ class ReLU(Pointwise):
     1 FLOP per element forward (a comparison); backward passes dy where y > 0: 1 FLOP, reads dy and y.
     """
 
-    kind: ClassVar[str] = "relu"
     torch_operators: ClassVar[Operators] = {"aten.relu": lambda call: of_first(call, ReLU())}
     onnx_operators: ClassVar[Operators] = {"Relu": lambda call: of_first(call, ReLU())}
     keeps_inputs: ClassVar[bool] = False
@@ -68,7 +69,7 @@ def _cut_at_six(call: OperatorCall) -> Translation | None:
     return of_first(call, ReLU6()) if (call.get(bottom), call.get(top)) == (0, RELU6_TOP) else None
 
 
-@layer_kind
+@layer_kind("relu6")
 class ReLU6(Pointwise):
     """Rectifier min(max(x, 0), 6).
 
@@ -81,13 +82,12 @@ class ReLU6(Pointwise):
     .. [1] Sandler et al., MobileNetV2, CVPR 2018, arXiv:1801.04381, section 4.
     """
 
-    kind: ClassVar[str] = "relu6"
     torch_operators: ClassVar[Operators] = {"aten.hardtanh": _cut_at_six, "aten.clamp": _cut_at_six}
     onnx_operators: ClassVar[Operators] = {"Clip": _cut_at_six}
     flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
 
 
-@layer_kind
+@layer_kind("leaky_relu")
 class LeakyReLU(Pointwise):
     """x where x > 0, else slope x.
 
@@ -105,7 +105,6 @@ class LeakyReLU(Pointwise):
     .. [1] Maas, Hannun, Ng, Rectifier nonlinearities improve neural network acoustic models, ICML 2013.
     """
 
-    kind: ClassVar[str] = "leaky_relu"
     torch_operators: ClassVar[Operators] = {
         "aten.leaky_relu": lambda call: of_first(call, LeakyReLU(slope=call["negative_slope"]))
     }
@@ -117,7 +116,7 @@ class LeakyReLU(Pointwise):
     slope: float = 0.01
 
 
-@layer_kind
+@layer_kind("sigmoid")
 class Sigmoid(Pointwise):
     """Logistic function 1 / (1 + exp(-x)).
 
@@ -126,7 +125,6 @@ class Sigmoid(Pointwise):
     4 FLOP per element forward (negate, exp, add, divide); backward dx = dy y (1 - y): 3 FLOP, reads dy and y.
     """
 
-    kind: ClassVar[str] = "sigmoid"
     torch_operators: ClassVar[Operators] = {"aten.sigmoid": lambda call: of_first(call, Sigmoid())}
     onnx_operators: ClassVar[Operators] = {"Sigmoid": lambda call: of_first(call, Sigmoid())}
     keeps_inputs: ClassVar[bool] = False
@@ -134,7 +132,7 @@ class Sigmoid(Pointwise):
     flop_per_element: ClassVar[tuple[int, int]] = (4, 3)
 
 
-@layer_kind
+@layer_kind("tanh")
 class Tanh(Pointwise):
     """Hyperbolic tangent.
 
@@ -143,7 +141,6 @@ class Tanh(Pointwise):
     1 FLOP per element forward (one elementary function); backward dx = dy (1 - y y): 3 FLOP, reads dy and y.
     """
 
-    kind: ClassVar[str] = "tanh"
     torch_operators: ClassVar[Operators] = {"aten.tanh": lambda call: of_first(call, Tanh())}
     onnx_operators: ClassVar[Operators] = {"Tanh": lambda call: of_first(call, Tanh())}
     keeps_inputs: ClassVar[bool] = False
@@ -151,7 +148,7 @@ class Tanh(Pointwise):
     flop_per_element: ClassVar[tuple[int, int]] = (1, 3)
 
 
-@layer_kind
+@layer_kind("silu")
 class SiLU(Pointwise):
     """x s(x) with the logistic function s, also called swish.
 
@@ -166,7 +163,6 @@ class SiLU(Pointwise):
        arXiv:1702.03118.
     """
 
-    kind: ClassVar[str] = "silu"
     torch_operators: ClassVar[Operators] = {"aten.silu": lambda call: of_first(call, SiLU())}
     onnx_operators: ClassVar[Operators] = {"Swish": lambda call: of_first(call, SiLU())}
     flop_per_element: ClassVar[tuple[int, int]] = (5, 9)
@@ -180,7 +176,7 @@ def _gelu(call: OperatorCall) -> Translation:
     return of_first(call, GELU(approximation=call.get("approximate", "none")))
 
 
-@layer_kind
+@layer_kind("gelu")
 class GELU(Pointwise):
     """x P(x) with the normal distribution's P(x) = (1 + erf(x / sqrt 2)) / 2, or an approximation of it.
 
@@ -205,7 +201,6 @@ class GELU(Pointwise):
     .. [1] Hendrycks, Gimpel, Gaussian error linear units, 2016, arXiv:1606.08415.
     """
 
-    kind: ClassVar[str] = "gelu"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {"aten.gelu": _gelu}
     onnx_operators: ClassVar[Operators] = {"Gelu": _gelu}
@@ -230,7 +225,7 @@ def _along(call: OperatorCall, kind: type[GLU | AlongAxis]) -> Translation | Non
     return None if place is None else of_first(call, kind(axis=place))
 
 
-@layer_kind
+@layer_kind("glu")
 class GLU(OnePassLayer):
     """Multiply the first half along an axis by the logistic function of the second.
 
@@ -245,7 +240,6 @@ class GLU(OnePassLayer):
     reads dy and x and writes dx: the logistic function is computed again, only x is kept.
     """
 
-    kind: ClassVar[str] = "glu"
     symbolic_example: ClassVar[SymbolicExample] = ({"axis": 0}, ((2, "F"),))
     torch_operators: ClassVar[Operators] = {"aten.glu": lambda call: _along(call, GLU)}
     checks: ClassVar[Checks] = {"axis": check_axis}
@@ -298,7 +292,7 @@ SOFTMAX_BACKWARD_FLOP = 4
 """Per element of dx = y (dy - sum(dy y)): multiply, add, subtract, multiply [FLOP]."""
 
 
-@layer_kind
+@layer_kind("softmax")
 class Softmax(AlongAxis):
     """Softmax along one axis: exp(x - max x) / sum exp(x - max x).
 
@@ -313,7 +307,6 @@ class Softmax(AlongAxis):
     Ignores: rows of more than some ten thousand elements, which are read again.
     """
 
-    kind: ClassVar[str] = "softmax"
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten._softmax", "aten._safe_softmax"), lambda call: _along(call, Softmax)
     )
@@ -321,7 +314,7 @@ class Softmax(AlongAxis):
     flop_per_element: ClassVar[tuple[int, int]] = (SOFTMAX_FORWARD_FLOP, SOFTMAX_BACKWARD_FLOP)
 
 
-@layer_kind
+@layer_kind("log_softmax")
 class LogSoftmax(AlongAxis):
     """Logarithm of softmax along one axis: x - max x - log sum exp(x - max x).
 
@@ -337,7 +330,6 @@ class LogSoftmax(AlongAxis):
     Ignores: rows short enough to stay in a cache between two reads.
     """
 
-    kind: ClassVar[str] = "log_softmax"
     torch_operators: ClassVar[Operators] = {"aten._log_softmax": lambda call: _along(call, LogSoftmax)}
     onnx_operators: ClassVar[Operators] = {"LogSoftmax": lambda call: _along(call, LogSoftmax)}
     flop_per_element: ClassVar[tuple[int, int]] = (5, 4)
@@ -351,3 +343,227 @@ class LogSoftmax(AlongAxis):
             {"read": 2 * elements, "written": elements, "flop": forward_flop * elements + rows},
             {"read": 3 * elements, "written": elements, "flop": backward_flop * elements},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryFunction:
+    """Cost of a function of one element.
+
+    Parameters
+    ----------
+    forward_flop : int
+        Arithmetic per element. [FLOP]
+    backward_flop : int or None
+        Arithmetic per element of its gradient; 0 where dy is passed on, None where there is no gradient. [FLOP]
+    reads : str
+        What the gradient reads besides dy: ``input``, ``output`` or nothing. [-]
+    writes : str
+        ``elements``, or ``mask`` where the result is a truth value. [-]
+    scratch, scratch_masks : int
+        Tensors like x, and masks of 1 B an element, that torch makes between dy and dx. [1]
+    torch, onnx : str
+        Operators of torch and of ONNX that are this function of their only tensor. [-]
+    """
+
+    forward_flop: int
+    backward_flop: int | None
+    reads: Literal["input", "output", ""] = ""
+    writes: Literal["elements", "mask"] = "elements"
+    scratch: int = 0
+    scratch_masks: int = 0
+    torch: str = ""
+    onnx: str = ""
+
+
+FUNCTIONS: dict[str, UnaryFunction] = {
+    "exp": UnaryFunction(1, 1, "output", torch="exp", onnx="Exp"),  # dy y
+    "exp2": UnaryFunction(1, 2, "output", scratch=1, torch="exp2"),  # dy y log 2
+    "power_of_number": UnaryFunction(1, 2, "output", scratch=2),  # dy (y log a)
+    "expm1": UnaryFunction(2, 2, "output", scratch=1, torch="expm1"),  # exp, subtract; dy (y + 1)
+    "log": UnaryFunction(1, 1, "input", torch="log", onnx="Log"),  # dy / x
+    "log2": UnaryFunction(1, 2, "input", scratch=1, torch="log2 log10"),  # dy / (x log a)
+    "log1p": UnaryFunction(2, 2, "input", scratch=1, torch="log1p"),  # add, log; dy / (x + 1)
+    "sqrt": UnaryFunction(1, 2, "output", scratch=1, torch="sqrt", onnx="Sqrt"),  # dy / (2 y)
+    "rsqrt": UnaryFunction(2, 4, "output", scratch=2, torch="rsqrt"),  # sqrt, divide; -dy y y y / 2
+    "reciprocal": UnaryFunction(1, 3, "output", scratch=2, torch="reciprocal", onnx="Reciprocal"),  # -dy y y
+    "negative": UnaryFunction(1, 1, torch="neg", onnx="Neg"),
+    "absolute": UnaryFunction(1, 2, "input", scratch=1, torch="abs", onnx="Abs"),  # sign of x, times dy
+    "square": UnaryFunction(1, 2, "input", scratch=2, torch="square"),  # 2 x dy
+    "power": UnaryFunction(1, 3, "input", scratch=2),  # to the power of a number: dy e x^(e - 1)
+    "sine": UnaryFunction(1, 2, "input", scratch=1, torch="sin", onnx="Sin"),  # dy cos x
+    "cosine": UnaryFunction(1, 3, "input", scratch=2, torch="cos", onnx="Cos"),  # -dy sin x
+    "tangent": UnaryFunction(1, 3, "output", scratch=2, torch="tan", onnx="Tan"),  # dy (1 + y y)
+    "arcsine": UnaryFunction(1, 4, "input", scratch=4, torch="asin", onnx="Asin"),  # dy / sqrt(1 - x x)
+    "arccosine": UnaryFunction(1, 4, "input", scratch=5, torch="acos", onnx="Acos"),  # -dy / sqrt(1 - x x)
+    "arctangent": UnaryFunction(1, 3, "input", scratch=2, torch="atan", onnx="Atan"),  # dy / (1 + x x)
+    "hyperbolic_sine": UnaryFunction(1, 2, "input", scratch=1, torch="sinh cosh", onnx="Sinh Cosh"),  # dy cosh x
+    "erf": UnaryFunction(1, 5, "input", scratch=4, torch="erf", onnx="Erf"),  # dy c exp(-x x)
+    # exp, add, log; dy e / (e + 1) with e = exp x
+    "softplus": UnaryFunction(3, 4, "input", torch="softplus", onnx="Softplus"),
+    "log_sigmoid": UnaryFunction(5, 5, "input", torch="log_sigmoid_forward"),  # -softplus(-x)
+    "softsign": UnaryFunction(3, 4, "input", onnx="Softsign"),  # x / (1 + |x|); dy / (1 + |x|)^2
+    # compare, exp, subtract, multiply; compare, exp, multiply, multiply
+    "elu": UnaryFunction(4, 4, "input", torch="elu celu", onnx="Elu Selu Celu"),
+    # x clamp(x + 3, 0, 6) / 6; two compares, x / 3 + 1/2, times dy
+    "hard_swish": UnaryFunction(5, 5, "input", torch="hardswish", onnx="HardSwish"),
+    # clamp(x + 3, 0, 6) / 6; two compares, multiply
+    "hard_sigmoid": UnaryFunction(4, 3, "input", torch="hardsigmoid", onnx="HardSigmoid"),
+    "clamp": UnaryFunction(2, 2, "input", scratch_masks=2),  # two compares
+    "clamp_one_side": UnaryFunction(1, 1, "input", scratch_masks=1),  # one compare
+    "hard_tanh": UnaryFunction(2, 2, "input"),  # clamp, in one operator back
+    "threshold": UnaryFunction(1, 1, "input", torch="threshold", onnx="ThresholdedRelu"),  # one compare
+    # x tanh(softplus x); 4 for t, 4 for s, t + x s (1 - t t): 5, times dy
+    "mish": UnaryFunction(5, 14, "input", torch="mish", onnx="Mish"),
+    "logit": UnaryFunction(3, 3, "input", torch="logit"),  # log(x / (1 - x)); dy / (x (1 - x))
+    "add_number": UnaryFunction(1, 0),
+    "multiply_by_number": UnaryFunction(1, 1),
+    "subtract_from_number": UnaryFunction(1, 1),
+    "remainder": UnaryFunction(1, 0),  # of the division by a number
+    "floor": UnaryFunction(1, None, torch="floor ceil round trunc", onnx="Floor Ceil Round"),
+    "sign": UnaryFunction(1, None, torch="sign sgn", onnx="Sign"),
+    # with a number, or with infinity and NaN
+    "compare": UnaryFunction(1, None, writes="mask", torch="isnan isinf", onnx="IsNaN IsInf"),
+    "logical_not": UnaryFunction(1, None, writes="mask", torch="logical_not bitwise_not", onnx="Not BitwiseNot"),
+    "bernoulli": UnaryFunction(1, None, torch="bernoulli", onnx="Bernoulli"),  # a random number, compared with x
+}
+"""Function -> counts. Constants in a formula are folded; a comparison, a division and an elementary function are 1 FLOP
+each."""
+
+
+TORCH_NAMES = {f"aten.{name}": function for function, row in FUNCTIONS.items() for name in row.torch.split()}
+"""Operators of torch that are one function of their only tensor."""
+
+ONNX_NAMES = {name: function for function, row in FUNCTIONS.items() for name in row.onnx.split()}
+"""The same of ONNX."""
+
+WITH_NUMBER: dict[str, str] = {
+    **dict.fromkeys(("aten.add", "aten.sub"), "add_number"),
+    "aten.rsub": "subtract_from_number",
+    **dict.fromkeys(("aten.mul", "aten.div", "aten.true_divide"), "multiply_by_number"),
+    **dict.fromkeys(("aten.remainder", "aten.fmod"), "remainder"),
+    **dict.fromkeys(("aten.eq", "aten.ne", "aten.lt", "aten.le", "aten.gt", "aten.ge"), "compare"),
+    **dict.fromkeys(("aten.floor_divide", "aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor"), "floor"),
+}
+"""Operators of torch with a number for their second operand -> function."""
+
+
+def _named(function: str, operand: Operand) -> Translation:
+    return Translation(layer=Unary(function=function), inputs=(operand,))
+
+
+def _from_call(call: OperatorCall) -> Translation:
+    return _named((TORCH_NAMES | ONNX_NAMES)[call.operator], call.operands[0])
+
+
+def _with_number(call: OperatorCall) -> Translation | None:
+    x, number = call["self"], call["other"]
+    if not isinstance(x, Operand) or isinstance(number, Operand):
+        return None
+    is_rounded = call.operator == "aten.div" and call.get("rounding_mode") is not None
+    return _named("floor" if is_rounded else WITH_NUMBER[call.operator], x)
+
+
+def _power(call: OperatorCall) -> Translation | None:
+    base, exponent = call["self"], call["exponent"]
+    if not isinstance(base, Operand):
+        return _named("power_of_number", exponent)
+    if isinstance(exponent, Operand):
+        return None
+    return _named({2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(exponent, "power"), base)
+
+
+def _clamp(call: OperatorCall) -> Translation | None:
+    """Read a clamp between numbers, which ONNX states as inputs; None for ReLU6 and for limits that are tensors."""
+    bottom, top = (call.get(name, call.get(place)) for name, place in (("min", "1"), ("max", "2")))
+    if (bottom, top) == (0, RELU6_TOP) or isinstance(bottom, Operand) or isinstance(top, Operand):
+        return None
+    return _named("clamp" if None not in (bottom, top) else "clamp_one_side", call.operands[0])
+
+
+def _hard_tanh(call: OperatorCall) -> Translation | None:
+    if (call["min_val"], call["max_val"]) == (0, RELU6_TOP):
+        return None
+    return _named("hard_tanh", call["self"])
+
+
+@layer_kind("unary")
+class Unary(Pointwise):
+    """A function of each element.
+
+    Parameters
+    ----------
+    function : str
+        A word of ``FUNCTIONS``: ``exp``, ``square``, ``add_number`` ... [-]
+
+    Notes
+    -----
+    Forward reads x and writes y; backward reads dy and what the gradient's formula needs of x or y, and writes dx; the
+    arithmetic of each function is listed in ``FUNCTIONS`` with its formula. Rounding, signs and comparisons have no
+    gradient; adding a number passes it on without a copy. A truth value is 1 B, written as a mask.
+    """
+
+    symbolic_example: ClassVar[SymbolicExample] = ({"function": "exp"}, (("F",),))
+    torch_operators: ClassVar[Operators] = {
+        **dict.fromkeys(TORCH_NAMES, _from_call),
+        **dict.fromkeys(WITH_NUMBER, _with_number),
+        "aten.pow": _power,
+        **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max"), _clamp),
+        "aten.hardtanh": _hard_tanh,
+    }
+    onnx_operators: ClassVar[Operators] = {**dict.fromkeys(ONNX_NAMES, _from_call), "Clip": _clamp}
+    checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
+    function: str
+
+    @property
+    def _of_function(self) -> UnaryFunction:
+        return FUNCTIONS[self.function]
+
+    @property
+    def flop_per_element(self) -> tuple[int, int]:
+        """Arithmetic per element, forward and backward [FLOP]."""
+        return self._of_function.forward_flop, self._of_function.backward_flop or 0
+
+    @property
+    def pass_name(self) -> str:
+        """Name of the passes."""
+        return self.function
+
+    @property
+    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
+        """Whether the gradient reads x."""
+        return self._of_function.reads == "input"
+
+    @property
+    def keeps_output(self) -> bool:  # type: ignore[override]
+        """Whether the gradient reads y."""
+        return self._of_function.reads == "output"
+
+    @property
+    def makes_mask(self) -> bool:  # type: ignore[override]
+        """Whether the result is a truth value."""
+        return self._of_function.writes == "mask"
+
+    @property
+    def mask_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The operand of a negation."""
+        return (0,) if self.function == "logical_not" else ()
+
+    def backward_scratch_bytes(
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return the tensors like x between the operators of the formula [B]."""
+        of_function = self._of_function
+        per_element = of_function.scratch * element_bytes + of_function.scratch_masks * MASK_BYTES
+        return per_element * element_count(input_shapes[0], batch_size=batch_size)
+
+    def differentiable(self, input_count: int) -> tuple[bool, ...]:
+        """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
+        return (self._of_function.backward_flop is not None,) * input_count
+
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
+        """Return a pass that reads x and writes y, and one that reads dy and x or y and writes dx, if there is one."""
+        forward, backward = super().traffic(input_shapes, batch_size=batch_size)
+        if self._of_function.writes == "mask":
+            elements = forward["read"]
+            forward = {**forward, "written": 0, "tensor": elements, "written_index_bytes": MASK_BYTES * elements}
+        return forward, backward if self._of_function.backward_flop else None

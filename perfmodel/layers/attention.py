@@ -169,7 +169,7 @@ def _from_onnx_heads(call: OperatorCall) -> Translation | None:
     return _translated(operands, call.get("5"), causal=bool(call.get("unidirectional", 0)), heads=call["num_heads"])
 
 
-@layer_kind
+@layer_kind("scaled_dot_product_attention")
 class ScaledDotProductAttention(LayerByInput):
     """softmax(Q K^T / sqrt(d)) V of every head; inputs are queries, keys, values and, optionally, a mask.
 
@@ -220,7 +220,6 @@ class ScaledDotProductAttention(LayerByInput):
     .. [4] Grattafiori et al., The Llama 3 herd of models, arXiv:2407.21783, section 3.3.2.
     """
 
-    kind: ClassVar[str] = "scaled_dot_product_attention"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "S", "D"), ("H", "S", "D")))
     input_counts: ClassVar[tuple[int, int | None]] = (3, 4)
     torch_operators: ClassVar[Operators] = {"aten.scaled_dot_product_attention": _from_torch}
@@ -385,7 +384,7 @@ class ScaledDotProductAttention(LayerByInput):
         return (gradient, *scale, summed)
 
 
-@layer_kind
+@layer_kind("multi_head_attention")
 class MultiHeadAttention(LayerByInput):
     """Attention of x to itself, or to a second input, between projections of queries, keys, values and output.
 
@@ -424,7 +423,6 @@ class MultiHeadAttention(LayerByInput):
     .. [2] Ainslie et al., GQA, EMNLP 2023, arXiv:2305.13245 (fewer heads of keys and values).
     """
 
-    kind: ClassVar[str] = "multi_head_attention"
     symbolic_example: ClassVar[SymbolicExample] = ({"heads": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     checks: ClassVar[Checks] = {"scores": one_of(SCORES)}

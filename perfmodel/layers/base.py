@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache, reduce
 from operator import add
@@ -22,7 +22,7 @@ SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
 Operations = tuple[Operation, ...]
 """Operations of a layer, in order."""
 Checks = dict[str, Check]
-Kind = TypeVar("Kind")
+Kind = TypeVar("Kind", bound="Checked")
 Traffic = Mapping[str, Any]
 """Elements, bytes and arithmetic of a memory pass: arguments of ``one_pass`` besides its name and role."""
 
@@ -40,6 +40,8 @@ CHECK_OF_TYPE: Checks = {
 class Checked:
     """A dataclass of options that are checked when it is made."""
 
+    kind: ClassVar[str]
+    """Name in graph files and tables, which ``layer_kind`` sets [-]."""
     checks: ClassVar[Checks] = {}
     """Option -> check that raises on a value that is not allowed, where its type does not say it."""
 
@@ -62,13 +64,12 @@ class Layer(Checked, ABC):
     Shapes are those of one sample; ``batch_size`` may be a number, an array or a symbol, every count is exact
     for it, and every count is affine in it (c0 + c1 N).
 
-    A kind states ``kind``, ``output_shape``, ``forward_operations`` and ``backward_operations`` (a
+    A kind states ``output_shape``, ``forward_operations`` and ``backward_operations`` (a
     ``OnePassLayer`` states ``traffic`` instead of both), and, where they differ from the defaults here,
     ``parameter_shapes``, ``saved_bytes``, ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and
     which operators of other programs it is.
     """
 
-    kind: ClassVar[str]
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most inputs the layer takes; None for no upper limit [1]."""
@@ -272,6 +273,11 @@ class LayerByInput(Layer):
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def layer_kind(layer: type[Kind]) -> type[Kind]:
-    """Turn a class into a kind of layer: final, with immutable keyword-only options."""
-    return final(dataclass(frozen=True, kw_only=True)(layer))
+def layer_kind(kind: str) -> Callable[[type[Kind]], type[Kind]]:
+    """Make a class the kind of this name, in files and tables: final, with immutable keyword-only options."""
+
+    def of_kind(layer: type[Kind]) -> type[Kind]:
+        layer.kind = kind
+        return final(dataclass(frozen=True, kw_only=True)(layer))
+
+    return of_kind

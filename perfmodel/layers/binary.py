@@ -38,7 +38,7 @@ def _sum(call: OperatorCall) -> Translation | None:
     return Translation(layer=Add(), inputs=call.operands) if is_this else None
 
 
-@layer_kind
+@layer_kind("add")
 class Add(OnePassLayer):
     """Sum of two or more inputs of one shape.
 
@@ -48,7 +48,6 @@ class Add(OnePassLayer):
     input's gradient is the output's own, passed on without a copy.
     """
 
-    kind: ClassVar[str] = "add"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("C", "H", "W")))
     torch_operators: ClassVar[Operators] = {"aten.add": _sum}
     onnx_operators: ClassVar[Operators] = {"Add": _sum, "Sum": _sum}
@@ -228,7 +227,7 @@ def _from_onnx_binary(call: OperatorCall) -> Translation | None:
     return _of_two(call, ONNX_NAMES[call.operator], call.operands)
 
 
-@layer_kind
+@layer_kind("binary")
 class Binary(LayerByInput):
     """A function of two elements; operands broadcast along axes of extent 1, missing first axes, and the batch.
 
@@ -248,7 +247,6 @@ class Binary(LayerByInput):
     of its own. A Boolean is 1 B, written as a mask.
     """
 
-    kind: ClassVar[str] = "binary"
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "multiply"}, (("C", "H", "W"), ("C", 1, 1)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx_binary)
@@ -358,7 +356,7 @@ def _chosen(call: OperatorCall) -> Translation | None:
     return Translation(layer=Where(shape=shape_where_needed(call, operands)), inputs=operands)
 
 
-@layer_kind
+@layer_kind("where")
 class Where(LayerByInput):
     """Choose by a mask: one tensor where it is true, another tensor or a number elsewhere.
 
@@ -375,7 +373,6 @@ class Where(LayerByInput):
     element); where the tensor was repeated, the sum over the repeats follows. Back-propagation reads the mask alone.
     """
 
-    kind: ClassVar[str] = "where"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "S"), ("H", "S", "S")))
     torch_operators: ClassVar[Operators] = {"aten.where": _chosen, "aten.masked_fill": _chosen}
     onnx_operators: ClassVar[Operators] = {"Where": _chosen}

@@ -14,8 +14,19 @@ from perfmodel.layers.checks import is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation
-from perfmodel.layers.window import Padding, Pair, Size, Window, as_sizes, check_map
-from perfmodel.layers.window_operators import OverMaps, both_sides, by_axis, holds_maps, onnx_window_options
+from perfmodel.layers.window import (
+    OverMaps,
+    Padding,
+    Pair,
+    Size,
+    Window,
+    as_sizes,
+    both_sides,
+    by_axis,
+    check_map,
+    holds_maps,
+    onnx_window_options,
+)
 from perfmodel.numeric import share_of
 from perfmodel.records import Convolution, Role
 
@@ -204,7 +215,6 @@ def _bank_translation(layer: FilterBank, maps: Operand, weight: Operand, bias: O
 class PlainConvolution(FilterBank):
     """Convolution of channels of maps with a bank of filters. Options: see ``FilterBank``."""
 
-    family: ClassVar[str] = "convolution"
     symbolic_options: ClassVar[Mapping[str, Any]] = {"out_channels": "K", "kernel_size": 3, "padding": "same"}
     onnx_names: ClassVar[tuple[str, ...]] = ("Conv",)
 
@@ -237,17 +247,17 @@ def _has_axes(maps: Operand, weight: Operand, axis_count: int) -> bool:
     return len(weight.shape) == axis_count + 2 and holds_maps(maps, axis_count)
 
 
-@layer_kind
+@layer_kind("convolution_1d")
 class Convolution1d(PlainConvolution, axis_count=1):
     """Convolution of (channels, length) with a bank of filters. Options: see ``FilterBank``."""
 
 
-@layer_kind
+@layer_kind("convolution_2d")
 class Convolution2d(PlainConvolution, axis_count=2):
     """Convolution of (channels, height, width) with a bank of filters. Options: see ``FilterBank``."""
 
 
-@layer_kind
+@layer_kind("convolution_3d")
 class Convolution3d(PlainConvolution, axis_count=3):
     """Convolution of (channels, depth, height, width) with a bank of filters. Options: see ``FilterBank``."""
 
@@ -269,7 +279,6 @@ class TransposedConvolution(FilterBank):
     outputs of n inputs; n times stride where the padding is ``same``. Further options: see ``FilterBank``.
     """
 
-    family: ClassVar[str] = "transposed_convolution"
     symbolic_options: ClassVar[Mapping[str, Any]] = {"out_channels": "K", "kernel_size": 4, "stride": 2, "padding": 1}
     onnx_names: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
     is_transposed: ClassVar[bool] = True
@@ -336,16 +345,16 @@ def _shared_out(zeros: int, *, upper: bool) -> Pair:
     return (less, more) if upper else (more, less)
 
 
-@layer_kind
+@layer_kind("transposed_convolution_1d")
 class TransposedConvolution1d(TransposedConvolution, axis_count=1):
     """Transposed convolution of (channels, length). Options: see ``TransposedConvolution``."""
 
 
-@layer_kind
+@layer_kind("transposed_convolution_2d")
 class TransposedConvolution2d(TransposedConvolution, axis_count=2):
     """Transposed convolution of (channels, height, width). Options: see ``TransposedConvolution``."""
 
 
-@layer_kind
+@layer_kind("transposed_convolution_3d")
 class TransposedConvolution3d(TransposedConvolution, axis_count=3):
     """Transposed convolution of (channels, depth, height, width). Options: see ``TransposedConvolution``."""

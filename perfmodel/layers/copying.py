@@ -30,7 +30,7 @@ def _copied(call: OperatorCall) -> Translation | None:
     return Translation(layer=Copy(), inputs=(call.get("src", call.operands[0]),))
 
 
-@layer_kind
+@layer_kind("copy")
 class Copy(OnePassLayer):
     """The same elements in memory of their own: a clone, or a change of data type.
 
@@ -39,7 +39,6 @@ class Copy(OnePassLayer):
     Forward reads and writes every element once. Backward does nothing: dy is passed on.
     """
 
-    kind: ClassVar[str] = "copy"
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.clone", "aten._to_copy", "aten.lift_fresh_copy", "aten.copy"), _copied
     )
@@ -56,7 +55,7 @@ QUANTISED_BYTES = 1
 """Size of an element of a quantised activation [B]."""
 
 
-@layer_kind
+@layer_kind("quantize")
 class Quantize(OnePassLayer):
     """Elements rounded to eight bits, as a quantised network's activations are.
 
@@ -66,7 +65,6 @@ class Quantize(OnePassLayer):
     nothing: dy is passed on.
     """
 
-    kind: ClassVar[str] = "quantize"
     onnx_operators: ClassVar[Operators] = {"QuantizeLinear": lambda call: of_first(call, Quantize())}
     makes_mask: ClassVar[bool] = True
     keeps_inputs: ClassVar[bool] = False
@@ -78,7 +76,7 @@ class Quantize(OnePassLayer):
         return counts | {"written_index_bytes": QUANTISED_BYTES * elements}, None
 
 
-@layer_kind
+@layer_kind("dequantize")
 class Dequantize(OnePassLayer):
     """Elements of eight bits as numbers of the network's type again.
 
@@ -88,7 +86,6 @@ class Dequantize(OnePassLayer):
     passed on.
     """
 
-    kind: ClassVar[str] = "dequantize"
     onnx_operators: ClassVar[Operators] = {"DequantizeLinear": lambda call: of_first(call, Dequantize())}
     mask_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_inputs: ClassVar[bool] = False
@@ -120,7 +117,7 @@ def _from_onnx_concat(call: OperatorCall) -> Translation | None:
     return _joined(call.operands, call.output.sample_axis(call["axis"]), new_axis=False)
 
 
-@layer_kind
+@layer_kind("concat")
 class Concat(LayerByInput):
     """Two or more inputs side by side along one axis, or stacked along a new one; the other axes agree.
 
@@ -137,7 +134,6 @@ class Concat(LayerByInput):
     parts of the output's: only a library that reads them in one piece needs the copy, which is temporary.
     """
 
-    kind: ClassVar[str] = "concat"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("D", "H", "W")))
     torch_operators: ClassVar[Operators] = {"aten.cat": _from_torch_concat, "aten.stack": _from_torch_concat}
     onnx_operators: ClassVar[Operators] = {"Concat": _from_onnx_concat}
@@ -202,7 +198,7 @@ def _from_onnx_transpose(call: OperatorCall) -> Translation:
     return _ordered(x, call.get("perm") or tuple(reversed(range(len(x.axes)))), copies=True)
 
 
-@layer_kind
+@layer_kind("transpose")
 class Transpose(OnePassLayer):
     """The axes of a sample in another order.
 
@@ -218,7 +214,6 @@ class Transpose(OnePassLayer):
     A copy reads and writes every element once in either direction; a view costs nothing.
     """
 
-    kind: ClassVar[str] = "transpose"
     symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
         "aten.permute": _permuted,
@@ -279,7 +274,7 @@ def _from_copy(call: OperatorCall) -> Translation | None:
     return _from_call(call) if call.moved else None
 
 
-@layer_kind
+@layer_kind("rearrange")
 class Rearrange(Layer):
     """A copy of a tensor with elements moved, axes reordered, or parts repeated.
 
@@ -298,7 +293,6 @@ class Rearrange(Layer):
     repeated it sums over the repeats, a read and an add for each element of dy.
     """
 
-    kind: ClassVar[str] = "rearrange"
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(REARRANGE_TORCH_NAMES, _from_call),

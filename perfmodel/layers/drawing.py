@@ -32,7 +32,7 @@ def _from_call(call: OperatorCall) -> Translation:
     return of_first(call, layer)
 
 
-@layer_kind
+@layer_kind("dropout")
 class Dropout(OnePassLayer):
     """Zero a fraction of the elements at random and scale up the others, as in training.
 
@@ -47,7 +47,6 @@ class Dropout(OnePassLayer):
     backward 1 FLOP (multiply), reads dy and the mask. Ignores: making the random numbers.
     """
 
-    kind: ClassVar[str] = "dropout"
     torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.dropout", "aten.native_dropout"), _from_call)
     onnx_operators: ClassVar[Operators] = {"Dropout": _from_call}
     keeps_inputs: ClassVar[bool] = False
@@ -71,7 +70,7 @@ class Dropout(OnePassLayer):
         )
 
 
-@layer_kind
+@layer_kind("gaussian_sample")
 class GaussianSample(LayerByInput):
     """z = m + exp(v / 2) e with the mean m and the logarithm of the variance v as inputs and e drawn N(0, 1).
 
@@ -86,7 +85,6 @@ class GaussianSample(LayerByInput):
     .. [1] Kingma, Welling, Auto-encoding variational Bayes, ICLR 2014, arXiv:1312.6114, section 2.4.
     """
 
-    kind: ClassVar[str] = "gaussian_sample"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     keeps_inputs: ClassVar[bool] = False
@@ -115,7 +113,7 @@ class GaussianSample(LayerByInput):
         return (one,) if wanted[1] else ()
 
 
-@layer_kind
+@layer_kind("contrastive_divergence")
 class ContrastiveDivergence(Layer):
     """A step of contrastive divergence CD-k: data, k times reconstruction and hidden units, difference of statistics.
 
@@ -142,7 +140,6 @@ class ContrastiveDivergence(Layer):
     .. [1] Hinton, A practical guide to training restricted Boltzmann machines, UTML TR 2010-003, sections 2 and 3.
     """
 
-    kind: ClassVar[str] = "contrastive_divergence"
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_units": "H"}, (("V",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_output: ClassVar[bool] = True

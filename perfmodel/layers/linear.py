@@ -70,7 +70,7 @@ def is_dense(call: OperatorCall) -> bool:
     return reads is not None and reads(call) is not None
 
 
-@layer_kind
+@layer_kind("dense")
 class Dense(Layer):
     """Fully connected layer y = x W + b over the last axis; leading axes (steps) are rows.
 
@@ -85,7 +85,6 @@ class Dense(Layer):
         one another in memory. [-]
     """
 
-    kind: ClassVar[str] = "dense"
     symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
         "aten.linear": _from_linear,
@@ -212,7 +211,7 @@ def _matrix(shape: Shape, *, is_transposed: bool, is_column: bool) -> tuple[Shap
     return (shape[:-2], columns, rows) if is_transposed else (shape[:-2], rows, columns)
 
 
-@layer_kind
+@layer_kind("matmul")
 class MatMul(LayerByInput):
     """Matrix product over the last two axes of two inputs, whose leading axes broadcast; a third input is added to it.
 
@@ -241,7 +240,6 @@ class MatMul(LayerByInput):
     that was repeated over samples or leading axes the sum over the repeats.
     """
 
-    kind: ClassVar[str] = "matmul"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "D", "K")))
     torch_operators: ClassVar[Operators] = {
         f"aten.{name}": _from_call for name in ("mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "addmv")

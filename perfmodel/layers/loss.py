@@ -118,7 +118,7 @@ class PairedLoss(LayerByInput):
         )
 
 
-@layer_kind
+@layer_kind("mean_squared_error")
 class MeanSquaredError(PairedLoss):
     """Mean of (prediction - target)^2 over a sample; one loss per sample.
 
@@ -130,13 +130,12 @@ class MeanSquaredError(PairedLoss):
     multiply: 2 FLOP per element and a multiplication per sample, the same with the other sign to the target.
     """
 
-    kind: ClassVar[str] = "mean_squared_error"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {"aten.mse_loss": lambda call: _compared(call, MeanSquaredError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 2, 2)
 
 
-@layer_kind
+@layer_kind("mean_absolute_error")
 class MeanAbsoluteError(PairedLoss):
     """Mean of |prediction - target| over a sample; one loss per sample.
 
@@ -149,13 +148,12 @@ class MeanAbsoluteError(PairedLoss):
     other sign to the target.
     """
 
-    kind: ClassVar[str] = "mean_absolute_error"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {"aten.l1_loss": lambda call: _compared(call, MeanAbsoluteError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 3, 3)
 
 
-@layer_kind
+@layer_kind("huber")
 class Huber(PairedLoss):
     """Mean of d^2 / 2 where |d| = |prediction - target| is small, linear in |d| elsewhere; one loss per sample.
 
@@ -172,7 +170,6 @@ class Huber(PairedLoss):
     .. [1] Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35 (1964).
     """
 
-    kind: ClassVar[str] = "huber"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.huber_loss", "aten.smooth_l1_loss"), lambda call: _compared(call, Huber())
@@ -184,7 +181,7 @@ FLOP_PER_ELEMENT = {"logits": (9, 6, 2), "probabilities": (8, 5, 5)}
 """What the prediction is -> arithmetic per element of a term, and of the gradients to prediction and target [FLOP]."""
 
 
-@layer_kind
+@layer_kind("binary_cross_entropy")
 class BinaryCrossEntropy(PairedLoss):
     """Mean of -(t log p + (1 - t) log(1 - p)) over a sample, with the target t; one loss per sample.
 
@@ -204,7 +201,6 @@ class BinaryCrossEntropy(PairedLoss):
     multiply: 5. Besides, an add per element and a division per sample forward, a multiplication per sample backward.
     """
 
-    kind: ClassVar[str] = "binary_cross_entropy"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {
         "aten.binary_cross_entropy": lambda call: _compared(call, BinaryCrossEntropy(over="probabilities")),
@@ -234,7 +230,7 @@ _DIVERGENCES = {
 }
 
 
-@layer_kind
+@layer_kind("kl_divergence")
 class KLDivergence(LayerByInput):
     """Divergence of one distribution from another; one loss per sample.
 
@@ -258,7 +254,6 @@ class KLDivergence(LayerByInput):
     .. [1] Kingma, Welling, Auto-encoding variational Bayes, ICLR 2014, arXiv:1312.6114, appendix B.
     """
 
-    kind: ClassVar[str] = "kl_divergence"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {
         "aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))
@@ -319,7 +314,7 @@ def _against_labels(call: OperatorCall) -> Translation | None:
     return Translation(layer=CrossEntropy(over=over, axis=axis), inputs=(scores, labels))
 
 
-@layer_kind
+@layer_kind("cross_entropy")
 class CrossEntropy(OnePassLayer):
     """Loss -log p[label] for each row of scores; one loss per sample, or per sample and step or pixel.
 
@@ -345,7 +340,6 @@ class CrossEntropy(OnePassLayer):
     a label index of 4 B is read per row. Ignores: the mean over rows and mini-batch, one number per row.
     """
 
-    kind: ClassVar[str] = "cross_entropy"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.cross_entropy_loss", "aten.nll_loss_forward", "aten.nll_loss2d_forward"), _against_labels
@@ -403,7 +397,7 @@ class CrossEntropy(OnePassLayer):
         return {**forward, **labels}, {"read": count, "written": elements, "flop": count, **labels}
 
 
-@layer_kind
+@layer_kind("class_softmax")
 class ClassSoftmax(Layer):
     """Loss -log p(class) - log p(word | class) of each row, from hidden features; weights without bias.
 
@@ -427,7 +421,6 @@ class ClassSoftmax(Layer):
     .. [1] Goodman, Classes for fast maximum entropy training, ICASSP 2001.
     """
 
-    kind: ClassVar[str] = "class_softmax"
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": 10000, "classes": 50}, (("S", "F"),))
     is_loss: ClassVar[bool] = True
     vocabulary: int
@@ -510,7 +503,7 @@ SCANS = {"index": 1, "one_hot": 2}
 """Form of the labels -> rows that are searched for their largest element: the scores', and a one-hot label's [1]."""
 
 
-@layer_kind
+@layer_kind("accuracy")
 class Accuracy(Layer):
     """Compare the class of the largest score with the label, row by row of the last axis.
 
@@ -526,7 +519,6 @@ class Accuracy(Layer):
     row and the mean over the rows, a few bytes each.
     """
 
-    kind: ClassVar[str] = "accuracy"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True

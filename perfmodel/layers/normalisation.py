@@ -63,7 +63,7 @@ def _by_channel(call: OperatorCall) -> Translation | None:
     return affine_translation(call, layer)
 
 
-@layer_kind
+@layer_kind("batch_norm")
 class BatchNorm(LayerByInput):
     """Normalise each channel by a mean and a variance, then scale and shift.
 
@@ -92,7 +92,6 @@ class BatchNorm(LayerByInput):
     .. [1] Ioffe, Szegedy, Batch normalization, ICML 2015, arXiv:1502.03167.
     """
 
-    kind: ClassVar[str] = "batch_norm"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         (
@@ -197,7 +196,7 @@ class BatchNorm(LayerByInput):
         )
 
 
-@layer_kind
+@layer_kind("scale")
 class Scale(LayerByInput):
     """y = gamma x + beta with one gamma and beta per channel (a layer of its own in Caffe, beside batch norm).
 
@@ -213,7 +212,6 @@ class Scale(LayerByInput):
     input needs no gradient, dx is neither computed nor written, and the role is WEIGHT_GRADIENT.
     """
 
-    kind: ClassVar[str] = "scale"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     inputs_serve_weights: ClassVar[bool] = True
     bias: bool = True
@@ -262,7 +260,7 @@ BACKWARD_FLOP = 6
 """Backward FLOP per element, without the one for each neighbour. [FLOP]"""
 
 
-@layer_kind
+@layer_kind("local_response_norm")
 class LocalResponseNorm(OnePassLayer):
     """y = x s^-beta with s = k + (alpha / size) times the sum of x^2 over ``size`` neighbouring channels.
 
@@ -284,7 +282,6 @@ class LocalResponseNorm(OnePassLayer):
        NIPS 2012, section 3.3.
     """
 
-    kind: ClassVar[str] = "local_response_norm"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     onnx_operators: ClassVar[Operators] = {"LRN": lambda call: of_first(call, LocalResponseNorm(size=call["size"]))}
     keeps_output: ClassVar[bool] = True
@@ -447,7 +444,7 @@ def _over_last(call: OperatorCall, kind: type[LastAxesNorm]) -> Translation | No
     return affine_translation(call, kind(axis_count=axis_count, affine=scale is not None, **options))
 
 
-@layer_kind
+@layer_kind("layer_norm")
 class LayerNorm(LastAxesNorm):
     """Normalise over the last axes of a sample by mean and variance, then scale and shift element by element.
 
@@ -469,7 +466,6 @@ class LayerNorm(LastAxesNorm):
     .. [1] Ba, Kiros, Hinton, Layer normalization, 2016, arXiv:1607.06450.
     """
 
-    kind: ClassVar[str] = "layer_norm"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {"aten.native_layer_norm": lambda call: _over_last(call, LayerNorm)}
     onnx_operators: ClassVar[Operators] = {"LayerNormalization": lambda call: _over_last(call, LayerNorm)}
@@ -491,7 +487,7 @@ def _in_groups(call: OperatorCall) -> Translation | None:
     return affine_translation(call, GroupNorm(groups=groups, affine=scale is not None))
 
 
-@layer_kind
+@layer_kind("group_norm")
 class GroupNorm(SampleNorm):
     """Normalise groups of neighbouring channels by mean and variance, then scale and shift by channel.
 
@@ -514,7 +510,6 @@ class GroupNorm(SampleNorm):
     .. [1] Wu, He, Group normalization, ECCV 2018, arXiv:1803.08494.
     """
 
-    kind: ClassVar[str] = "group_norm"
     symbolic_example: ClassVar[SymbolicExample] = ({"groups": 4}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = {"aten.native_group_norm": _in_groups, "aten.instance_norm": _in_groups}
     onnx_operators: ClassVar[Operators] = {"GroupNormalization": _in_groups, "InstanceNormalization": _in_groups}
@@ -531,7 +526,7 @@ class GroupNorm(SampleNorm):
         return stated_shape((self.groups,), (shape,))
 
 
-@layer_kind
+@layer_kind("rms_norm")
 class RMSNorm(LastAxesNorm):
     """Divide by the root mean square over the last axes of a sample, then scale element by element.
 
@@ -551,7 +546,6 @@ class RMSNorm(LastAxesNorm):
     .. [1] Zhang, Sennrich, Root mean square layer normalization, NeurIPS 2019, arXiv:1910.07467.
     """
 
-    kind: ClassVar[str] = "rms_norm"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.rms_norm", "aten._fused_rms_norm"), lambda call: _over_last(call, RMSNorm)

@@ -12,7 +12,7 @@ from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, s
 from perfmodel.records import Role
 
 
-@layer_kind
+@layer_kind("opaque")
 class Opaque(LayerByInput):
     """An operation known only by its operands.
 
@@ -31,7 +31,6 @@ class Opaque(LayerByInput):
     Backward reads dy and the inputs and writes the wanted gradients, again 1 FLOP for each of these elements.
     """
 
-    kind: ClassVar[str] = "opaque"
     symbolic_example: ClassVar[SymbolicExample] = ({"operator": "custom::polish", "shape": ("K",)}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (0, None)
     keeps_output: ClassVar[bool] = True

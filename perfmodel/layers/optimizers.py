@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Final
 from perfmodel.errors import UnknownNameError, check_known, short_repr
 from perfmodel.layers.base import Checked, Checks, Operations, layer_kind
 from perfmodel.layers.checks import one_of, optional, refuse
-from perfmodel.layers.option_text import name_and_options
 from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.layers.shapes import Shape
 from perfmodel.records import MemoryPass, Operation, Role
@@ -57,7 +56,6 @@ class Optimizer(Checked, ABC):
         Sum of absolute weights (``l1``), of their squares (``l2``) or of both (``l1_l2``) in the loss. [-]
     """
 
-    kind: ClassVar[str]
     reads: ClassVar[int]
     """Values read per parameter [1]."""
     writes: ClassVar[int]
@@ -214,11 +212,10 @@ def _gradient_scale(count: int) -> MemoryPass:
     return elementwise("gradient_scale", count, flop_per_element=1, role=Role.UPDATE)
 
 
-@layer_kind
+@layer_kind("none")
 class NoUpdate(Optimizer):
     """Computes gradients without an update, as ``caffe time`` does."""
 
-    kind: ClassVar[str] = "none"
     reads: ClassVar[int] = 0
     writes: ClassVar[int] = 0
     flop_per_parameter: ClassVar[int] = 0
@@ -240,11 +237,10 @@ class NoUpdate(Optimizer):
         return ()
 
 
-@layer_kind
+@layer_kind("sgd")
 class Sgd(Optimizer):
     """w -= rate g: multiply, subtract; reads w and g, writes w."""
 
-    kind: ClassVar[str] = "sgd"
     reads: ClassVar[int] = 2
     writes: ClassVar[int] = 1
     flop_per_parameter: ClassVar[int] = 2
@@ -266,23 +262,21 @@ class VelocityOptimizer(Optimizer):
     momentum: float = 0.9
 
 
-@layer_kind
+@layer_kind("momentum")
 class Momentum(VelocityOptimizer):
     """v = momentum v + g, w -= rate v: 4 FLOP. Options: see ``VelocityOptimizer``."""
 
-    kind: ClassVar[str] = "momentum"
     flop_per_parameter: ClassVar[int] = 4
 
 
-@layer_kind
+@layer_kind("nesterov")
 class Nesterov(VelocityOptimizer):
     """v = momentum v + g, w -= rate (g + momentum v): 6 FLOP. Options: see ``VelocityOptimizer``."""
 
-    kind: ClassVar[str] = "nesterov"
     flop_per_parameter: ClassVar[int] = 6
 
 
-@layer_kind
+@layer_kind("adam")
 class Adam(Optimizer):
     """Adam [1]_: 12 FLOP; reads w, g, m and v, writes w, m and v.
 
@@ -298,7 +292,6 @@ class Adam(Optimizer):
     .. [1] Kingma, Ba, Adam: a method for stochastic optimization, ICLR 2015, arXiv:1412.6980.
     """
 
-    kind: ClassVar[str] = "adam"
     reads: ClassVar[int] = 4
     writes: ClassVar[int] = 3
     flop_per_parameter: ClassVar[int] = 12
@@ -307,7 +300,7 @@ class Adam(Optimizer):
     beta_2: float = 0.999
 
 
-@layer_kind
+@layer_kind("adamw")
 class AdamW(Adam):
     """Adam [1]_ whose weights shrink by themselves: w *= 1 - rate decay, 1 FLOP. Options: see ``Adam``.
 
@@ -316,12 +309,11 @@ class AdamW(Adam):
     .. [1] Loshchilov, Hutter, Decoupled weight decay regularization, ICLR 2019, arXiv:1711.05101.
     """
 
-    kind: ClassVar[str] = "adamw"
     decay_flop_per_parameter: ClassVar[int] = 1
     weight_decay: float = 0.01
 
 
-@layer_kind
+@layer_kind("nadam")
 class Nadam(Adam):
     """Adam with a look ahead [1]_: 14 FLOP; reads w, g, m and v, writes w, m and v. Options: see ``Adam``.
 
@@ -332,11 +324,10 @@ class Nadam(Adam):
     .. [1] Dozat, Incorporating Nesterov momentum into Adam, ICLR workshop 2016.
     """
 
-    kind: ClassVar[str] = "nadam"
     flop_per_parameter: ClassVar[int] = 14
 
 
-@layer_kind
+@layer_kind("adamax")
 class Adamax(Adam):
     """Adam with the largest gradient [1]_: 10 FLOP; reads w, g, m and u, writes w, m and u. Options: see ``Adam``.
 
@@ -347,11 +338,10 @@ class Adamax(Adam):
     .. [1] Kingma, Ba, Adam: a method for stochastic optimization, ICLR 2015, arXiv:1412.6980, section 7.1.
     """
 
-    kind: ClassVar[str] = "adamax"
     flop_per_parameter: ClassVar[int] = 10
 
 
-@layer_kind
+@layer_kind("adagrad")
 class Adagrad(Optimizer):
     """s += g^2, w -= rate g / (sqrt(s) + eps) [1]_: 7 FLOP; reads w, g and s, writes w and s.
 
@@ -360,14 +350,13 @@ class Adagrad(Optimizer):
     .. [1] Duchi, Hazan, Singer, Adaptive subgradient methods, JMLR 12, 2011.
     """
 
-    kind: ClassVar[str] = "adagrad"
     reads: ClassVar[int] = 3
     writes: ClassVar[int] = 2
     flop_per_parameter: ClassVar[int] = 7
     state_elements_per_parameter: ClassVar[int] = 1
 
 
-@layer_kind
+@layer_kind("adadelta")
 class Adadelta(Optimizer):
     """Adadelta [1]_: 16 FLOP; reads w, g, s and d, writes w, s and d.
 
@@ -379,14 +368,13 @@ class Adadelta(Optimizer):
     .. [1] Zeiler, ADADELTA: an adaptive learning rate method, arXiv:1212.5701.
     """
 
-    kind: ClassVar[str] = "adadelta"
     reads: ClassVar[int] = 4
     writes: ClassVar[int] = 3
     flop_per_parameter: ClassVar[int] = 16
     state_elements_per_parameter: ClassVar[int] = 2
 
 
-@layer_kind
+@layer_kind("rmsprop")
 class Rmsprop(Optimizer):
     """s = a s + (1 - a) g^2, w -= rate g / (sqrt(s) + eps) [1]_: 9 FLOP; reads w, g and s, writes w and s.
 
@@ -405,7 +393,6 @@ class Rmsprop(Optimizer):
     .. [1] Tieleman, Hinton, Neural networks for machine learning, lecture 6.5, 2012.
     """
 
-    kind: ClassVar[str] = "rmsprop"
     state_elements_per_parameter: ClassVar[int] = 1
     momentum: float = 0.0
     centered: bool = False
@@ -423,7 +410,7 @@ class Rmsprop(Optimizer):
         return (_update_pass(self.kind, count, 2 + self._kept, 1 + self._kept, flop),)
 
 
-@layer_kind
+@layer_kind("lamb")
 class Lamb(Adam):
     """Adam whose step is as long as a share of the weights of its layer [1]_: 16 FLOP. Options: see ``Adam``.
 
@@ -435,8 +422,6 @@ class Lamb(Adam):
     ----------
     .. [1] You et al., Large batch optimization for deep learning, ICLR 2020, arXiv:1904.00962, algorithm 2.
     """
-
-    kind: ClassVar[str] = "lamb"
 
     def _updates(self, count: int, shapes: tuple[Shape, ...]) -> Operations:
         direction = _update_pass("lamb_direction", count, 4, 3, 14 + self._decay_flop)
@@ -451,7 +436,7 @@ def _factored(shape: Shape) -> Any:
     return math.prod(outer) * (rows + columns)
 
 
-@layer_kind
+@layer_kind("adafactor")
 class Adafactor(Optimizer):
     """Scaling by a second moment of which a matrix keeps only the means of rows and columns [1]_: 12 FLOP.
 
@@ -465,7 +450,6 @@ class Adafactor(Optimizer):
     .. [1] Shazeer, Stern, Adafactor: adaptive learning rates with sublinear memory cost, arXiv:1804.04235.
     """
 
-    kind: ClassVar[str] = "adafactor"
     reads: ClassVar[int] = 5
     writes: ClassVar[int] = 2
     flop_per_parameter: ClassVar[int] = 12
@@ -486,7 +470,7 @@ class Adafactor(Optimizer):
         )
 
 
-@layer_kind
+@layer_kind("lbfgs")
 class Lbfgs(Optimizer):
     """One iteration of L-BFGS [1]_, with a full history of h steps and gradient changes: 17 + 8 h FLOP.
 
@@ -511,7 +495,6 @@ class Lbfgs(Optimizer):
     .. [1] Liu, Nocedal, On the limited memory BFGS method, Mathematical Programming 45, 1989.
     """
 
-    kind: ClassVar[str] = "lbfgs"
     history_size: int = 100
     evaluations: int = 1
 
@@ -584,3 +567,33 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
     for option in options:
         check_known(f"option of optimizer {name!r}:", option, known)
     return chosen(**options)
+
+
+_FLAGS: Final = {"true": True, "false": False}
+
+
+def name_and_options(argument: str, text: str) -> tuple[str, dict[str, Any]]:
+    """Split a name from its options.
+
+    Examples
+    --------
+    >>> name_and_options("optimizer", "rmsprop:momentum=0.9,centered=true")
+    ('rmsprop', {'momentum': 0.9, 'centered': True})
+    """
+    name, colon, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for pair in rest.split(",") if colon else ():
+        option, _, value = (part.strip() for part in pair.partition("="))
+        if not option or not value or option in options:
+            refuse(argument, text, f"{name}, or {name}:OPTION=VALUE,OPTION=VALUE... with each option once")
+        options[option] = _value(value)
+    return name.strip(), options
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return _FLAGS.get(text.lower(), text)

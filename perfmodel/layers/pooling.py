@@ -13,8 +13,17 @@ from perfmodel.layers.checks import check_count, is_open_size, refuse
 from perfmodel.layers.passes import INDEX_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
-from perfmodel.layers.window import Padding, Size, Window, check_map
-from perfmodel.layers.window_operators import OverMaps, by_axis, holds_maps, onnx_window_options, torch_pooling_options
+from perfmodel.layers.window import (
+    OverMaps,
+    Padding,
+    Size,
+    Window,
+    by_axis,
+    check_map,
+    holds_maps,
+    onnx_window_options,
+    torch_pooling_options,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,23 +173,22 @@ class AveragePool(Averaging, Pooling):
     them, are not added. Forward t - o adds and o divisions. Backward o divisions and t adds; reads dy, writes dx.
     """
 
-    family: ClassVar[str] = "avg_pool"
     symbolic_options: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
     torch_names: ClassVar[tuple[str, ...]] = ("aten.avg_pool{}d",)
     onnx_names: ClassVar[tuple[str, ...]] = ("AveragePool", "GlobalAveragePool")
 
 
-@layer_kind
+@layer_kind("avg_pool_1d")
 class AveragePool1d(AveragePool, axis_count=1):
     """Average over windows of each channel of (channels, length). Options: see ``Pooling``."""
 
 
-@layer_kind
+@layer_kind("avg_pool_2d")
 class AveragePool2d(AveragePool, axis_count=2):
     """Average over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
 
-@layer_kind
+@layer_kind("avg_pool_3d")
 class AveragePool3d(AveragePool, axis_count=3):
     """Average over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
 
@@ -196,23 +204,22 @@ class MaxPool(Maximising, Pooling):
     Backward adds each dy at its index (1 FLOP) into a cleared dx, so all n elements are written.
     """
 
-    family: ClassVar[str] = "max_pool"
     symbolic_options: ClassVar[Mapping[str, Any]] = {"kernel_size": 2}
     torch_names: ClassVar[tuple[str, ...]] = ("aten.max_pool{}d", "aten.max_pool{}d_with_indices")
     onnx_names: ClassVar[tuple[str, ...]] = ("MaxPool", "GlobalMaxPool")
 
 
-@layer_kind
+@layer_kind("max_pool_1d")
 class MaxPool1d(MaxPool, axis_count=1):
     """Maximum over windows of each channel of (channels, length). Options: see ``Pooling``."""
 
 
-@layer_kind
+@layer_kind("max_pool_2d")
 class MaxPool2d(MaxPool, axis_count=2):
     """Maximum over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
 
-@layer_kind
+@layer_kind("max_pool_3d")
 class MaxPool3d(MaxPool, axis_count=3):
     """Maximum over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
 
@@ -289,7 +296,7 @@ def _adaptive_from_torch(call: OperatorCall, kind: type[AdaptivePooling]) -> Tra
     return Translation(layer=kind(output_size=by_axis(call["output_size"], axis_count)), inputs=(call["self"],))
 
 
-@layer_kind
+@layer_kind("adaptive_avg_pool")
 class AdaptiveAveragePool(Averaging, AdaptivePooling):
     """Average over a fixed number of parts of each map. Options: see ``AdaptivePooling``.
 
@@ -298,7 +305,6 @@ class AdaptiveAveragePool(Averaging, AdaptivePooling):
     n inputs, o outputs, t elements of all parts. Forward t - o adds and o divisions; backward o divisions and t adds.
     """
 
-    kind: ClassVar[str] = "adaptive_avg_pool"
     symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_avg_pool1d", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"),
@@ -306,7 +312,7 @@ class AdaptiveAveragePool(Averaging, AdaptivePooling):
     )
 
 
-@layer_kind
+@layer_kind("adaptive_max_pool")
 class AdaptiveMaxPool(Maximising, AdaptivePooling):
     """Maximum over a fixed number of parts of each map. Options: see ``AdaptivePooling``.
 
@@ -316,7 +322,6 @@ class AdaptiveMaxPool(Maximising, AdaptivePooling):
     Backward adds each dy at its index (1 FLOP) into a cleared dx.
     """
 
-    kind: ClassVar[str] = "adaptive_max_pool"
     symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"),

@@ -332,7 +332,7 @@ def _from_onnx_rnn(call: OperatorCall) -> Translation | None:
     return _onnx_recurrence(call, RNN, (function,), function=function.lower())
 
 
-@layer_kind
+@layer_kind("rnn")
 class RNN(RecurrentLayer):
     """Simple recurrence over (steps, features): h = tanh([x, h] W + b). Options: see ``RecurrentLayer``.
 
@@ -351,7 +351,6 @@ class RNN(RecurrentLayer):
     .. [1] Elman, Finding structure in time, Cognitive Science 14(2), 1990.
     """
 
-    kind: ClassVar[str] = "rnn"
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     torch_operators: ClassVar[Operators] = dict.fromkeys(
@@ -367,7 +366,7 @@ class RNN(RecurrentLayer):
     function: Literal["tanh", "relu"] = "tanh"
 
 
-@layer_kind
+@layer_kind("gru")
 class GRU(RecurrentLayer):
     """GRU over (steps, features): h = (1 - z) n + z h, with n = tanh(x W + r (h U)), gates r and z from [x, h].
 
@@ -385,7 +384,6 @@ class GRU(RecurrentLayer):
        EMNLP 2014, arXiv:1406.1078, equations 5 to 8.
     """
 
-    kind: ClassVar[str] = "gru"
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     torch_operators: ClassVar[Operators] = {"aten.gru": lambda call: _torch_recurrence(call, GRU)}
@@ -412,7 +410,7 @@ def _from_onnx_lstm(call: OperatorCall) -> Translation | None:
     return _onnx_recurrence(call, LSTM, ("Sigmoid", "Tanh", "Tanh"))
 
 
-@layer_kind
+@layer_kind("lstm")
 class LSTM(RecurrentLayer):
     """LSTM over (steps, features): c = f c + i g, h = o tanh(c), gates from [x, h] W + b.
 
@@ -436,7 +434,6 @@ class LSTM(RecurrentLayer):
     .. [3] Graves, Generating sequences with recurrent neural networks, arXiv:1308.0850, equations 7 to 11.
     """
 
-    kind: ClassVar[str] = "lstm"
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
     torch_operators: ClassVar[Operators] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM)}
@@ -462,7 +459,7 @@ class LSTM(RecurrentLayer):
         return shapes | {f"peephole_weight_{place}": (PEEPHOLE_GATES * self.hidden_size,) for place in places}
 
 
-@layer_kind
+@layer_kind("recurrent_state")
 class RecurrentState(View):
     """States h or c after the last step of a recurrent layer, used as first state of another or as scores.
 
@@ -476,7 +473,6 @@ class RecurrentState(View):
     A view of tensors that the layer below keeps anyway, so it costs nothing in either direction.
     """
 
-    kind: ClassVar[str] = "recurrent_state"
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("L", "H")}, (("S", "H"),))
     shape: Shape
 

@@ -134,7 +134,7 @@ def _from_onnx(call: OperatorCall) -> Translation | None:
     return _reduced(call, ONNX_NAMES[call.operator], call["0"], dims, keeps_axes=keeps_axes)
 
 
-@layer_kind
+@layer_kind("reduction")
 class Reduction(OnePassLayer):
     """One number for all elements along some axes.
 
@@ -156,7 +156,6 @@ class Reduction(OnePassLayer):
     keeps an index for each result; backward reads it and dy. An index is 4 B, a Boolean 1 B.
     """
 
-    kind: ClassVar[str] = "reduction"
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "mean", "axes": (1, 2)}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx)
@@ -248,7 +247,7 @@ def _total(call: OperatorCall) -> Translation:
     return of_first(call, Cumulative(function="product" if call.operator == "aten.cumprod" else "sum"))
 
 
-@layer_kind
+@layer_kind("cumulative")
 class Cumulative(Pointwise):
     """Running sum or product of the elements of each row.
 
@@ -263,7 +262,6 @@ class Cumulative(Pointwise):
     divides by x: 3 FLOP, reads dy, x and y.
     """
 
-    kind: ClassVar[str] = "cumulative"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S",),))
     torch_operators: ClassVar[Operators] = {"aten.cumsum": _total, "aten.cumprod": _total}
     onnx_operators: ClassVar[Operators] = {"CumSum": _total}

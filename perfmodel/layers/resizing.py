@@ -11,8 +11,7 @@ from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
-from perfmodel.layers.window import Pair, Size
-from perfmodel.layers.window_operators import holds_maps, onnx_pads
+from perfmodel.layers.window import Pair, Size, holds_maps, onnx_pads
 from perfmodel.numeric import minimum
 from perfmodel.symbolic import is_symbolic
 
@@ -59,7 +58,7 @@ def _from_onnx_pad(call: OperatorCall) -> Translation | None:
     return _from_pairs(data, dict(zip(places, pairs, strict=True)), mode)
 
 
-@layer_kind
+@layer_kind("pad")
 class Pad(OnePassLayer):
     """Elements added before and after each axis: a constant, or copies of those inside.
 
@@ -78,7 +77,6 @@ class Pad(OnePassLayer):
     the input of copies, of which it only needs the shape.
     """
 
-    kind: ClassVar[str] = "pad"
     symbolic_example: ClassVar[SymbolicExample] = ({"padding": ((0, 0), (1, 1), (1, 1))}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_PADS, _from_torch_pad)
     onnx_operators: ClassVar[Operators] = {"Pad": _from_onnx_pad}
@@ -172,7 +170,7 @@ def _by_axis(factors: Any, axes: tuple[int, ...]) -> dict[int, float]:
     return dict(zip(axes, values, strict=True)) if values else {}
 
 
-@layer_kind
+@layer_kind("upsample")
 class Upsample(OnePassLayer):
     """Maps resampled to another size: each output from the nearest input, or from 2 or 4 inputs along each axis.
 
@@ -193,7 +191,6 @@ class Upsample(OnePassLayer):
     Ignores: finding the taps and weights, which all channels share.
     """
 
-    kind: ClassVar[str] = "upsample"
     symbolic_example: ClassVar[SymbolicExample] = ({"scale_factor": 2, "mode": "linear"}, (("C", "H", "W"),))
     keeps_inputs: ClassVar[bool] = False
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_UPSAMPLES, _from_torch_upsample)

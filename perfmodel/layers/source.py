@@ -11,7 +11,7 @@ from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.layers.view import View
 
 
-@layer_kind
+@layer_kind("constant")
 class Constant(View):
     """An untrained tensor that all samples share, e.g. a table of angles or a mask: no input, no operation.
 
@@ -23,7 +23,6 @@ class Constant(View):
         Whether it holds whole numbers or Booleans. [-]
     """
 
-    kind: ClassVar[str] = "constant"
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     shape: Shape
@@ -34,7 +33,7 @@ class Constant(View):
         return SharedShape(self.shape)
 
 
-@layer_kind
+@layer_kind("parameter")
 class Parameter(View):
     """A trained tensor that all samples share, e.g. a class token: no input, no operation.
 
@@ -48,7 +47,6 @@ class Parameter(View):
     Its gradient is what the layers that read it compute for their input; if there are several, it is their sum.
     """
 
-    kind: ClassVar[str] = "parameter"
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     shape: Shape
@@ -103,7 +101,7 @@ def _from_call(call: OperatorCall) -> Translation:
     return Translation(layer=layer, inputs=())
 
 
-@layer_kind
+@layer_kind("fill")
 class Fill(OnePassLayer):
     """A tensor written in every step without reading another.
 
@@ -121,7 +119,6 @@ class Fill(OnePassLayer):
     Writes every element once, of an empty one none; a range takes 2 FLOP per element. Ignores: making random numbers.
     """
 
-    kind: ClassVar[str] = "fill"
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F"), "per_sample": True}, ())
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_call)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)

@@ -45,7 +45,7 @@ class View(OnePassLayer):
         return None, None
 
 
-@layer_kind
+@layer_kind("reshape")
 class Reshape(View):
     """The elements of a sample in the same order under another shape; a view, which costs nothing either way.
 
@@ -55,7 +55,6 @@ class Reshape(View):
         Shape of an output sample. [1]
     """
 
-    kind: ClassVar[str] = "reshape"
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("F", "S")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         RESHAPE_TORCH_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
@@ -80,11 +79,10 @@ class Reshape(View):
         return self.shape
 
 
-@layer_kind
+@layer_kind("flatten")
 class Flatten(View):
     """All axes of a sample as one; a view, which costs nothing in either direction."""
 
-    kind: ClassVar[str] = "flatten"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     onnx_operators: ClassVar[Operators] = {
         "Flatten": lambda call: of_first(
@@ -103,7 +101,7 @@ def _from_call_expand(call: OperatorCall) -> Translation:
     return Translation(layer=layer, inputs=(x,))
 
 
-@layer_kind
+@layer_kind("expand")
 class Expand(View):
     """The elements of a tensor repeated: along axes of extent 1, along new first axes, for every sample. A view.
 
@@ -119,7 +117,6 @@ class Expand(View):
     Forward costs nothing. Backward sums dy over the repeats: a read and an add for each of its elements.
     """
 
-    kind: ClassVar[str] = "expand"
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
     torch_operators: ClassVar[Operators] = {"aten.expand": _from_call_expand}
     onnx_operators: ClassVar[Operators] = {"Expand": _from_call_expand}
@@ -147,7 +144,7 @@ class Expand(View):
         return summed_repeats(input_shapes[0], self.output_shape(input_shapes), batch_size=batch_size)
 
 
-@layer_kind
+@layer_kind("batch_view")
 class BatchView(View):
     """All samples seen as one tensor, as a loss over pairs of samples sees them, or one tensor seen as samples.
 
@@ -163,7 +160,6 @@ class BatchView(View):
     A view, which costs nothing. The whole's shape holds for one batch size only, and so does the graph.
     """
 
-    kind: ClassVar[str] = "batch_view"
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("N", "F")}, (("F",),))
     shape: Shape
     whole: bool = True
@@ -205,7 +201,7 @@ def _part(call: OperatorCall) -> Translation | None:
     return of_first(call, layer)
 
 
-@layer_kind
+@layer_kind("slice")
 class Slice(View):
     """Some of the elements of a sample: a range, every n-th, one of several parts, a diagonal. A view.
 
@@ -225,7 +221,6 @@ class Slice(View):
     where all elements are taken. Of a part that is joined the graph counts that pass, once for all parts.
     """
 
-    kind: ClassVar[str] = "slice"
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
     onnx_operators: ClassVar[Operators] = {"Slice": _part, "Split": _part}
@@ -280,7 +275,7 @@ def _is_part(part: Any, whole: Any) -> Any:
     return where(sympy.Ne(left_out, 0), 1, 0) if left_out.has(sympy.ceiling, sympy.floor) else int(left_out != 0)
 
 
-@layer_kind
+@layer_kind("shard_view")
 class ShardView(View):
     """The part of a tensor that is left to a device, or the whole that a group of devices has in parts.
 
@@ -305,7 +300,6 @@ class ShardView(View):
        section 4.2.2.
     """
 
-    kind: ClassVar[str] = "shard_view"
     symbolic_example: ClassVar[SymbolicExample] = ({"parts": "T", "gathered": False}, (("S", "F"),))
     checks: ClassVar[Checks] = {"axis": check_axis}
     parts: int
@@ -330,16 +324,15 @@ class ShardView(View):
         return tuple(with_extent(input_shapes[0], place, extent))
 
 
-@layer_kind
+@layer_kind("detach")
 class Detach(View):
     """The input as a constant: a view that costs nothing and sends no gradient back."""
 
-    kind: ClassVar[str] = "detach"
     torch_operators: ClassVar[Operators] = {"aten.detach": lambda call: of_first(call, Detach())}
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
 
 
-@layer_kind
+@layer_kind("overwrite")
 class Overwrite(View):
     """Input 0 after a part of it was written through a view, input 1: the same memory with new content there.
 
@@ -349,7 +342,6 @@ class Overwrite(View):
     dy; the gradient of the rest is dy with the part cleared, a copy and a fill.
     """
 
-    kind: ClassVar[str] = "overwrite"
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("P", "F")))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
 
@@ -359,10 +351,9 @@ class Overwrite(View):
         return None, {"read": elements, "written": elements}
 
 
-@layer_kind
+@layer_kind("output")
 class Output(View):
     """A tensor that is handed out: a view that costs nothing, ends a graph and sends no gradient back."""
 
-    kind: ClassVar[str] = "output"
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True

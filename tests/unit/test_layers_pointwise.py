@@ -29,9 +29,9 @@ from perfmodel.layers import (
     Tanh,
     Unary,
     Where,
+    activation,
     binary,
     reduction,
-    unary,
 )
 from perfmodel.layers.translation import Operand, OperatorCall
 from perfmodel.records import Role, Work
@@ -106,14 +106,14 @@ def test_a_function_without_a_gradient_sends_none():
     assert forward(Unary(function="compare"), (10,)) == Work(20, 80, 20)
 
 
-OPERATORS_OF_ONE_TENSOR = {function: name for name, function in reversed(unary.TORCH_NAMES.items())}
+OPERATORS_OF_ONE_TENSOR = {function: name for name, function in reversed(activation.TORCH_NAMES.items())}
 
 
 @pytest.mark.parametrize("name", sorted(set(OPERATORS_OF_ONE_TENSOR) - {"threshold", "log_sigmoid"}))
 def test_what_a_gradient_reads_is_what_stays_in_memory(name):
     """Torch keeps for back-propagation what the formulas of the table read."""
     layer = Unary(function=name)
-    if unary.FUNCTIONS[name].backward_flop is None:
+    if activation.FUNCTIONS[name].backward_flop is None:
         return
     x = torch.rand(3, requires_grad=True)
     kept = []
@@ -449,10 +449,10 @@ def test_calls_of_onnx(operator, attributes, shapes, layer):
 
 def test_every_function_of_a_table_is_named_by_a_program():
     # a function that nobody can reach would be dead
-    torch_names = set(unary.TORCH_NAMES.values()) | set(unary.WITH_NUMBER.values())
+    torch_names = set(activation.TORCH_NAMES.values()) | set(activation.WITH_NUMBER.values())
     by_options = {"square", "power", "power_of_number", "clamp", "clamp_one_side", "hard_tanh"}
-    named = torch_names | set(unary.ONNX_NAMES.values()) | by_options
-    assert set(unary.FUNCTIONS) <= named
+    named = torch_names | set(activation.ONNX_NAMES.values()) | by_options
+    assert set(activation.FUNCTIONS) <= named
     assert {first for first, *_ in binary.TORCH_NAMES.values()} | {"add_scaled", "complex_multiply"} == set(
         binary.FUNCTIONS
     )
