@@ -114,6 +114,12 @@ def nearest_hint(name: str, known: Iterable[str], *, what: str = "nearest") -> s
     return f" ({what}: {nearest})" if nearest else ""
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """Ask for the nearest known name, to append to a message; empty if none is close."""
+    nearest = nearest_match(name, known)
+    return f"; did you mean {nearest!r}?" if nearest else ""
+
+
 MOST_FAULTS_SHOWN: Final = 20
 """Faults of a file that its message shows. [1]"""
 MOST_FAULT_LETTERS: Final = 500

@@ -156,41 +156,6 @@ def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tupl
     return (kernel, softmax)
 
 
-def attention_alternatives(
-    operation: Attention, *, loops: bool, arithmetic_apart: bool, by_library: bool = False, element_bytes: int
-) -> tuple[Alternative, ...]:
-    """Return the kernels of attention, fused or with its scores in memory.
-
-    Notes
-    -----
-    Materialised: a product for the scores, a pass for softmax, one for dropout, a product with the values; going back
-    four products and the passes. Scale and mask are passes of the layer. Every product runs over all scores, also of
-    causal attention, and reads each of its operands once; keys and values are those of ``key_heads``.
-
-    Recomputed: one kernel per pass with only the compulsory traffic. Forward it does the arithmetic of two products,
-    backward of five, as it makes the scores again. Causal kernels leave out the tiles that no query sees: n is the
-    average of visible keys, (keys + 1) / 2 if there are as many queries. A library's kernels say
-    by their name what decides their time: see :func:`perfmodel.cost.attention.attention_time`.
-
-    Valid for: kernels as in [1]_. Ignores: partial gradients of queries that are added in memory and, without a library
-    for attention, the halves of tiles on the diagonal, the order of tiles and the time of exponentials.
-
-    References
-    ----------
-    .. [1] Dao, FlashAttention-2, arXiv:2307.08691, sections 2 and 3.
-    """
-    kernels: tuple[Kernel, ...]
-    if operation.scores == "recomputed" and by_library:
-        kernels = _of_library(operation, element_bytes=element_bytes)
-    elif operation.scores == "recomputed":
-        kernels = _fused(operation, arithmetic_apart=arithmetic_apart, element_bytes=element_bytes)
-    else:
-        products = _Products(operation, loops=loops, element_bytes=element_bytes)
-        make = _materialised_forward if operation.role is Role.OUTPUT else _materialised_backward
-        kernels = make(operation, products, element_bytes)
-    return (Alternative(name=f"{operation.scores}_attention", kernels=kernels),)
-
-
 Alternatives = tuple[Alternative, ...]
 MOST_CONVOLUTIONS: Final = 4096
 """Convolutions whose lowering is cached: frameworks, phases and parts of a network share many. [1]"""
@@ -494,13 +459,36 @@ def _lower_recurrence(
 
 
 def _lower_attention(operation: Attention, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
-    return attention_alternatives(
-        operation,
-        loops=rules.batched_contraction == "loop",
-        arithmetic_apart=processor == "cpu",
-        by_library=rules.attention,
-        element_bytes=element_bytes,
-    )
+    """Return the kernels of attention, fused or with its scores in memory.
+
+    Notes
+    -----
+    Materialised: a product for the scores, a pass for softmax, one for dropout, a product with the values; going back
+    four products and the passes. Scale and mask are passes of the layer. Every product runs over all scores, also of
+    causal attention, and reads each of its operands once; keys and values are those of ``key_heads``.
+
+    Recomputed: one kernel per pass with only the compulsory traffic. Forward it does the arithmetic of two products,
+    backward of five, as it makes the scores again. Causal kernels leave out the tiles that no query sees: n is the
+    average of visible keys, (keys + 1) / 2 if there are as many queries. A library's kernels say
+    by their name what decides their time: see :func:`perfmodel.cost.attention.attention_time`.
+
+    Valid for: kernels as in [1]_. Ignores: partial gradients of queries that are added in memory and, without a library
+    for attention, the halves of tiles on the diagonal, the order of tiles and the time of exponentials.
+
+    References
+    ----------
+    .. [1] Dao, FlashAttention-2, arXiv:2307.08691, sections 2 and 3.
+    """
+    kernels: tuple[Kernel, ...]
+    if operation.scores == "recomputed" and rules.attention:
+        kernels = _of_library(operation, element_bytes=element_bytes)
+    elif operation.scores == "recomputed":
+        kernels = _fused(operation, arithmetic_apart=processor == "cpu", element_bytes=element_bytes)
+    else:
+        products = _Products(operation, loops=rules.batched_contraction == "loop", element_bytes=element_bytes)
+        make = _materialised_forward if operation.role is Role.OUTPUT else _materialised_backward
+        kernels = make(operation, products, element_bytes)
+    return (Alternative(name=f"{operation.scores}_attention", kernels=kernels),)
 
 
 LOWERING: dict[str, Callable[..., Alternatives]] = {

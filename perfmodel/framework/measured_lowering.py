@@ -20,39 +20,24 @@ import math
 import re
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
+from perfmodel.files import file_toml
 from perfmodel.framework.convolution import THIN_CHANNELS, implicit_product
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
 from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
 
 ELEMENTWISE = "elementwise"
-BOTH_WAYS: dict[str, str] = {
-    "reduction": (
-        "batch_norm bias_gradient softmax cross_entropy class_softmax local_response_norm max_pool avg_pool "
-        "log_softmax layer_norm rms_norm group_norm cumulative"
-    ),
-    "transpose": "transpose rearrange",
-    "gather": "take scatter",
-}
-"""Class -> its passes, forward and backward."""
-ONE_WAY: dict[str, str] = {
-    "reduction": (
-        "positional_embedding_backward argmax sum mean max min prod var std norm log_sum_exp argmin any all "
-        "count mean_squared_error mean_absolute_error huber binary_cross_entropy kl_divergence top_k "
-        "broadcast_sum_backward depthwise depthwise_input_gradient depthwise_weight_gradient"
-    ),
-    "update": (
-        "sgd momentum nesterov adam adamw nadam adamax adagrad adadelta rmsprop lamb_direction lamb adafactor_moments "
-        "adafactor_direction adafactor lbfgs l1_penalty l1_gradient l2_penalty l2_gradient gradient_norm gradient_scale"
-    ),
-    "gather": "gather scatter_add top_k_backward",
-}
-"""Class -> its passes, by exactly these names."""
+_CLASSES: Final = file_toml(Path(__file__).with_name("pass_classes.toml"))
+_WAYS: Final = ("", "_backward")
 CLASS_OF_PASS: dict[str, str] = {
-    **{name: kind for kind, names in ONE_WAY.items() for name in names.split()},
+    **{name: kind for kind, names in _CLASSES["one_way"].items() for name in names},
     **{
-        f"{name}{way}": kind for kind, names in BOTH_WAYS.items() for name in names.split() for way in ("", "_backward")
+        f"{name}{way}": kind
+        for way in ("", "_backward")
+        for kind, names in _CLASSES["both_ways"].items()
+        for name in names
     },
 }
 """Pass name -> class; a pass that is not listed streams element by element."""

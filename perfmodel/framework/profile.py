@@ -2,59 +2,40 @@
 
 Three kinds of constants are separate. The device file describes the chip, the library file the libraries' efficiency on
 an architecture, and this file only what the framework itself adds: dispatch, its own element-wise
-kernels, how it feeds data, what it keeps in memory, how it uses CPU threads.
+kernels, how it feeds data, what it keeps in memory, how it uses CPU threads, what it cannot do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from perfmodel.derived import derived
-from perfmodel.framework.capabilities import Incapacity
 from perfmodel.framework.mixed_precision import MixedPrecisionRules
 from perfmodel.framework.narrow import RECIPES
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.library import LibrarySupport
+from perfmodel.hardware.library import LibrarySupport, required_constants
 from perfmodel.hardware.spec_files import kept_while_unchanged
+from perfmodel.layers.optimizers import OPTIMIZERS
 from perfmodel.units import MIB, to_base_units
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+
 
 PASS_CLASSES: Final = ("elementwise", "reduction", "transpose", "gather", "update")
 """Classes of passes whose bandwidth fraction on a GPU is a constant of the framework."""
 
 ISSUER_DISPATCH: Final = ("dispatch_us", "backward_dispatch_us", "update_dispatch_us", "recording_us")
 """Constants of a framework whose host runs ahead: time to issue an operator by ``ISSUERS``, and to record it."""
-
-READ: Final[Mapping[str, tuple[str, ...]]] = {
-    "gpu": (
-        "dispatch_us",
-        "step_overhead_us",
-        "overlap_exponent",
-        "blas_efficiency",
-        "host_copy_gb_per_s",
-        *(f"bandwidth_fraction_{name}" for name in PASS_CLASSES),
-    ),
-    "cpu": (
-        "dispatch_us",
-        "step_overhead_us",
-        "pass_serial_fraction",
-        "pass_slowdown",
-        "smallest_parallel_bytes",
-        "blas_efficiency",
-        "blas_serial_factor",
-        "blas_threads_per_core",
-        "host_copy_gb_per_s",
-    ),
-}
-"""Kind of processor -> constants that every prediction on one reads. [-]"""
 
 LibraryRole = Literal["gpu_blas", "gpu_dnn", "gpu_attention", "gpu_attention_wide", "cpu_blas"]
 
@@ -388,7 +369,7 @@ class FrameworkProfile(spec.SpecFile):
     exchange : ExchangeTable
         How workers exchange gradients, and tensor groups what they share. [-]
     cannot : tuple of Incapacity
-        What it cannot do, with the evidence; see :mod:`perfmodel.framework.capabilities`. [-]
+        What it cannot do, with the evidence; see :mod:`perfmodel.framework.profile`. [-]
     constant : dict of str to Constant
         Unit, meaning and range of each constant. [-]
     """
@@ -425,10 +406,10 @@ class FrameworkProfile(spec.SpecFile):
 
     def missing(self) -> Iterator[str]:
         """Yield a line for each constant or rule that predictions read and the file does not have."""
-        needed = {"gpu": (*READ["gpu"], *(ISSUER_DISPATCH if self.gpu.runs_ahead else ())), "cpu": READ["cpu"]}
-        for processor, names in needed.items():
+        issued = {"gpu": ISSUER_DISPATCH if self.gpu.runs_ahead else ()}
+        for processor, names in required_constants()["framework"].items():
             stated = getattr(self, processor).constants
-            for name in dict.fromkeys(names):
+            for name in dict.fromkeys((*names, *issued.get(processor, ()))):
                 if name not in stated:
                     yield f"{processor}.constants.{name}: required constant is missing"
         if not self.cpu.lowering.convolution_algorithms:
@@ -477,3 +458,112 @@ def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProf
 @kept_while_unchanged(spec_files.folders_asked_for)
 def _profile_of(name_or_path: str | Path) -> FrameworkProfile:
     return spec_files.load(spec_files.find("frameworks", name_or_path), FrameworkProfile, heirs_of="frameworks")
+
+
+PhaseName = Literal["forward", "backward", "update"]
+
+OFTEN_LACKING: Final = frozenset({
+    "lstm", "gru", "rnn", "batch_norm", "layer_norm", "concat", "convolution_1d", "convolution_2d", "convolution_3d",
+    "matmul", "scaled_dot_product_attention", "multi_head_attention",
+})  # fmt: skip
+"""Kinds of layers that shipped files name, known without loading all layers. [-]"""
+
+
+class Incapacity(spec.SpecTable):
+    """One thing that a framework cannot do. What is left out holds for all: an entry with no layers for any layer.
+
+    Attributes
+    ----------
+    layers : tuple of str
+        Kinds of layers. [-]
+    optimizers : tuple of str
+        Rules of the update, in phase ``step``. [-]
+    processors, phases, dtypes : tuple of str
+        Where, when and in which data types. [-]
+    several_workers : bool
+        Whether it holds only for jobs of several workers. [-]
+    evidence : str
+        Who says so: document and words. [-]
+    """
+
+    layers: tuple[spec.Identifier, ...] = ()
+    optimizers: tuple[spec.Identifier, ...] = ()
+    processors: tuple[Literal["gpu", "cpu"], ...] = ()
+    phases: tuple[PhaseName, ...] = ()
+    dtypes: tuple[Literal["fp32", "tf32", "fp16", "bf16", "fp64"], ...] = ()
+    several_workers: bool = False
+    evidence: Annotated[spec.Text, Field(min_length=20)]
+
+    @field_validator("layers")
+    @classmethod
+    def _are_kinds_of_layers(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := sorted(set(kinds) - OFTEN_LACKING):
+            from perfmodel.layers import LAYERS  # loads every family of layers
+
+            unknown = sorted(set(unknown) - LAYERS.keys())
+        if unknown:
+            message = f"must be kinds of layers; not known: {', '.join(unknown)}"
+            raise ValueError(message)
+        return kinds
+
+    @field_validator("optimizers")
+    @classmethod
+    def _are_optimizers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := sorted(set(names) - OPTIMIZERS.keys()):
+            message = f"must be optimizers; not known: {', '.join(unknown)}"
+            raise ValueError(message)
+        return names
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Self:
+        if not (self.layers or self.optimizers or self.phases or self.dtypes or self.several_workers):
+            message = "must name optimizers, layers, phases, dtypes or several_workers"
+            raise ValueError(message)
+        return self
+
+    @property
+    def what(self) -> str:
+        """What cannot be done, as a noun with its conditions."""
+        updates = f"optimizer {' or '.join(self.optimizers)}" if self.optimizers else ""
+        noun = ", ".join(self.layers) or updates or ("several workers" if self.several_workers else "a computation")
+        where = f" on a {' or '.join(name.upper() for name in self.processors)}" if self.processors else ""
+        types = f" in {' or '.join(self.dtypes)}" if self.dtypes else ""
+        when = f" in phase {' or '.join(self.phases)}" if self.phases else ""
+        return f"{noun}{where}{types}{when}"
+
+    def concerns(self, *, processor: str, phases: Iterable[str], dtype: str, workers: int) -> bool:
+        """Return whether the conditions other than layers hold for a job."""
+        return (
+            (not self.processors or processor in self.processors)
+            and (not self.phases or not set(self.phases).isdisjoint(phases))
+            and (not self.dtypes or dtype in self.dtypes)
+            and (workers > 1 or not self.several_workers)
+        )
+
+
+def shortfalls(
+    profile: FrameworkProfile,
+    graph: LayerGraph,
+    *,
+    processor: str,
+    phases: Iterable[str],
+    dtype: str,
+    workers: int,
+    optimizer: str,
+) -> tuple[str, ...]:
+    """Return a line for each thing that a job asks of a framework and that it cannot do: layer, framework, evidence."""
+    phases, lines = tuple(phases), []
+    for entry in profile.cannot:
+        if not entry.concerns(processor=processor, phases=phases, dtype=dtype, workers=workers):
+            continue
+        if entry.optimizers:
+            if "update" not in phases or optimizer not in entry.optimizers:
+                continue
+            entry = entry.model_copy(update={"optimizers": (optimizer,)})
+        found = [node for node in graph.layers if node.layer.kind in entry.layers]
+        if entry.layers and not found:
+            continue
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        place = f" (layer {found[0].name}{more})" if found else ""
+        lines.append(f"{profile.name} cannot run {entry.what}{place}: {entry.evidence}")
+    return tuple(lines)

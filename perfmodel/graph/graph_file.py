@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 from perfmodel import layers
-from perfmodel.errors import ArgumentError, GraphError, SpecError, UnknownNameError, is_one_of, nearest_match
+from perfmodel.errors import ArgumentError, GraphError, SpecError, UnknownNameError, is_one_of, meant
 from perfmodel.files import MOST_DATA_BYTES, file_text, json_of
 from perfmodel.graph.node import Usage
 from perfmodel.layers import Layer, Shape
@@ -106,10 +106,8 @@ def _field_faults(
     faults = []
     for name in names:
         if name not in allowed:
-            nearest = nearest_match(name, allowed)
-            hint = f"; did you mean {nearest!r}?" if nearest else ""
             known = ", ".join(allowed) or "none"
-            faults.append(f"{where}: unknown {noun} {name!r}{hint} (allowed: {known})")
+            faults.append(f"{where}: unknown {noun} {name!r}{meant(name, allowed)} (allowed: {known})")
     return faults + [f"{where}: {noun} {name!r} is missing" for name in required if name not in names]
 
 
@@ -176,39 +174,38 @@ def _entry(path: str | Path, index: int, entry: Any, faults: list[str]) -> Layer
     return None if layer is None or usage is None else LayerEntry(entry["name"], layer, tuple(inputs), usage)
 
 
-def _is_parameter_name(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))
+def _are_owners(value: Any) -> bool:
+    pairs = value.values() if isinstance(value, dict) else (None,)
+    return all(isinstance(pair, list) and len(pair) == 2 and all(map(_is_text, pair)) for pair in pairs)
+
+
+_FLAG: Final = (lambda value: type(value) is bool, "true or false")
+_TEXT: Final = (_is_text, "a string")
+_USAGE: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "shared_parameters": (_are_owners, "an object of [layer, parameter] by parameter"),
+    "frozen_parameters": (lambda value: isinstance(value, list) and all(map(_is_text, value)), "a list of names"),
+    "recomputed_in": (lambda value: value is None or _is_text(value), "a string"),
+    "density": (lambda value: isinstance(value, int | float), "a number"),
+    **dict.fromkeys(("weight_dtype", "sparsity"), _TEXT),
+    **dict.fromkeys(("is_trained", "in_place", "reruns_all", "keeps_result"), _FLAG),
+}
+"""Field of a layer's usage -> its check, and what it must be."""
 
 
 def _usage(where: str, entry: Mapping[str, Any], faults: list[str]) -> Usage | None:
     """Return the usage of a layer; None after adding its faults to ``faults``."""
-    shared = entry.get("shared_parameters", {})
-    mistakes = []
-    if not isinstance(shared, dict) or not all(map(_is_parameter_name, shared.values())):
-        mistakes.append(f"{where}: shared_parameters={shared!r} must be an object of [layer, parameter] by parameter")
-    frozen = entry.get("frozen_parameters", [])
-    if not isinstance(frozen, list) or not all(map(_is_text, frozen)):
-        mistakes.append(f"{where}: frozen_parameters={frozen!r} must be a list of names")
-    region = entry.get("recomputed_in")
-    if region is not None and not _is_text(region):
-        mistakes.append(f"{where}: recomputed_in={region!r} must be a string")
-    stored = {name: entry[name] for name in ("weight_dtype", "density", "sparsity") if name in entry}
-    if "density" in stored and not isinstance(stored["density"], int | float):
-        mistakes.append(f"{where}: density={stored['density']!r} must be a number")
-    mistakes += [
-        f"{where}: {name}={stored[name]!r} must be a string"
-        for name in ("weight_dtype", "sparsity")
-        if name in stored and not _is_text(stored[name])
-    ]
-    flags = {name: entry[name] for name in ("is_trained", "in_place", "reruns_all", "keeps_result") if name in entry}
-    mistakes += [
-        f"{where}: {name}={flag!r} must be true or false" for name, flag in flags.items() if type(flag) is not bool
+    stated = {name: entry[name] for name in _USAGE if name in entry}
+    mistakes = [
+        f"{where}: {name}={value!r} must be {_USAGE[name][1]}"
+        for name, value in stated.items()
+        if not _USAGE[name][0](value)
     ]
     faults += mistakes
     if mistakes:
         return None
-    owners = {name: (layer, of) for name, (layer, of) in shared.items()}
-    return Usage(shared_parameters=owners, frozen_parameters=tuple(frozen), recomputed_in=region, **flags, **stored)
+    owners = {name: (layer, of) for name, (layer, of) in stated.pop("shared_parameters", {}).items()}
+    frozen = tuple(stated.pop("frozen_parameters", ()))
+    return Usage(shared_parameters=owners, frozen_parameters=frozen, **stated)
 
 
 def _layer(where: str, kind: type[Layer], options: Any, faults: list[str]) -> Layer | None:
@@ -267,6 +264,4 @@ def unknown_input(layer: str, name: str, known: Iterable[str]) -> str:
     >>> unknown_input("fc", "conv", ["input", "conv1"])
     "layer 'fc' reads 'conv', which is not a layer or input of the graph; did you mean 'conv1'?"
     """
-    nearest = nearest_match(name, known)
-    hint = f"; did you mean {nearest!r}?" if nearest else ""
-    return f"layer {layer!r} reads {name!r}, which is not a layer or input of the graph{hint}"
+    return f"layer {layer!r} reads {name!r}, which is not a layer or input of the graph{meant(name, known)}"

@@ -22,7 +22,6 @@ from typing import Any, Self
 
 from perfmodel.atomic_write import save_text
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError, check_known, is_one_of
-from perfmodel.graph.changes import with_history
 from perfmodel.graph.execution import (
     LayerOperations,
     ProbedOperations,
@@ -41,7 +40,7 @@ from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, lifetimes
 from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
 from perfmodel.graph.repeats import liveness_of_blocks
-from perfmodel.graph.structure import GraphStructure, check_complete, check_density
+from perfmodel.graph.structure import GraphStructure, check_complete, check_density, with_history
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
 from perfmodel.layers.checks import check_count, check_path, check_texts, refuse
@@ -152,24 +151,7 @@ class LayerGraph(GraphStructure):
         feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the layer that made
         the output.
         """
-        return self.unchecked_operations(
-            self.samples(batch_size),
-            phase=phase,
-            optimizer=optimizer,
-            input_gradient=input_gradient,
-            recompute=recompute,
-        )
-
-    def unchecked_operations(
-        self,
-        batch_size: Any,
-        *,
-        phase: Phase | str,
-        optimizer: str | Optimizer = "sgd",
-        input_gradient: bool = False,
-        recompute: Recompute = None,
-    ) -> LayerOperations:
-        """Return the operations without checking ``batch_size`` [samples], to sample counts at any size."""
+        batch_size = self.samples(batch_size)
         parts = _checked_phase(phase).parts
         steps = self._steps(parts, input_gradient=input_gradient, recompute=recompute)
         pairs = [(step.name, operation) for step in steps for operation in step.at(batch_size)]

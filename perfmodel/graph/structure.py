@@ -1,4 +1,7 @@
-"""Structure of a layer graph: named layers, their inputs, shapes and parameters; and checks for missing ones."""
+"""Structure of a layer graph: named layers, their inputs, shapes and parameters, and checks for missing ones.
+
+It also keeps how a graph was changed since it was built, so that the same can be done to another one.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ from perfmodel.records import PACKED_BYTES, SPARSITIES
 
 if TYPE_CHECKING:
     import networkx as nx
+
+    from perfmodel.graph.layer_graph import LayerGraph
 
 
 def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Node]) -> None:
@@ -307,3 +312,27 @@ class GraphStructure:
         if batch_size is not None and not (np.ndim(batch_size) == 0 and batch_size == self.fixed_batch_size):
             refuse("batch_size", batch_size, f"{self.fixed_batch_size}, the only batch size of graph {self.name!r}")
         return self.fixed_batch_size
+
+
+Graph = TypeVar("Graph", bound="GraphStructure")
+
+
+def with_history(graph: Graph, method: str, options: Mapping[str, Any], *, before: Graph) -> Graph:
+    """Keep with a network that a method made of another how that one was built, and what was done to it since."""
+    if graph is not before:
+        changes = before.kept("changes")
+        graph.kept("recipes").update(before.kept("recipes"))
+        graph.kept("changes").update({**changes, len(changes): (method, dict(options))})
+    return graph
+
+
+def changes_of(graph: GraphStructure) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """Return the methods that changed a network since it was built and their options; none once layers were added."""
+    return tuple(graph.kept("changes").values())
+
+
+def changed_like(graph: LayerGraph, other: GraphStructure) -> LayerGraph:
+    """Return a network quantised, pruned or brought to inference as another one was."""
+    for method, options in changes_of(other):
+        graph = getattr(graph, method)(**options)
+    return graph

@@ -60,11 +60,8 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
     """
     if spec_files.is_path(name_or_path) or not isinstance(name_or_path, str) or _is_name(name_or_path):
         if on is not None:
-            raise ArgumentError(
-                "on",
-                on,
-                "must not be given with the name of a price, which has a date; to choose a date, pass an instance",
-            )
+            allowed = "must not be given with the name of a price, which has a date; to choose a date, pass an instance"
+            raise ArgumentError("on", on, allowed)
         return _load_file(spec_files.find(FOLDER, name_or_path))
     return _of_instance(name_or_path, None if on is None else _day(on))
 

@@ -488,11 +488,8 @@ def _other_processor(device: str | Path | Runnable, system: Wired) -> Cpu | None
     """Return the processor that stands in the sockets of machines without GPUs; None if their own do."""
     loaded = device if isinstance(device, Runnable) else load_device(device)
     if loaded.processor_kind != "cpu":
-        raise ArgumentError(
-            "device",
-            loaded.name,
-            f"a CPU with a data sheet or a measured CPU, for {system.name}, which has no GPU to replace",
-        )
+        allowed = f"a CPU with a data sheet or a measured CPU, for {system.name}, which has no GPU to replace"
+        raise ArgumentError("device", loaded.name, allowed)
     card = loaded.card
     if not isinstance(card, Cpu) or all(card == machine.processor for machine in system.hosts.values()):
         return None

@@ -277,11 +277,8 @@ class Cpu(Device):
             If the socket has fewer cores.
         """
         if not 1 <= active_cores <= self.core_count:
-            raise ArgumentError(
-                argument="active_cores",
-                given=active_cores,
-                allowed=f"from 1 to {self.core_count}, the cores of {self.name}",
-            )
+            allowed = f"from 1 to {self.core_count}, the cores of {self.name}"
+            raise ArgumentError("active_cores", active_cores, allowed)
         wide = self.wide_simd_clock
         slowed = wide is not None and isa in wide.isas
         clocks = wide.turbo_ghz_by_active_cores if wide and slowed else self.turbo_ghz_by_active_cores

@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_valida
 
 from perfmodel.derived import derived
 from perfmodel.errors import UnknownNameError, check_known, nearest_match
+from perfmodel.files import file_toml
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
@@ -364,9 +365,8 @@ def device_of_text(text: str) -> str:
     words = [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
     fitting = [stem for stem in spec_files.names("devices") if set(stem.split("_")) <= set(words)]
     if not fitting:
-        raise UnknownNameError(
-            kind="device of a measured table", name="_".join(words), known=spec_files.names("devices")
-        )
+        kind = "device of a measured table"
+        raise UnknownNameError(kind, "_".join(words), spec_files.names("devices"))
     return max(fitting, key=lambda stem: stem.count("_"))
 
 
@@ -409,98 +409,28 @@ def library_of_text(text: str, kind: str) -> LibraryProfile | None:
     return load_library(not_above[-1] if not_above else libraries[0][1])
 
 
-TILES: Final = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
-"""Lists that describe a library's tiles; equally long. [-]"""
-
-RECURRENT_TILES: Final = ("recurrent_tile_rows", "recurrent_tile_columns", "recurrent_tile_efficiency")
-"""The same of its recurrent layers. [-]"""
-
-_GPU: Final = (*TILES, "translation_efficiency", "matmul_bandwidth_fraction", "latency_cycles")
-_WITH_GRADIENT: Final = ("conv_1x1", "conv_3x3", "conv_large", "conv_one_channel", "conv_thin")
-
-READ: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("blas", "gpu"): (*_GPU, "gemm", "ramp_steps", "skinny_bandwidth_fraction"),
-    ("dnn", "gpu"): (
-        *_GPU,
-        "issue_us",
-        "conv_gemm",
-        "conv_strided_input_gradient",
-        *(name + suffix for name in _WITH_GRADIENT for suffix in ("", "_weight_gradient")),
-    ),
-    ("attention", "gpu"): (
-        "tile_rows",
-        "block_rows",
-        "most_splits",
-        "bandwidth_fraction",
-        "dropout_instructions",
-        "exponentials_per_cycle",
-        *(
-            f"{part}_{name}"
-            for part in ("forward", "backward")
-            for name in ("efficiency", "ramp_rows", "softmax_instructions")
-        ),
-    ),
-    ("blas", "cpu"): (
-        "gemm_efficiency",
-        "fp64_efficiency",
-        "packing_efficiency",
-        "packing_bytes_per_cycle",
-        "register_tile_rows",
-        "register_tile_columns",
-        "result_passes",
-        "serial_fraction",
-        "smallest_parallel_product",
-        "smallest_side_per_thread",
-        "fork_join_us",
-    ),
-}
-"""Kind and processor of a library -> constants that each of its architectures has. [-]"""
-
-_RECURRENT: Final = (
-    *RECURRENT_TILES,
-    "recurrent_gemm",
-    "recurrent_thin",
-    "recurrent_latency_cycles",
-    "recurrent_narrow_latency_cycles",
-    "recurrent_ramp_steps",
-    "recurrent_bandwidth_fraction",
-    "recurrent_step_us",
-)
-
-READ_BY_ALGORITHM: Final[Mapping[str, tuple[str, ...]]] = {
-    "gemm": ("im2col",),
-    "fft": ("fft_gemm", "fft_transform"),
-    "fft_tiling": ("fft_gemm", "fft_transform"),
-    "winograd": ("winograd",),
-    "winograd_nonfused": ("winograd_gemm", "winograd_transform"),
-    "recurrence_fused": _RECURRENT,
-    "recurrence_persistent": (*_RECURRENT, "recurrent_persistent"),
-}
-"""Algorithm that a library offers -> constants that it needs besides. [-]"""
-
-READ_WITH: Final[Mapping[str, tuple[str, ...]]] = {
-    "fed_flop_per_clock": ("architecture_factor",),
-    "recurrent_gemm": _RECURRENT,
-    "conv_grouped": ("conv_grouped_gradient",),
-}
-"""Constant -> constants that are read where it is stated. [-]"""
+@cache
+def required_constants() -> dict[str, dict[str, list[str]]]:
+    """Tables of the constants that predictions read, of files by their kind."""
+    return file_toml(Path(__file__).with_name("required_constants.toml"))
 
 
 def faults_of(
     constants: Mapping[str, Any], *, kind: str, processor: str, algorithms: Sequence[str] = ()
 ) -> Iterator[str]:
     """Yield a line for each constant that a prediction would miss, and for lists of tiles of unequal length."""
-    needed = [*READ.get((kind, processor), ())]
-    for names in (READ_BY_ALGORITHM.get(algorithm, ()) for algorithm in algorithms):
+    required = required_constants()
+    needed = [*required["library"].get(f"{kind}_{processor}", ())]
+    for names in (required["algorithm"].get(algorithm, ()) for algorithm in algorithms):
         needed += names
-    for stated, names in READ_WITH.items():
+    for stated, names in required["beside"].items():
         needed += names if stated in constants else ()
     for name in dict.fromkeys(needed):
         if name not in constants:
             yield f"{name}: required constant is missing"
     if (kind, processor) == ("dnn", "gpu") and not any(not name.startswith("recurrence") for name in algorithms):
         yield "algorithms: must name a way to convolve"
-    for menu in (TILES, RECURRENT_TILES):
+    for menu in required["tiles"].values():
         lengths = {name: len(constants[name]) for name in menu if isinstance(constants.get(name), tuple)}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name} has {length}" for name, length in lengths.items())

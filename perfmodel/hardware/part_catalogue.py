@@ -201,9 +201,7 @@ def _family_of(name_or_path: str | Path, lane_count: int | None) -> tuple[LinkFa
     if named is None and match is not None:
         named, stated = spec_files.lookup("links", match["family"]), int(match["width"])
         if lane_count not in (None, stated):
-            raise ArgumentError(
-                argument="lane_count", given=lane_count, allowed=f"{stated} with {name_or_path}, or left out"
-            )
+            raise ArgumentError("lane_count", lane_count, f"{stated} with {name_or_path}, or left out")
         lane_count = stated
     if named is None:
         raise UnknownNameError(kind="link", name=name_or_path, known=_widest_link_names())

@@ -426,9 +426,8 @@ def _lineage(path: Path, kind_folder: str) -> tuple[tuple[Path, int], ...]:
         if parent is None:
             return tuple(lineage.items())
         if not isinstance(parent, str):
-            raise SpecError(
-                path, [_line(("inherits",), parent, f"must be the name of a {NOUN_BY_FOLDER[kind_folder]}")]
-            )
+            allowed = f"must be the name of a {NOUN_BY_FOLDER[kind_folder]}"
+            raise SpecError(path, [_line(("inherits",), parent, allowed)])
         heir, path = path, find(kind_folder, from_folder(path.parent, parent)).absolute()
     raise SpecError(heir, [_line(("inherits",), parent, "must not close a circle")])
 
@@ -439,9 +438,8 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
     if kind in class_by_kind:
         return load(path, class_by_kind[kind])
     stated = "required key is missing" if kind == "" else f"value {kind!r}"
-    raise SpecError(
-        path, [f"kind: {stated}: must be one of {', '.join(class_by_kind)}{nearest_hint(kind, class_by_kind)}"]
-    )
+    allowed = f"must be one of {', '.join(class_by_kind)}{nearest_hint(kind, class_by_kind)}"
+    raise SpecError(path, [f"kind: {stated}: {allowed}"])
 
 
 def kind_of(path: str | Path) -> str:

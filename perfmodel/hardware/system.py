@@ -212,9 +212,8 @@ class Fabric(spec.SpecTable):
     @model_validator(mode="after")
     def _one_switch_is_not_oversubscribed(self) -> Self:
         if self.machines_per_leaf is None and self.oversubscription > 1:
-            raise spec.fault_at(
-                ("oversubscription",), self.oversubscription, "needs machines_per_leaf; one switch carries all"
-            )
+            message = "needs machines_per_leaf; one switch carries all"
+            raise spec.fault_at(("oversubscription",), self.oversubscription, message)
         return self
 
 

@@ -3,13 +3,82 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
-from perfmodel.errors import SpecError, short_repr
+from perfmodel.errors import ArgumentError, SpecError, check_known, short_repr
 from perfmodel.importers.assembly import Assembly, Tensor, Weights, decline
-from perfmodel.layers import Dropout, Layer, Reshape, Shape
+from perfmodel.layers import (
+    GELU,
+    LAYERS,
+    Add,
+    Binary,
+    Dropout,
+    Layer,
+    LeakyReLU,
+    ReLU,
+    ReLU6,
+    Reshape,
+    Shape,
+    Sigmoid,
+    SiLU,
+    Slice,
+    Tanh,
+    Unary,
+)
+from perfmodel.layers.translation import function_names
+
+ACTIVATIONS: Final[Mapping[str, type[Layer]]] = {
+    "relu": ReLU,
+    "relu6": ReLU6,
+    **dict.fromkeys(("leakyrelu", "lrelu", "rrelu"), LeakyReLU),
+    "sigmoid": Sigmoid,
+    "tanh": Tanh,
+    **dict.fromkeys(("silu", "swish"), SiLU),
+    "gelu": GELU,
+}
+"""Element-wise activation in lower case without underscores -> layer of its own; others are functions of ``Unary``."""
+
+FUNCTIONS: Final = function_names("unary", "called")
+"""The same -> function."""
+
+
+def elementwise(name: str | None) -> Layer | None:
+    """Make the element-wise activation of a name in Keras or deeplearning4j; None for others.
+
+    Examples
+    --------
+    >>> elementwise("hard_sigmoid"), elementwise("HardSigmoid"), elementwise("softmax")
+    (Unary(function='hard_sigmoid'), Unary(function='hard_sigmoid'), None)
+    """
+    compact = "" if name is None else name.replace("_", "").lower()
+    if compact in ACTIVATIONS:
+        return ACTIVATIONS[compact]()
+    return Unary(function=FUNCTIONS[compact]) if compact in FUNCTIONS else None
+
+
+def over_axes(family: str, axis_count: int) -> Any:
+    """Class of a layer over maps, from its family and the number of axes.
+
+    Examples
+    --------
+    >>> over_axes("max_pool", 2).__name__
+    'MaxPool2d'
+    """
+    return LAYERS[f"{family}_{axis_count}d"]
+
+
+def stated_shapes(stated: Any, names: Sequence[str], *, where: str) -> Mapping[str, Any]:
+    """Shapes of inputs by their names; that of a single input may be stated by itself."""
+    shapes: Mapping[str, Any] = {} if stated is None else stated
+    if not isinstance(shapes, Mapping):
+        if len(names) != 1:
+            raise ArgumentError("input_shapes", stated, f"a mapping with a shape for each of {', '.join(names)}")
+        shapes = {names[0]: stated if isinstance(stated, list | tuple) else (stated,)}
+    for name in shapes:
+        check_known(f"input of {where}:", name, names)
+    return shapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +185,22 @@ class ConfiguredLayer:
     def like(self, source: str, tensor: Tensor) -> Tensor:
         """Return a layer of the graph as a tensor with the rows and the order of axes of another."""
         return self.assembly.tensor(source, rows=tensor.rows, is_turned=tensor.is_turned)
+
+    def joined(self, function: str, tensors: Sequence[Tensor]) -> Tensor:
+        """Join tensors by a function of two: one sum of equal ones, or one tensor after the other."""
+        if function == "add" and len({tuple(self.assembly.shape(tensor.source)) for tensor in tensors}) == 1:
+            return self.made(Add(), *tensors)
+        so_far = tensors[0]
+        for place, tensor in enumerate(tensors[1:]):
+            part = f"{function}_{place}" if place else ""
+            so_far = self.made(Binary(function=function), so_far, tensor, part=part)
+        return so_far
+
+    def halves(self, both: Tensor) -> list[Tensor]:
+        """Return the features of each direction of a recurrence that runs both ways."""
+        half = (*both.rows, *both.shape[:-1], both.shape[-1] // 2)
+        layer = Slice(shape=half, is_joined=True)
+        return [self.made(layer, both, part=part) for part in ("forward", "backward")]
 
     def reshaped(self, tensor: Tensor, shape: Shape, part: str = "") -> Tensor:
         """Return the elements of a tensor under another shape."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import ArgumentError, SpecError, check_known, nearest_match
+from perfmodel.errors import ArgumentError, SpecError, check_known, meant
 from perfmodel.files import file_bytes, is_folder, json_of, user_path
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import MOST_CONFIG_BYTES
@@ -188,15 +189,6 @@ def _llama(
     return llama(**options)
 
 
-def _mistral(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
-    return _llama(fields, wanted, projection_bias=False)
-
-
-def _qwen2(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
-    """Build Qwen2, whose queries, keys and values have biases that its configurations do not mention."""
-    return _llama(fields, wanted, projection_bias=True, output_bias=False)
-
-
 def _mixtral(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     wanted.no_head("mixtral")
     heads = fields.count("num_attention_heads")
@@ -308,9 +300,9 @@ FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
     "deepseek_v3": _deepseek,
     "gpt2": _gpt2,
     "llama": _llama,
-    "mistral": _mistral,
+    "mistral": partial(_llama, projection_bias=False),
     "mixtral": _mixtral,
-    "qwen2": _qwen2,
+    "qwen2": partial(_llama, projection_bias=True, output_bias=False),
     "vit": _vit,
 }
 """Builder of each family, by ``model_type``."""
@@ -377,10 +369,8 @@ class ConfigFields:
         if self.has(field):
             return self._content[field]
         if default is None:
-            nearest = nearest_match(field, [str(name) for name in self._content])
-            hint = f"; did you mean {nearest!r}?" if nearest else ""
             self._at_fault.add(field)
-            self._faults.append(f"{field} is missing{hint}")
+            self._faults.append(f"{field} is missing{meant(field, map(str, self._content))}")
         return default
 
     def _checked(self, field: str, check: Check, *, default: Any, instead: Any) -> Any:
@@ -420,9 +410,7 @@ class ConfigFields:
         """Return the meaning of a field that holds one of a few words."""
         value = self._given(field, default=default)
         if not isinstance(value, str) or value not in words:
-            nearest = nearest_match(str(value), words)
-            hint = f"; did you mean {nearest!r}?" if nearest else ""
-            self.fault(field, f"must be one of {', '.join(words)}{hint}")
+            self.fault(field, f"must be one of {', '.join(words)}{meant(str(value), words)}")
             return words[default]
         return words[value]
 

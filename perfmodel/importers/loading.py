@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any, Final
@@ -77,46 +78,24 @@ def _json_of(path: Path) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of file: how it is recognised by its path and the JSON object in it, and how it is loaded."""
+    """Files of one program: how they are recognised, and ``module:function`` that reads them."""
 
+    kind: str
+    reader: str
     recognises: Callable[[Path, Mapping[str, Any]], bool]
-    load: Callable[[Path, dict[str, Any]], LayerGraph]
 
-
-def _onnx(path: Path, options: dict[str, Any]) -> LayerGraph:
-    """Load an ONNX file; options that are not arguments of the import are its free sizes."""
-    from perfmodel.importers.onnx.file import from_onnx
-
-    arguments = {name: options.pop(name) for name in ("batch_size", "name", "progress") if name in options}
-    return from_onnx(path, sizes=options, **arguments)
-
-
-def _configuration(path: Path, options: dict[str, Any]) -> LayerGraph:
-    from perfmodel.importers.huggingface import from_huggingface_config
-
-    _check_options(from_huggingface_config, options, kind="a configuration")
-    return from_huggingface_config(path, **options)
-
-
-def _keras(path: Path, options: dict[str, Any]) -> LayerGraph:
-    from perfmodel.importers.keras.model import from_keras
-
-    _check_options(from_keras, options, kind="a Keras model")
-    return from_keras(path, **options)
-
-
-def _deeplearning4j(path: Path, options: dict[str, Any]) -> LayerGraph:
-    from perfmodel.importers.deeplearning4j.network import from_deeplearning4j
-
-    _check_options(from_deeplearning4j, options, kind="a deeplearning4j network")
-    return from_deeplearning4j(path, **options)
-
-
-def _check_options(load: Callable[..., LayerGraph], options: Mapping[str, Any], *, kind: str) -> None:
-    """Raise UnknownNameError for an option that a loader does not take; its first argument is the path."""
-    known = list(signature(load).parameters)[1:]
-    for option in options:
-        check_known(f"option of {kind}:", option, known)
+    def load(self, path: Path, options: dict[str, Any]) -> LayerGraph:
+        """Read a file; raise UnknownNameError for an option that its reader does not take."""
+        module, _, name = self.reader.partition(":")
+        read: Callable[..., LayerGraph] = getattr(import_module(f"perfmodel.importers.{module}"), name)
+        known = list(signature(read).parameters)[1:]  # the first is the path
+        if "sizes" in known:  # whose names are the file's own
+            known.remove("sizes")
+            sizes = {option: options.pop(option) for option in [*options] if option not in known}
+            return read(path, sizes=sizes, **options)
+        for option in options:
+            check_known(f"option of {self.kind}:", option, known)
+        return read(path, **options)
 
 
 def _is_keras(path: Path, content: Mapping[str, Any]) -> bool:
@@ -132,9 +111,13 @@ def _is_deeplearning4j(path: Path, content: Mapping[str, Any]) -> bool:
 
 
 FORMATS: Final = (
-    Format(lambda path, content: path.suffix == ".onnx", _onnx),
-    Format(lambda path, content: "model_type" in content and "layers" not in content, _configuration),
-    Format(_is_keras, _keras),
-    Format(_is_deeplearning4j, _deeplearning4j),
+    Format("an ONNX file", "onnx.file:from_onnx", lambda path, content: path.suffix == ".onnx"),
+    Format(
+        "a configuration",
+        "huggingface:from_huggingface_config",
+        lambda path, content: "model_type" in content and "layers" not in content,
+    ),
+    Format("a Keras model", "keras.model:from_keras", _is_keras),
+    Format("a deeplearning4j network", "deeplearning4j.network:from_deeplearning4j", _is_deeplearning4j),
 )
 """Files of other programs; what none recognises is a graph file."""

@@ -58,7 +58,6 @@ from perfmodel.layers.normalisation import LayerNorm as LayerNorm
 from perfmodel.layers.normalisation import LocalResponseNorm as LocalResponseNorm
 from perfmodel.layers.normalisation import RMSNorm as RMSNorm
 from perfmodel.layers.normalisation import Scale as Scale
-from perfmodel.layers.opaque import Opaque as Opaque
 from perfmodel.layers.optimizers import OPTIMIZERS as OPTIMIZERS
 from perfmodel.layers.optimizers import Optimizer as Optimizer
 from perfmodel.layers.optimizers import load_optimizer as load_optimizer
@@ -83,6 +82,7 @@ from perfmodel.layers.shapes import ShapeMismatchError as ShapeMismatchError
 from perfmodel.layers.shapes import SharedShape as SharedShape
 from perfmodel.layers.source import Constant as Constant
 from perfmodel.layers.source import Fill as Fill
+from perfmodel.layers.source import Opaque as Opaque
 from perfmodel.layers.source import Parameter as Parameter
 from perfmodel.layers.view import BatchView as BatchView
 from perfmodel.layers.view import Detach as Detach

@@ -20,7 +20,15 @@ from perfmodel.layers.shapes import (
     with_extent,
     without_axis,
 )
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, of_first
+from perfmodel.layers.translation import (
+    Operand,
+    OperatorCall,
+    Operators,
+    Translation,
+    function_names,
+    function_table,
+    of_first,
+)
 from perfmodel.numeric import share_of
 
 
@@ -361,89 +369,26 @@ class UnaryFunction:
         ``elements``, or ``mask`` where the result is a truth value. [-]
     scratch, scratch_masks : int
         Tensors like x, and masks of 1 B an element, that torch makes between dy and dx. [1]
-    torch, onnx : str
-        Operators of torch and of ONNX that are this function of their only tensor. [-]
     """
 
-    forward_flop: int
-    backward_flop: int | None
+    flop: int
+    backward_flop: int | None = None
     reads: Literal["input", "output", ""] = ""
     writes: Literal["elements", "mask"] = "elements"
     scratch: int = 0
     scratch_masks: int = 0
-    torch: str = ""
-    onnx: str = ""
 
 
-FUNCTIONS: dict[str, UnaryFunction] = {
-    "exp": UnaryFunction(1, 1, "output", torch="exp", onnx="Exp"),  # dy y
-    "exp2": UnaryFunction(1, 2, "output", scratch=1, torch="exp2"),  # dy y log 2
-    "power_of_number": UnaryFunction(1, 2, "output", scratch=2),  # dy (y log a)
-    "expm1": UnaryFunction(2, 2, "output", scratch=1, torch="expm1"),  # exp, subtract; dy (y + 1)
-    "log": UnaryFunction(1, 1, "input", torch="log", onnx="Log"),  # dy / x
-    "log2": UnaryFunction(1, 2, "input", scratch=1, torch="log2 log10"),  # dy / (x log a)
-    "log1p": UnaryFunction(2, 2, "input", scratch=1, torch="log1p"),  # add, log; dy / (x + 1)
-    "sqrt": UnaryFunction(1, 2, "output", scratch=1, torch="sqrt", onnx="Sqrt"),  # dy / (2 y)
-    "rsqrt": UnaryFunction(2, 4, "output", scratch=2, torch="rsqrt"),  # sqrt, divide; -dy y y y / 2
-    "reciprocal": UnaryFunction(1, 3, "output", scratch=2, torch="reciprocal", onnx="Reciprocal"),  # -dy y y
-    "negative": UnaryFunction(1, 1, torch="neg", onnx="Neg"),
-    "absolute": UnaryFunction(1, 2, "input", scratch=1, torch="abs", onnx="Abs"),  # sign of x, times dy
-    "square": UnaryFunction(1, 2, "input", scratch=2, torch="square"),  # 2 x dy
-    "power": UnaryFunction(1, 3, "input", scratch=2),  # to the power of a number: dy e x^(e - 1)
-    "sine": UnaryFunction(1, 2, "input", scratch=1, torch="sin", onnx="Sin"),  # dy cos x
-    "cosine": UnaryFunction(1, 3, "input", scratch=2, torch="cos", onnx="Cos"),  # -dy sin x
-    "tangent": UnaryFunction(1, 3, "output", scratch=2, torch="tan", onnx="Tan"),  # dy (1 + y y)
-    "arcsine": UnaryFunction(1, 4, "input", scratch=4, torch="asin", onnx="Asin"),  # dy / sqrt(1 - x x)
-    "arccosine": UnaryFunction(1, 4, "input", scratch=5, torch="acos", onnx="Acos"),  # -dy / sqrt(1 - x x)
-    "arctangent": UnaryFunction(1, 3, "input", scratch=2, torch="atan", onnx="Atan"),  # dy / (1 + x x)
-    "hyperbolic_sine": UnaryFunction(1, 2, "input", scratch=1, torch="sinh cosh", onnx="Sinh Cosh"),  # dy cosh x
-    "erf": UnaryFunction(1, 5, "input", scratch=4, torch="erf", onnx="Erf"),  # dy c exp(-x x)
-    # exp, add, log; dy e / (e + 1) with e = exp x
-    "softplus": UnaryFunction(3, 4, "input", torch="softplus", onnx="Softplus"),
-    "log_sigmoid": UnaryFunction(5, 5, "input", torch="log_sigmoid_forward"),  # -softplus(-x)
-    "softsign": UnaryFunction(3, 4, "input", onnx="Softsign"),  # x / (1 + |x|); dy / (1 + |x|)^2
-    # compare, exp, subtract, multiply; compare, exp, multiply, multiply
-    "elu": UnaryFunction(4, 4, "input", torch="elu celu", onnx="Elu Selu Celu"),
-    # x clamp(x + 3, 0, 6) / 6; two compares, x / 3 + 1/2, times dy
-    "hard_swish": UnaryFunction(5, 5, "input", torch="hardswish", onnx="HardSwish"),
-    # clamp(x + 3, 0, 6) / 6; two compares, multiply
-    "hard_sigmoid": UnaryFunction(4, 3, "input", torch="hardsigmoid", onnx="HardSigmoid"),
-    "clamp": UnaryFunction(2, 2, "input", scratch_masks=2),  # two compares
-    "clamp_one_side": UnaryFunction(1, 1, "input", scratch_masks=1),  # one compare
-    "hard_tanh": UnaryFunction(2, 2, "input"),  # clamp, in one operator back
-    "threshold": UnaryFunction(1, 1, "input", torch="threshold", onnx="ThresholdedRelu"),  # one compare
-    # x tanh(softplus x); 4 for t, 4 for s, t + x s (1 - t t): 5, times dy
-    "mish": UnaryFunction(5, 14, "input", torch="mish", onnx="Mish"),
-    "logit": UnaryFunction(3, 3, "input", torch="logit"),  # log(x / (1 - x)); dy / (x (1 - x))
-    "add_number": UnaryFunction(1, 0),
-    "multiply_by_number": UnaryFunction(1, 1),
-    "subtract_from_number": UnaryFunction(1, 1),
-    "remainder": UnaryFunction(1, 0),  # of the division by a number
-    "floor": UnaryFunction(1, None, torch="floor ceil round trunc", onnx="Floor Ceil Round"),
-    "sign": UnaryFunction(1, None, torch="sign sgn", onnx="Sign"),
-    # with a number, or with infinity and NaN
-    "compare": UnaryFunction(1, None, writes="mask", torch="isnan isinf", onnx="IsNaN IsInf"),
-    "logical_not": UnaryFunction(1, None, writes="mask", torch="logical_not bitwise_not", onnx="Not BitwiseNot"),
-    "bernoulli": UnaryFunction(1, None, torch="bernoulli", onnx="Bernoulli"),  # a random number, compared with x
-}
-"""Function -> counts. Constants in a formula are folded; a comparison, a division and an elementary function are 1 FLOP
-each."""
+FUNCTIONS = {name: UnaryFunction(**row) for name, row in function_table("unary").items()}
+"""Function -> counts."""
 
-
-TORCH_NAMES = {f"aten.{name}": function for function, row in FUNCTIONS.items() for name in row.torch.split()}
+TORCH_NAMES = function_names("unary", "torch")
 """Operators of torch that are one function of their only tensor."""
 
-ONNX_NAMES = {name: function for function, row in FUNCTIONS.items() for name in row.onnx.split()}
+ONNX_NAMES = function_names("unary", "onnx")
 """The same of ONNX."""
 
-WITH_NUMBER: dict[str, str] = {
-    **dict.fromkeys(("aten.add", "aten.sub"), "add_number"),
-    "aten.rsub": "subtract_from_number",
-    **dict.fromkeys(("aten.mul", "aten.div", "aten.true_divide"), "multiply_by_number"),
-    **dict.fromkeys(("aten.remainder", "aten.fmod"), "remainder"),
-    **dict.fromkeys(("aten.eq", "aten.ne", "aten.lt", "aten.le", "aten.gt", "aten.ge"), "compare"),
-    **dict.fromkeys(("aten.floor_divide", "aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor"), "floor"),
-}
+WITH_NUMBER = function_names("unary", "torch_with_number")
 """Operators of torch with a number for their second operand -> function."""
 
 
@@ -521,7 +466,7 @@ class Unary(Pointwise):
     @property
     def flop_per_element(self) -> tuple[int, int]:
         """Arithmetic per element, forward and backward [FLOP]."""
-        return self._of_function.forward_flop, self._of_function.backward_flop or 0
+        return self._of_function.flop, self._of_function.backward_flop or 0
 
     @property
     def pass_name(self) -> str:

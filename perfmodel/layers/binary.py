@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -22,7 +22,7 @@ from perfmodel.layers.shapes import (
     shape_text,
     stated_shape,
 )
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, function_names, function_table
 from perfmodel.records import Operation, Role
 
 
@@ -86,14 +86,9 @@ class Gradient:
     """
 
     flop: int
-    reads: tuple[Tensor, ...] = ()
+    reads: Sequence[Tensor] = ()
     scratch: int = 0
     scratch_masks: int = 0
-
-
-PASSED_ON = Gradient(0)
-WON = Gradient(1, ("first", "second"), scratch=1, scratch_masks=2)
-"""dy for the selected operand, a compare; torch halves it between equal ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,85 +106,33 @@ class BinaryFunction:
     """
 
     flop: int
-    first: Gradient | None
-    second: Gradient | None
+    first: Gradient | None = None
+    second: Gradient | None = None
     writes: Literal["elements", "mask"] = "elements"
 
 
-FUNCTIONS: dict[str, BinaryFunction] = {
-    "add": BinaryFunction(1, PASSED_ON, PASSED_ON),
-    "add_scaled": BinaryFunction(2, PASSED_ON, Gradient(1)),  # a + number b
-    "subtract": BinaryFunction(1, PASSED_ON, Gradient(1)),  # -dy
-    "multiply": BinaryFunction(1, Gradient(1, ("second",)), Gradient(1, ("first",))),
-    # for each part of a complex number two multiplies and an add; the same of dy and the other's conjugate
-    "complex_multiply": BinaryFunction(3, Gradient(3, ("second",)), Gradient(3, ("first",))),
-    # dy / b; -dy (a / b) / b: two divides, multiply, negate
-    "divide": BinaryFunction(1, Gradient(1, ("second",)), Gradient(4, ("first", "second"), scratch=3)),
-    # dy b a^(b - 1): subtract, power, two multiplies; dy y log a: log, two multiplies
-    "power": BinaryFunction(
-        1,
-        Gradient(4, ("first", "second"), scratch=4, scratch_masks=1),
-        Gradient(3, ("first", "output"), scratch=3, scratch_masks=1),
-    ),
-    "maximum": BinaryFunction(1, WON, WON),
-    "minimum": BinaryFunction(1, WON, WON),
-    # a + number (b - a): subtract, multiply, add; dy times a number each
-    "interpolate": BinaryFunction(3, Gradient(1), Gradient(1)),
-    # dy b / (a a + b b), -dy a / (a a + b b): two squares, add, divide, multiply, and a negate
-    "arctangent_of_ratio": BinaryFunction(
-        1, Gradient(5, ("first", "second"), scratch=5), Gradient(6, ("first", "second"), scratch=3)
-    ),
-    # of a divided by b: dy; -dy floor(a / b): divide, round, multiply, negate
-    "remainder": BinaryFunction(1, PASSED_ON, Gradient(4, ("first", "second"), scratch=2)),
-    # a where it is positive, else a b: compare, multiply, in every gradient too
-    "prelu": BinaryFunction(2, Gradient(2, ("first", "second")), Gradient(2, ("first",))),
-    "floor_divide": BinaryFunction(2, None, None),
-    "compare": BinaryFunction(1, None, None, writes="mask"),
-    "logical": BinaryFunction(1, None, None, writes="mask"),  # and, or, exclusive or
-}
-"""Function -> counts; a comparison, a division and an elementary function are 1 FLOP each."""
+def _function(row: Mapping[str, Any]) -> BinaryFunction:
+    gradients = {side: Gradient(**row[side]) for side in ("first", "second") if side in row}
+    return BinaryFunction(**{**row, **gradients})
 
 
-TORCH_NAMES: dict[str, tuple[str, str, str]] = {
-    "aten.add": ("add", "self", "other"),
-    "aten.sub": ("subtract", "self", "other"),
-    "aten.rsub": ("subtract", "other", "self"),
-    "aten.mul": ("multiply", "self", "other"),
-    "aten.div": ("divide", "self", "other"),
-    "aten.true_divide": ("divide", "self", "other"),
-    "aten.pow": ("power", "self", "exponent"),
-    "aten.maximum": ("maximum", "self", "other"),
-    "aten.minimum": ("minimum", "self", "other"),
-    "aten.clamp_min": ("maximum", "self", "min"),
-    "aten.clamp_max": ("minimum", "self", "max"),
-    "aten.lerp": ("interpolate", "self", "end"),
-    "aten.atan2": ("arctangent_of_ratio", "self", "other"),
-    "aten.remainder": ("remainder", "self", "other"),
-    "aten.fmod": ("remainder", "self", "other"),
-    "aten.floor_divide": ("floor_divide", "self", "other"),
-    "aten._prelu_kernel": ("prelu", "self", "weight"),
-    **{f"aten.{name}": ("compare", "self", "other") for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{
-        f"aten.{prefix}_{name}": ("logical", "self", "other")
-        for prefix in ("logical", "bitwise")
-        for name in ("and", "or", "xor")
-    },
-}
-"""Operator of torch -> function, names of the first and the second operand."""
+FUNCTIONS = {name: _function(row) for name, row in function_table("binary").items()}
+"""Function -> counts."""
 
-ONNX_NAMES: dict[str, str] = {
-    "Add": "add",
-    "Sub": "subtract",
-    "Mul": "multiply",
-    "Div": "divide",
-    "Pow": "power",
-    "Max": "maximum",
-    "Min": "minimum",
-    "Mod": "remainder",
-    "PRelu": "prelu",
-    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), "compare"),
-    **dict.fromkeys(("And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), "logical"),
+TORCH_NAMES = function_names("binary", "torch")
+"""Operator of torch -> function."""
+
+TORCH_OPERANDS = {
+    "aten.rsub": ("other", "self"),
+    "aten.pow": ("self", "exponent"),
+    "aten.clamp_min": ("self", "min"),
+    "aten.clamp_max": ("self", "max"),
+    "aten.lerp": ("self", "end"),
+    "aten._prelu_kernel": ("self", "weight"),
 }
+"""Operator of torch -> its first and second operand, where they are not self and other."""
+
+ONNX_NAMES = function_names("binary", "onnx")
 """Operator of ONNX -> function."""
 
 
@@ -212,7 +155,8 @@ def _of_two(call: OperatorCall, function: str, operands: tuple[Any, ...]) -> Tra
 
 
 def _from_torch_binary(call: OperatorCall) -> Translation | None:
-    function, first, second = TORCH_NAMES[call.operator]
+    function = TORCH_NAMES[call.operator]
+    first, second = TORCH_OPERANDS.get(call.operator, ("self", "other"))
     operands = (call[first], call[second])
     if function == "multiply" and all(isinstance(operand, Operand) and operand.is_complex for operand in operands):
         return _of_two(call, "complex_multiply", operands)

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, is_one_of, nearest_match, whole_numbers_text
+from perfmodel.errors import ArgumentError, is_one_of, meant, whole_numbers_text
 from perfmodel.numeric import NO_NUMBERS
 from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_name
 from perfmodel.symbolic import is_symbolic
@@ -195,8 +195,7 @@ def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
     """
     known = tuple(choices)
     if not is_one_of(value, known):
-        nearest = nearest_match(value, known) if isinstance(value, str) else None
-        hint = f"; did you mean {nearest!r}?" if nearest else ""
+        hint = meant(value, known) if isinstance(value, str) else ""
         refuse(argument, value, f"must be one of {', '.join(map(repr, known))}{hint}")
 
 

@@ -67,6 +67,7 @@ class PairedLoss(LayerByInput):
     mean over the mini-batch, one number per sample.
     """
 
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     is_loss: ClassVar[bool] = True
 
@@ -130,7 +131,6 @@ class MeanSquaredError(PairedLoss):
     multiply: 2 FLOP per element and a multiplication per sample, the same with the other sign to the target.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {"aten.mse_loss": lambda call: _compared(call, MeanSquaredError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 2, 2)
 
@@ -148,7 +148,6 @@ class MeanAbsoluteError(PairedLoss):
     other sign to the target.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {"aten.l1_loss": lambda call: _compared(call, MeanAbsoluteError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 3, 3)
 
@@ -170,7 +169,6 @@ class Huber(PairedLoss):
     .. [1] Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35 (1964).
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.huber_loss", "aten.smooth_l1_loss"), lambda call: _compared(call, Huber())
     )
@@ -201,7 +199,6 @@ class BinaryCrossEntropy(PairedLoss):
     multiply: 5. Besides, an add per element and a division per sample forward, a multiplication per sample backward.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {
         "aten.binary_cross_entropy": lambda call: _compared(call, BinaryCrossEntropy(over="probabilities")),
         "aten.binary_cross_entropy_with_logits": lambda call: _compared(call, BinaryCrossEntropy(over="logits")),

@@ -423,6 +423,7 @@ class LastAxesNorm(SampleNorm):
         Last axes that are normalised together. [1]
     """
 
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     reads: ClassVar[int] = 1
     axis_count: int = 1
 
@@ -466,7 +467,6 @@ class LayerNorm(LastAxesNorm):
     .. [1] Ba, Kiros, Hinton, Layer normalization, 2016, arXiv:1607.06450.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {"aten.native_layer_norm": lambda call: _over_last(call, LayerNorm)}
     onnx_operators: ClassVar[Operators] = {"LayerNormalization": lambda call: _over_last(call, LayerNorm)}
     bias: bool = True
@@ -546,7 +546,6 @@ class RMSNorm(LastAxesNorm):
     .. [1] Zhang, Sennrich, Root mean square layer normalization, NeurIPS 2019, arXiv:1910.07467.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.rms_norm", "aten._fused_rms_norm"), lambda call: _over_last(call, RMSNorm)
     )

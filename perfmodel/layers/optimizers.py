@@ -134,8 +134,8 @@ class Optimizer(Checked, ABC):
         )
 
     def _clipped(self, layers: Sequence[tuple[str, int]], updates: Mapping[str, LayerOperations]) -> LayerOperations:
-        norms = {name: ((name, _gradient_norm(count)),) for name, count in layers}
-        scales = {name: ((name, _gradient_scale(count)),) for name, count in layers}
+        norms = {name: ((name, _summed_pass("gradient_norm", count, 2)),) for name, count in layers}
+        scales = {name: ((name, _update_pass("gradient_scale", count, 1, 1, 1)),) for name, count in layers}
         orders: Mapping[str, Sequence[tuple[Mapping[str, LayerOperations], ...]]] = {
             "none": [(updates,)],
             "per_batch": [(norms,), (scales,), (updates,)],
@@ -195,21 +195,18 @@ def _update_pass(name: str, count: int, reads: int, writes: int, flop_per_parame
     return elementwise(name, count, reads=reads, writes=writes, **flop)
 
 
+def _summed_pass(name: str, count: int, flop_per_parameter: int) -> MemoryPass:
+    flop = flop_per_parameter * count
+    return one_pass(name, read=count, written=1, tensor=count, flop=flop, role=Role.UPDATE)
+
+
 def _penalty(term: str, count: int, *, flop_per_parameter: tuple[int, int]) -> Operations:
     """Return a penalty's sum, which the loss adds, and its gradient, which is added to that of the weights."""
     of_sum, of_gradient = flop_per_parameter
     return (
-        one_pass(f"{term}_penalty", read=count, written=1, tensor=count, flop=of_sum * count, role=Role.UPDATE),
+        _summed_pass(f"{term}_penalty", count, of_sum),
         _update_pass(f"{term}_gradient", count, 2, 1, of_gradient),
     )
-
-
-def _gradient_norm(count: int) -> MemoryPass:
-    return one_pass("gradient_norm", read=count, written=1, tensor=count, flop=2 * count, role=Role.UPDATE)
-
-
-def _gradient_scale(count: int) -> MemoryPass:
-    return elementwise("gradient_scale", count, flop_per_element=1, role=Role.UPDATE)
 
 
 @layer_kind("none")
@@ -226,14 +223,7 @@ class NoUpdate(Optimizer):
             allowed = "given without weight_decay, clipping and weight_penalty, because nothing is updated"
             refuse("optimizer", "none", allowed)
 
-    def layer_operations(
-        self,
-        parameter_counts: Mapping[str, int],
-        *,
-        batch_size: Any,
-        shapes: Mapping[str, tuple[Shape, ...]] | None = None,
-    ) -> LayerOperations:
-        """Return nothing."""
+    def _updates(self, count: int, shapes: tuple[Shape, ...]) -> Operations:
         return ()
 
 

@@ -64,6 +64,8 @@ class RecurrentLayer(LayerByInput):
     or less. No such peak is compared with a measured one.
     """
 
+    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
+    input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     gate_count: ClassVar[int]
     """Gates of the cell [1]."""
     state_count: ClassVar[int]
@@ -351,8 +353,6 @@ class RNN(RecurrentLayer):
     .. [1] Elman, Finding structure in time, Cognitive Science 14(2), 1990.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
-    input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.rnn_tanh", "aten.rnn_relu"),
         lambda call: _torch_recurrence(call, RNN, function=call.operator.rpartition("_")[-1]),
@@ -384,8 +384,6 @@ class GRU(RecurrentLayer):
        EMNLP 2014, arXiv:1406.1078, equations 5 to 8.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
-    input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     torch_operators: ClassVar[Operators] = {"aten.gru": lambda call: _torch_recurrence(call, GRU)}
     onnx_operators: ClassVar[Operators] = {"GRU": lambda call: _onnx_recurrence(call, GRU, ("Sigmoid", "Tanh"))}
     gate_count: ClassVar[int] = 3
@@ -434,7 +432,6 @@ class LSTM(RecurrentLayer):
     .. [3] Graves, Generating sequences with recurrent neural networks, arXiv:1308.0850, equations 7 to 11.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
     torch_operators: ClassVar[Operators] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM)}
     onnx_operators: ClassVar[Operators] = {"LSTM": _from_onnx_lstm}

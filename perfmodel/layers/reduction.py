@@ -11,7 +11,15 @@ from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic
 from perfmodel.layers.checks import check_axes, one_of, optional
 from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, axis_in, element_count
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, of_first
+from perfmodel.layers.translation import (
+    Operand,
+    OperatorCall,
+    Operators,
+    Translation,
+    function_names,
+    function_table,
+    of_first,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,69 +42,28 @@ class ReducingFunction:
         Whether it also writes the position of each result, which is then all that the gradient reads besides dy. [-]
     scratch : int
         Tensors like x that torch makes between dy and dx. [1]
-    torch, onnx : str
-        Operators of torch and of ONNX that are this reduction. [-]
     """
 
     flop: int
-    flop_per_result: int
-    gradient: tuple[int, int] | None
+    flop_per_result: int = 0
+    gradient: Sequence[int] | None = None
     reads_input: bool = False
     reads_output: bool = False
     writes: Literal["elements", "index", "mask"] = "elements"
     finds_place: bool = False
     scratch: int = 0
-    torch: str = ""
-    onnx: str = ""
 
 
-FUNCTIONS: dict[str, ReducingFunction] = {
-    "sum": ReducingFunction(1, 0, (0, 0), torch="sum nansum", onnx="ReduceSum"),
-    "mean": ReducingFunction(1, 1, (0, 1), torch="mean", onnx="ReduceMean"),  # dy / n, repeated
-    # compare x with y, times dy
-    "max": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, torch="max amax", onnx="ReduceMax"),
-    "min": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, torch="min amin", onnx="ReduceMin"),
-    # and its position: dx is zero elsewhere
-    "max_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
-    "min_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
-    # dy y / x
-    "prod": ReducingFunction(
-        1, 0, (2, 0), reads_input=True, reads_output=True, scratch=5, torch="prod", onnx="ReduceProd"
-    ),
-    # the mean; subtract it, square, add; divide twice. Backward 2 dy / n (x - mean), the mean made again
-    "var": ReducingFunction(4, 2, (3, 2), reads_input=True, scratch=1, torch="var var_mean"),
-    # and sqrt; and divide by y
-    "std": ReducingFunction(4, 3, (3, 3), reads_input=True, reads_output=True, scratch=1, torch="std std_mean"),
-    # a square, a sum, a root; x times the ratio of dy and y
-    "norm": ReducingFunction(
-        2,
-        1,
-        (1, 1),
-        reads_input=True,
-        reads_output=True,
-        scratch=1,
-        torch="norm linalg_vector_norm",
-        onnx="ReduceL1 ReduceL2 ReduceSumSquare",
-    ),
-    # compare, subtract, exp, add; log, add. Backward dy exp(x - y)
-    "log_sum_exp": ReducingFunction(
-        4, 2, (3, 0), reads_input=True, reads_output=True, scratch=2, torch="logsumexp", onnx="ReduceLogSumExp"
-    ),
-    "argmax": ReducingFunction(1, 0, None, writes="index", torch="argmax", onnx="ArgMax"),
-    "argmin": ReducingFunction(1, 0, None, writes="index", torch="argmin", onnx="ArgMin"),
-    "any": ReducingFunction(1, 0, None, writes="mask", torch="any"),
-    "all": ReducingFunction(1, 0, None, writes="mask", torch="all"),
-    "count": ReducingFunction(2, 0, None, writes="index", torch="count_nonzero"),  # compare with zero, add
-}
-"""Function -> counts; a comparison, a division and an elementary function are 1 FLOP each."""
+FUNCTIONS = {name: ReducingFunction(**row) for name, row in function_table("reduction").items()}
+"""Function -> counts."""
 
 _RESULT_BYTES = {"elements": 0, "index": INDEX_BYTES, "mask": MASK_BYTES}
 
 
-TORCH_NAMES = {f"aten.{name}": function for function, row in FUNCTIONS.items() for name in row.torch.split()}
+TORCH_NAMES = function_names("reduction", "torch")
 """Operator of torch -> function."""
 
-ONNX_NAMES = {name: function for function, row in FUNCTIONS.items() for name in row.onnx.split()}
+ONNX_NAMES = function_names("reduction", "onnx")
 """Operator of ONNX -> function."""
 
 
@@ -228,7 +195,7 @@ class Reduction(OnePassLayer):
             "flop": of_function.flop * elements + of_function.flop_per_result * results,
             "written_index_bytes": _RESULT_BYTES[of_function.writes] * results + place_bytes,
         }
-        if of_function.gradient in (None, (0, 0)) and not of_function.finds_place:
+        if not any(of_function.gradient or ()) and not of_function.finds_place:
             return forward, None
         flop, flop_per_result = of_function.gradient or (0, 0)
         return forward, {

@@ -1,14 +1,17 @@
-"""Layers without inputs: constants, parameters, fresh memory."""
+"""Layers without inputs, as constants, parameters and fresh memory, and operations unknown to perfmodel."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
-from perfmodel.layers.checks import one_of
-from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count
-from perfmodel.layers.translation import OperatorCall, Operators, Translation
+from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.checks import check_text, one_of
+from perfmodel.layers.passes import only_pass
+from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, stated_shape
+from perfmodel.layers.translation import OperatorCall, Operators, Translation, function_names, function_table
 from perfmodel.layers.view import View
+from perfmodel.records import Role
 
 
 @layer_kind("constant")
@@ -60,38 +63,13 @@ class Parameter(View):
         return {"weight": self.shape}
 
 
-class Filling(NamedTuple):
-    """A way to fill a tensor.
+FILLINGS: dict[str, int] = {name: row["flop"] for name, row in function_table("fill").items()}
+"""Content -> arithmetic per element. [FLOP]"""
 
-    Parameters
-    ----------
-    flop : int
-        Arithmetic per element. [FLOP]
-    torch, onnx : str
-        Operators of torch and of ONNX that fill a tensor this way. [-]
-    """
-
-    flop: int
-    torch: str
-    onnx: str = ""
-
-
-_ZEROS = "zeros ones full zeros_like ones_like full_like fill zero new_zeros new_ones new_full scalar_tensor eye"
-FILLINGS = {
-    "empty": Filling(0, torch="empty empty_like empty_strided empty_permuted new_empty"),
-    "zeros": Filling(0, torch=_ZEROS, onnx="ConstantOfShape EyeLike"),
-    "normal": Filling(0, torch="randn randn_like normal", onnx="RandomNormal RandomNormalLike"),
-    "uniform": Filling(
-        0,
-        torch="rand rand_like uniform randint randint_like exponential randperm",
-        onnx="RandomUniform RandomUniformLike",
-    ),
-    "range": Filling(2, torch="arange linspace", onnx="Range"),  # multiplies a step and adds a start
-}
-"""Content -> how it is written."""
-TORCH_NAMES = {f"aten.{name}": function for function, row in FILLINGS.items() for name in row.torch.split()}
+TORCH_NAMES = function_names("fill", "torch")
 """Operator of torch -> content."""
-ONNX_NAMES = {name: function for function, row in FILLINGS.items() for name in row.onnx.split()}
+
+ONNX_NAMES = function_names("fill", "onnx")
 """Operator of ONNX -> content."""
 
 
@@ -135,5 +113,52 @@ class Fill(OnePassLayer):
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic | None, None]:
         """Return a pass that writes y; none for an empty tensor."""
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        fill = {"read": 0, "written": elements, "flop": FILLINGS[self.function].flop * elements}
+        fill = {"read": 0, "written": elements, "flop": FILLINGS[self.function] * elements}
         return None if self.function == "empty" else fill, None
+
+
+@layer_kind("opaque")
+class Opaque(LayerByInput):
+    """An operation known only by its operands.
+
+    Parameters
+    ----------
+    operator : str
+        Its name in another program. [-]
+    shape : tuple of int
+        Shape of an output sample. [1]
+    over_batch : bool
+        Whether all samples share the output although not the inputs. [-]
+
+    Notes
+    -----
+    Forward reads every input and writes the output, 1 FLOP for each of their elements: a lower bound, never zero.
+    Backward reads dy and the inputs and writes the wanted gradients, again 1 FLOP for each of these elements.
+    """
+
+    symbolic_example: ClassVar[SymbolicExample] = ({"operator": "custom::polish", "shape": ("K",)}, (("F",),))
+    input_counts: ClassVar[tuple[int, int | None]] = (0, None)
+    keeps_output: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"operator": check_text}
+    operator: str
+    shape: Shape
+    over_batch: bool = False
+
+    def output_shape(self, input_shapes: Shapes) -> Shape:
+        """Return the requested shape; all samples share it if they share all inputs."""
+        return SharedShape(self.shape) if self.over_batch else stated_shape(self.shape, input_shapes)
+
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
+        """Return one pass that reads the inputs and writes the output."""
+        read = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes)
+        written = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return only_pass("opaque", read=read, written=written, flop=read + written)
+
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
+        """Return one pass that writes the wanted gradients."""
+        if not any(wanted):
+            return ()
+        counts = [element_count(shape, batch_size=batch_size) for shape in input_shapes]
+        read = sum(counts) + element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        written = sum(count for count, is_wanted in zip(counts, wanted, strict=True) if is_wanted)
+        return only_pass("opaque", read=read, written=written, flop=read + written, role=Role.INPUT_GRADIENT)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.files import file_toml
 from perfmodel.layers.shapes import Shape, SharedShape
 
 if TYPE_CHECKING:
@@ -178,6 +181,30 @@ def affine_translation(call: OperatorCall, layer: Layer) -> Translation:
     return Translation(
         layer=layer, inputs=(operand,), parameters={name: held for name, held in named if held is not None}
     )
+
+
+@cache
+def _function_tables() -> dict[str, Any]:
+    return file_toml(Path(__file__).with_name("functions.toml"))
+
+
+def function_table(name: str) -> dict[str, dict[str, Any]]:
+    """Return a table of ``functions.toml``: functions of elements, or their names in other programs."""
+    table: dict[str, dict[str, Any]] = _function_tables()[name]
+    return table
+
+
+def function_names(kind: str, program: str) -> dict[str, str]:
+    """Operator of a program -> the function of a kind that it is.
+
+    Examples
+    --------
+    >>> function_names("unary", "onnx")["Neg"], function_names("reduction", "torch")["aten.amax"]
+    ('negative', 'max')
+    """
+    prefix = "aten." if program.startswith("torch") else ""
+    rows = function_table(f"{kind}_names").items()
+    return {f"{prefix}{name}": function for function, row in rows for name in row.get(program, "").split()}
 
 
 Translator = Callable[[OperatorCall], Translation | None]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.measurements.reading import Line
-from perfmodel.measurements.scaling_tables import read_described
+from perfmodel.measurements.scaling_tables import DescribedTable, read_described, said_of
 
 FOLDER: Final = Path(__file__).resolve().parent / "published"
 
@@ -117,16 +117,12 @@ class PublishedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedLayouts:
+class PublishedLayouts(DescribedTable):
     """Rows of several studies, and the tables whose rows are scored beside them."""
 
-    key: str
-    title: str
     rows: tuple[PublishedRow, ...]
     also: tuple[str, ...]
-    source: Mapping[str, str] = field(hash=False)
     evidence: Mapping[str, Mapping[str, str]] = field(hash=False)
-    caveats: tuple[str, ...]
 
 
 def load_published(key: str) -> PublishedLayouts:
@@ -139,15 +135,8 @@ def load_published(key: str) -> PublishedLayouts:
     ('llama3.1_405b, 131072 tokens, 16384 devices', 8, 16)
     """
     description, rows = read_described(FOLDER, key, what="table of published layouts", read=_row)
-    return PublishedLayouts(
-        key=key,
-        title=description["title"],
-        rows=rows,
-        also=tuple(description["also"]),
-        source=description["source"],
-        evidence={name: study["evidence"] for name, study in description["study"].items()},
-        caveats=tuple(caveat["text"] for caveat in description["caveat"]),
-    )
+    evidence = {name: study["evidence"] for name, study in description["study"].items()}
+    return PublishedLayouts(rows=rows, also=tuple(description["also"]), evidence=evidence, **said_of(key, description))
 
 
 def _row(line: Line, description: Mapping[str, Any]) -> PublishedRow:

@@ -21,15 +21,21 @@ SCHEMA_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingTable:
-    """Rows of several devices."""
+class DescribedTable:
+    """What the TOML of every such table says."""
 
     key: str
     title: str
-    rows: tuple[Mapping[str, Any], ...]
     source: Mapping[str, str] = field(hash=False)
+    caveats: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingTable(DescribedTable):
+    """Rows of several devices."""
+
+    rows: tuple[Mapping[str, Any], ...]
     stated: Mapping[str, Any] = field(hash=False)
-    caveats: tuple[str, ...]
 
 
 def scaling_names() -> tuple[str, ...]:
@@ -53,14 +59,7 @@ def load_scaling(key: str) -> ScalingTable:
     (3.52, 6)
     """
     description, rows = read_described(FOLDER, key, what="table of several devices", read=_texts_and_numbers)
-    return ScalingTable(
-        key=key,
-        title=description["title"],
-        rows=rows,
-        source=description["source"],
-        stated=description["stated"],
-        caveats=tuple(caveat["text"] for caveat in description["caveat"]),
-    )
+    return ScalingTable(rows=rows, stated=description["stated"], **said_of(key, description))
 
 
 def _texts_and_numbers(line: Line, description: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +93,13 @@ def read_description(path: Path) -> dict[str, Any]:
     return content
 
 
+def said_of(key: str, description: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a ``DescribedTable``."""
+    caveats = description.get("caveat", ())
+    texts = () if isinstance(caveats, str) else tuple(caveat["text"] for caveat in caveats)
+    return {"key": key, "title": description["title"], "source": description["source"], "caveats": texts}
+
+
 def _number(line: Line, column: str) -> float:
     try:
         return float(line.values[column])
@@ -106,19 +112,15 @@ _FOLDER: Final = Path(__file__).parent / "speedups"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedupJob:
+class SpeedupJob(DescribedTable):
     """Where and how the rows of a table ran."""
 
-    key: str
-    title: str
     system: str
     other_systems: tuple[str, ...]
     sync: str
     dataset: str
     input_from: str
     decode_cores: int
-    source: Mapping[str, str] = field(hash=False)
-    caveats: tuple[str, ...]
 
 
 def load_speedup_job(key: str) -> SpeedupJob:
@@ -131,11 +133,9 @@ def load_speedup_job(key: str) -> SpeedupJob:
     """
     check_known("table of steps on several devices", key, [path.stem for path in sorted(_FOLDER.glob("*.toml"))])
     content = read_description(_FOLDER / f"{key}.toml")
-    return SpeedupJob(
-        **{name: value for name, value in content.items() if name not in ("schema_version", "other_systems", "caveat")},
-        other_systems=tuple(content["other_systems"]),
-        caveats=tuple(caveat["text"] for caveat in content["caveat"]),
-    )
+    kept = ("system", "sync", "dataset", "input_from", "decode_cores")
+    others = tuple(content["other_systems"])
+    return SpeedupJob(**{name: content[name] for name in kept}, other_systems=others, **said_of(key, content))
 
 
 PARALLEL_FOLDER: Final = Path(__file__).resolve().parent / "parallel"
@@ -166,16 +166,13 @@ class ParallelRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelTable:
+class ParallelTable(DescribedTable):
     """Rows of one source."""
 
-    key: str
-    title: str
     rows: tuple[ParallelRow, ...]
     framework: str
     dtype: str
     optimizer: str
-    source: Mapping[str, str] = field(default_factory=dict)
     evidence: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -188,15 +185,9 @@ def load_parallel(key: str) -> ParallelTable:
     8
     """
     description, rows = read_described(PARALLEL_FOLDER, key, what="table of many devices", read=_parallel_row)
-    run = description["run"]
     kept = ("framework", "dtype", "optimizer", "evidence")
-    return ParallelTable(
-        key=key,
-        title=description["title"],
-        rows=rows,
-        source=description["source"],
-        **{name: run[name] for name in kept},
-    )
+    run = {name: description["run"][name] for name in kept}
+    return ParallelTable(rows=rows, **run, **said_of(key, description))
 
 
 def _parallel_row(line: Line, description: Mapping[str, Any]) -> ParallelRow:
@@ -294,18 +285,14 @@ class NetworkRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkTable:
+class NetworkTable(DescribedTable):
     """Rows of one source, and what ran."""
 
-    key: str
-    title: str
     zoo: str
     framework: str
     is_fed: bool
     attention_in_training: str
     rows: tuple[NetworkRow, ...]
-    source: Mapping[str, str] = field(hash=False)
-    caveats: tuple[str, ...]
 
 
 def network_table_names() -> tuple[str, ...]:
@@ -333,12 +320,8 @@ def read_network_table(path: Path) -> NetworkTable:
     csv_table.check()
     rows = [_network_row(line, stated=stated, meanings=meanings) for line in csv_table.lines]
     csv_table.check(rows)
-    kept = ("key", "title", "zoo", "framework", "is_fed", "attention_in_training", "source")
-    return NetworkTable(
-        **{name: stated[name] for name in kept},
-        rows=tuple(rows),
-        caveats=tuple(caveat["text"] for caveat in stated["caveat"]),
-    )
+    kept = ("zoo", "framework", "is_fed", "attention_in_training")
+    return NetworkTable(**{name: stated[name] for name in kept}, rows=tuple(rows), **said_of(stated["key"], stated))
 
 
 def _network_row(

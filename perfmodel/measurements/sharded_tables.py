@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.measurements.reading import Line
-from perfmodel.measurements.scaling_tables import read_described
+from perfmodel.measurements.scaling_tables import DescribedTable, read_described, said_of
 
 FOLDER: Final = Path(__file__).resolve().parent / "sharded"
 
@@ -48,13 +48,10 @@ class ShardedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardedTable:
+class ShardedTable(DescribedTable):
     """Rows of one source."""
 
-    key: str
-    title: str
     rows: tuple[ShardedRow, ...]
-    source: Mapping[str, str] = field(hash=False)
     evidence: Mapping[str, str] = field(hash=False)
 
 
@@ -68,13 +65,7 @@ def load_sharded(key: str) -> ShardedTable:
     ('llama3_8b, 8192 tokens, 8 devices, eager, bf16, selective_op', 2.84, 82.4)
     """
     description, rows = read_described(FOLDER, key, what="table of sharded training", read=_row)
-    return ShardedTable(
-        key=key,
-        title=description["title"],
-        rows=rows,
-        source=description["source"],
-        evidence=description["run"]["evidence"],
-    )
+    return ShardedTable(rows=rows, evidence=description["run"]["evidence"], **said_of(key, description))
 
 
 def _row(line: Line, description: Mapping[str, Any]) -> ShardedRow:

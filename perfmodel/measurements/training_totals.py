@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.measurements.reading import Line
-from perfmodel.measurements.scaling_tables import read_described
+from perfmodel.measurements.scaling_tables import DescribedTable, read_described, said_of
 
 FOLDER: Final = Path(__file__).resolve().parent / "totals"
 
@@ -46,16 +46,12 @@ class PublishedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedRuns:
+class PublishedRuns(DescribedTable):
     """Runs of one table."""
 
-    key: str
-    title: str
     rows: tuple[PublishedRun, ...]
-    source: Mapping[str, str] = field(hash=False)
     evidence: Mapping[str, str] = field(hash=False)
     explanations: Mapping[str, str] = field(hash=False)
-    caveats: tuple[str, ...]
 
 
 def load_totals(key: str) -> PublishedRuns:
@@ -68,15 +64,8 @@ def load_totals(key: str) -> PublishedRuns:
     ('llama1_7b', 82432.0, 1000000000000.0)
     """
     description, rows = read_described(FOLDER, key, what="table of training totals", read=_run)
-    return PublishedRuns(
-        key=key,
-        title=description["title"],
-        rows=rows,
-        source=description["source"],
-        evidence=description["run"]["evidence"],
-        explanations=description["explanations"],
-        caveats=tuple(caveat["text"] for caveat in description["caveat"]),
-    )
+    evidence, explanations = description["run"]["evidence"], description["explanations"]
+    return PublishedRuns(rows=rows, evidence=evidence, explanations=explanations, **said_of(key, description))
 
 
 def _run(line: Line, description: Mapping[str, Any]) -> PublishedRun:

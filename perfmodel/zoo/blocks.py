@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from perfmodel import layers as nn
+from perfmodel.files import file_toml
 from perfmodel.graph import LayerGraph
 
 ACTIVATIONS: dict[str, nn.Layer] = {
@@ -19,6 +22,33 @@ ACTIVATIONS: dict[str, nn.Layer] = {
 """Name -> layer; ``gelu_tanh`` is GELU approximated with a tanh."""
 TEXT_ACTIVATIONS = (*ACTIVATIONS, "gelu_new")
 """Those of feed-forward parts; ``gelu_new`` is ``gelu_tanh`` in eight passes, as GPT-2's code has it."""
+
+
+@cache
+def _published_sizes() -> dict[str, Any]:
+    return file_toml(Path(__file__).with_name("published_sizes.toml"))
+
+
+def published_sizes(family: str) -> dict[str, Any]:
+    """Name of a size of a family -> what differs between its published sizes.
+
+    Parameters
+    ----------
+    family : str
+        A table of ``published_sizes.toml``. [-]
+
+    Returns
+    -------
+    dict of str to Any
+        Options of the family's builder, or sizes of its parts, by name. [1]
+
+    Examples
+    --------
+    >>> published_sizes("bert")["large"]["layers"]
+    24
+    """
+    sizes: dict[str, Any] = _published_sizes()[family]
+    return sizes
 
 
 def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:

@@ -8,14 +8,11 @@ from typing import Any
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
-from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, dropped, image_graph
+from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, dropped, image_graph, published_sizes
 from perfmodel.zoo.options import checked
 from perfmodel.zoo.transformer import ATTENTIONS, OPERANDS, TransformerBlock
 
-BERT_SIZES: dict[str, dict[str, int]] = {
-    "base": {"layers": 12, "width": 768, "heads": 12},
-    "large": {"layers": 24, "width": 1024, "heads": 16},
-}
+BERT_SIZES: dict[str, dict[str, int]] = published_sizes("bert")
 """Name -> options that differ between the published sizes."""
 
 

@@ -9,21 +9,11 @@ from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.window import Size
-from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
+from perfmodel.zoo.blocks import chain, classified, image_graph, normalised, published_sizes
 from perfmodel.zoo.options import checked
 
 VARIANTS = ("batch_norm", "lrn")
-MODULES: dict[str, tuple[int, int, int, int, int, int]] = {
-    "3a": (64, 96, 128, 16, 32, 32),
-    "3b": (128, 128, 192, 32, 96, 64),
-    "4a": (192, 96, 208, 16, 48, 64),
-    "4b": (160, 112, 224, 24, 64, 64),
-    "4c": (128, 128, 256, 24, 64, 64),
-    "4d": (112, 144, 288, 32, 64, 64),
-    "4e": (256, 160, 320, 32, 128, 128),
-    "5a": (256, 160, 320, 32, 128, 128),
-    "5b": (384, 192, 384, 48, 128, 128),
-}
+MODULES: dict[str, list[int]] = published_sizes("googlenet")
 """Table 1 of the paper: channels of 1x1, reduction and 3x3, reduction and 5x5, and behind the pool [1]."""
 AUXILIARY_AFTER = ("4a", "4d")
 LAST_BEFORE_POOL = ("3b", "4e")

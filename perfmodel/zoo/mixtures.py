@@ -8,36 +8,15 @@ from typing import Any, Final
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import one_of, refuse
+from perfmodel.zoo.blocks import published_sizes
 from perfmodel.zoo.options import checked
 from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock, language_head
 
 CONTEXT: Final = 4096
 """Positions of a sample unless the caller says otherwise, with which DeepSeek-V2 and V3 were trained. [1]"""
 
-MIXTRAL_SIZES: Final[dict[str, dict[str, Any]]] = {
-    "mixtral_8x7b": {
-        "layers": 32, "width": 4096, "heads": 32, "key_heads": 8, "expert_units": 14336, "experts": 8, "chosen": 2,
-        "vocabulary": 32_000,
-    },
-}  # fmt: skip
-"""Name to what differs between published sizes (arXiv:2401.04088, table 1)."""
-
-_LATENT: Final = {"latent": 512, "head_size": 128, "rotary_size": 64, "value_size": 128}
-DEEPSEEK_SIZES: Final[dict[str, dict[str, Any]]] = {
-    "deepseek_v2_lite": {
-        **_LATENT, "layers": 27, "dense_layers": 1, "width": 2048, "heads": 16, "query_latent": None,
-        "intermediate": 10944, "expert_units": 1408, "experts": 64, "chosen": 6, "shared": 2, "vocabulary": 102_400,
-    },
-    "deepseek_v2": {
-        **_LATENT, "layers": 60, "dense_layers": 1, "width": 5120, "heads": 128, "query_latent": 1536,
-        "intermediate": 12288, "expert_units": 1536, "experts": 160, "chosen": 6, "shared": 2, "vocabulary": 102_400,
-    },
-    "deepseek_v3": {
-        **_LATENT, "layers": 61, "dense_layers": 3, "width": 7168, "heads": 128, "query_latent": 1536,
-        "intermediate": 18432, "expert_units": 2048, "experts": 256, "chosen": 8, "shared": 1, "vocabulary": 129_280,
-    },
-}  # fmt: skip
-"""Name to what differs between published sizes (arXiv:2405.04434 and 2412.19437, section 4.2 and the checkpoints)."""
+MIXTRAL_SIZES: Final = published_sizes("mixtral")
+DEEPSEEK_SIZES: Final = published_sizes("deepseek")
 
 
 @checked(size=one_of(MIXTRAL_SIZES), attention=one_of(ATTENTIONS))

@@ -10,7 +10,7 @@ from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_choice, is_open_size, numbered, one_of, refuse
 from perfmodel.numeric import share_of
-from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, dropped
+from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, dropped, published_sizes
 from perfmodel.zoo.options import checked
 
 ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {
@@ -251,12 +251,7 @@ def language_head(graph: LayerGraph, x: str, *, norm: nn.Layer, vocabulary: Any,
     graph.add("loss", nn.CrossEntropy(), inputs=x)
 
 
-GPT2_SIZES: dict[str, dict[str, Any]] = {
-    "small": {"layers": 12, "width": 768, "heads": 12},
-    "medium": {"layers": 24, "width": 1024, "heads": 16},
-    "large": {"layers": 36, "width": 1280, "heads": 20},
-    "xl": {"layers": 48, "width": 1600, "heads": 25},
-}
+GPT2_SIZES: dict[str, dict[str, Any]] = published_sizes("gpt2")
 """Name to what differs between GPT-2's published sizes."""
 
 
@@ -405,13 +400,7 @@ def gpt2(
     return gpt(name=f"gpt2_{size}", activation="gelu_new", **GPT2_SIZES[size], **options)
 
 
-LLAMA_SIZES: dict[str, dict[str, int]] = {
-    "llama2_7b": {"layers": 32, "width": 4096, "heads": 32, "key_heads": 32, "intermediate": 11008},
-    "llama2_13b": {"layers": 40, "width": 5120, "heads": 40, "key_heads": 40, "intermediate": 13824},
-    "llama2_70b": {"layers": 80, "width": 8192, "heads": 64, "key_heads": 8, "intermediate": 28672},
-    "llama3_8b": {"layers": 32, "width": 4096, "heads": 32, "key_heads": 8, "intermediate": 14336},
-    "llama3_70b": {"layers": 80, "width": 8192, "heads": 64, "key_heads": 8, "intermediate": 28672},
-}
+LLAMA_SIZES: dict[str, dict[str, int]] = published_sizes("llama")
 """Name to what differs between the published sizes, besides vocabulary and context."""
 VOCABULARIES: dict[str, int] = {"llama2": 32_000, "llama3": 128_256}
 CONTEXTS: dict[str, int] = {"llama2": 4096, "llama3": 8192}

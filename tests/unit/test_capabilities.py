@@ -11,7 +11,7 @@ import perfmodel as pm
 from perfmodel import measurements
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, SpecError
-from perfmodel.framework.capabilities import OFTEN_LACKING, Incapacity
+from perfmodel.framework.profile import OFTEN_LACKING, Incapacity
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 

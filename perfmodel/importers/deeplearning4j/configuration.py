@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, SpecError, short_repr
-from perfmodel.files import user_path
+from perfmodel.files import file_toml, user_path
 from perfmodel.importers.archives import JSON_TEXT, config_text, is_json_text, parsed, printable
 from perfmodel.importers.assembly import NotTranslatedError, decline
 
@@ -18,37 +19,12 @@ CLASS_FIELD: Final = "@class"
 INPUT: Final = "input"
 """Name of the input of a network whose layers form a chain."""
 LAYER_VERTEX: Final = "LayerVertex"
-LEGACY_NAMES: Final[Mapping[str, str]] = {
-    "autoEncoder": "AutoEncoder",
-    "convolution": "ConvolutionLayer",
-    "convolution1d": "Convolution1DLayer",
-    "gravesLSTM": "GravesLSTM",
-    "gravesBidirectionalLSTM": "GravesBidirectionalLSTM",
-    "output": "OutputLayer",
-    "rnnoutput": "RnnOutputLayer",
-    "loss": "LossLayer",
-    "dense": "DenseLayer",
-    "subsampling": "SubsamplingLayer",
-    "subsampling1d": "Subsampling1DLayer",
-    "batchNormalization": "BatchNormalization",
-    "localResponseNormalization": "LocalResponseNormalization",
-    "embedding": "EmbeddingLayer",
-    "activation": "ActivationLayer",
-    "dropout": "DropoutLayer",
-    "GlobalPooling": "GlobalPoolingLayer",
-    "zeroPadding": "ZeroPaddingLayer",
-    "zeroPadding1d": "ZeroPadding1DLayer",
-    "ElementWiseMult": "ElementWiseMultiplicationLayer",
-    "cnnToFeedForward": "CnnToFeedForwardPreProcessor",
-    "cnnToRnn": "CnnToRnnPreProcessor",
-    "composableInput": "ComposableInputPreProcessor",
-    "feedForwardToCnn": "FeedForwardToCnnPreProcessor",
-    "feedForwardToRnn": "FeedForwardToRnnPreProcessor",
-    "rnnToFeedForward": "RnnToFeedForwardPreProcessor",
-    "rnnToCnn": "RnnToCnnPreProcessor",
-}
-"""Name of a class before 1.0.0-beta, where it was the only key of an object around the fields -> its name since; as in
-``LegacyJsonFormat.java``. The others had the names of their classes."""
+
+
+@cache
+def _legacy_names() -> dict[str, str]:
+    """Name of a class before 1.0.0-beta -> its name since."""
+    return file_toml(Path(__file__).with_name("legacy_names.toml"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +73,7 @@ def entry_of(value: Any) -> Entry:
     name, fields = next(iter(value.items())) if len(value) == 1 else ("", None)
     if not isinstance(fields, Mapping):
         decline(f"an object with the fields {', '.join(list(value)[:4])} must say its class ({CLASS_FIELD})")
-    return Entry(LEGACY_NAMES.get(name, name), fields)
+    return Entry(_legacy_names().get(name, name), fields)
 
 
 def read_network(path_or_text: str | Path) -> NetworkRecord:

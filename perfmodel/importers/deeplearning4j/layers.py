@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from perfmodel import layers
 from perfmodel.importers.assembly import Tensor, decline
-from perfmodel.importers.configured import ConfiguredLayer
+from perfmodel.importers.configured import ConfiguredLayer, elementwise, over_axes
 from perfmodel.importers.deeplearning4j.configuration import Entry, entry_of
 from perfmodel.layers import (
     GRU,
@@ -19,59 +18,34 @@ from perfmodel.layers import (
     BatchNorm,
     Binary,
     BinaryCrossEntropy,
+    Convolution2d,
     CrossEntropy,
     Dense,
     Embedding,
     Flatten,
     Layer,
     LayerNorm,
-    LeakyReLU,
     LocalResponseNorm,
+    LogSoftmax,
     MeanAbsoluteError,
     MeanSquaredError,
     Pad,
     Parameter,
     Reduction,
-    ReLU,
-    ReLU6,
-    Sigmoid,
-    SiLU,
     Slice,
     Softmax,
-    Tanh,
     Transpose,
     Unary,
     Upsample,
 )
 
 IMAGE_AXES: Final = 3
-CONVOLUTIONS: Final = {1: layers.Convolution1d, 2: layers.Convolution2d, 3: layers.Convolution3d}
-TRANSPOSED: Final = {2: layers.TransposedConvolution2d, 3: layers.TransposedConvolution3d}
-POOLS: Final[Mapping[str, Mapping[int, Any]]] = {
-    "MAX": {1: layers.MaxPool1d, 2: layers.MaxPool2d, 3: layers.MaxPool3d},
-    "AVG": {1: layers.AveragePool1d, 2: layers.AveragePool2d, 3: layers.AveragePool3d},
-}
-"""Kind of pooling -> its layer by axes of the map."""
-ACTIVATIONS: Final[Mapping[str, Callable[[], Layer]]] = {
-    "relu": ReLU,
-    "relu6": ReLU6,
-    **dict.fromkeys(("lrelu", "leakyrelu", "rrelu"), LeakyReLU),
-    "sigmoid": Sigmoid,
-    "tanh": Tanh,
-    "swish": SiLU,
-    "gelu": layers.GELU,
-    "softmax": Softmax,
-    "logsoftmax": layers.LogSoftmax,
-    **dict.fromkeys(("elu", "selu"), lambda: Unary(function="elu")),
-    "softplus": lambda: Unary(function="softplus"),
-    "softsign": lambda: Unary(function="softsign"),
-    "mish": lambda: Unary(function="mish"),
-    "hardsigmoid": lambda: Unary(function="hard_sigmoid"),
-    "hardtanh": lambda: Unary(function="hard_tanh"),
-    "thresholdedrelu": lambda: Unary(function="threshold"),
-    "cube": lambda: Unary(function="power"),
-}
-"""Activation, without ``Activation`` before it and in lower case -> its layer."""
+POOLS: Final = {"MAX": "max_pool", "AVG": "avg_pool"}
+"""Type of pooling -> family of layers."""
+
+OVER_CHANNELS: Final[Mapping[str, type[Layer]]] = {"softmax": Softmax, "logsoftmax": LogSoftmax}
+"""Activation along the features -> layer."""
+
 IDENTITY: Final = ("", "identity")
 
 
@@ -99,12 +73,13 @@ def activated(layer: ConfiguredLayer, tensor: Tensor, part: str = "activation") 
     name = activation_of(layer)
     if name in IDENTITY:
         return tensor
-    if name not in ACTIVATIONS:
+    if name in OVER_CHANNELS:
+        channels: dict[str, Any] = {"axis": 0} if len(tensor.shape) == IMAGE_AXES else {}
+        return layer.each(OVER_CHANNELS[name](**channels), tensor, part)
+    activation = elementwise(name)
+    if activation is None:
         return layer.opaque(tensor, name, part, reason="no layer translates the activation")
-    kind = ACTIVATIONS[name]()
-    if isinstance(kind, Softmax | layers.LogSoftmax) and len(tensor.shape) == IMAGE_AXES:
-        kind = replace(kind, axis=0)  # the channels of an image
-    return layer.each(kind, tensor, part)
+    return layer.each(activation, tensor, part)
 
 
 def dropped(layer: ConfiguredLayer, tensor: Tensor) -> Tensor:
@@ -163,14 +138,6 @@ def _loss(layer: ConfiguredLayer, tensor: Tensor) -> Tensor:
     return layer.opaque(outcome, f"Loss{name}", "loss", reason="no layer translates the loss", shape=(1,))
 
 
-def _output(layer: ConfiguredLayer) -> Tensor:
-    return _loss(layer, _product(layer, dropped(layer, layer.first)))
-
-
-def _only_loss(layer: ConfiguredLayer) -> Tensor:
-    return _loss(layer, dropped(layer, layer.first))
-
-
 def _sides(layer: ConfiguredLayer, count: int) -> Any:
     """Return the padding of a window as a rule, or before and after each axis."""
     mode = str(layer.get("convolutionMode", "Truncate")).lower()
@@ -209,17 +176,10 @@ def _over_maps(layer: ConfiguredLayer, kind: Layer, tensor: Tensor, count: int, 
     return layer.made(Transpose(axes=(1, 0)), layer.made(kind, turned, part=part), part=f"{part}channels_last")
 
 
-def _convolved(count: int) -> Translator:
+def _convolved(count: int, family: str = "convolution") -> Translator:
     def translate(layer: ConfiguredLayer) -> Tensor:
-        kind = CONVOLUTIONS[count](out_channels=layer.count("nout"), bias=_with_bias(layer), **_window(layer, count))
-        return activated(layer, _over_maps(layer, kind, dropped(layer, layer.first), count))
-
-    return translate
-
-
-def _deconvolved(count: int) -> Translator:
-    def translate(layer: ConfiguredLayer) -> Tensor:
-        kind = TRANSPOSED[count](out_channels=layer.count("nout"), bias=_with_bias(layer), **_window(layer, count))
+        units, bias = layer.count("nout"), _with_bias(layer)
+        kind = over_axes(family, count)(out_channels=units, bias=bias, **_window(layer, count))
         return activated(layer, _over_maps(layer, kind, dropped(layer, layer.first), count))
 
     return translate
@@ -227,7 +187,7 @@ def _deconvolved(count: int) -> Translator:
 
 def _depth_wise(layer: ConfiguredLayer, tensor: Tensor, *, bias: bool, part: str = "") -> Tensor:
     channels = tensor.shape[0]
-    kind = CONVOLUTIONS[2](
+    kind = Convolution2d(
         out_channels=channels * layer.count("depthMultiplier", 1), groups=channels, bias=bias, **_window(layer, 2)
     )
     return _over_maps(layer, kind, tensor, 2, part)
@@ -239,7 +199,7 @@ def _depth_wise_alone(layer: ConfiguredLayer) -> Tensor:
 
 def _separable(layer: ConfiguredLayer) -> Tensor:
     deep = _depth_wise(layer, dropped(layer, layer.first), bias=False, part="depthwise")
-    kind = CONVOLUTIONS[2](out_channels=layer.count("nout"), kernel_size=1, bias=_with_bias(layer))
+    kind = Convolution2d(out_channels=layer.count("nout"), kernel_size=1, bias=_with_bias(layer))
     return activated(layer, layer.made(kind, deep, part="pointwise"))
 
 
@@ -249,7 +209,7 @@ def _pooled(count: int) -> Translator:
         kind = "AVG" if kind == "SUM" else kind  # which costs the same
         if kind not in POOLS:
             decline(f"its poolingType {kind!r} is not known")
-        pool = POOLS[kind][count](**_window(layer, count))
+        pool = over_axes(POOLS[kind], count)(**_window(layer, count))
         return _over_maps(layer, pool, dropped(layer, layer.first), count)
 
     return translate
@@ -318,9 +278,7 @@ def _merged(layer: ConfiguredLayer, both: Tensor, mode: str) -> Tensor:
     """Return what a bidirectional layer makes of its two directions."""
     if mode == "CONCAT":
         return both
-    half = (*both.shape[:-1], both.shape[-1] // 2)
-    halves = [layer.made(Slice(shape=half, is_joined=True), both, part=part) for part in ("forward", "backward")]
-    joined = layer.made(Binary(function="multiply") if mode == "MUL" else Add(), *halves, part="merge")
+    joined = layer.made(Binary(function="multiply") if mode == "MUL" else Add(), *layer.halves(both), part="merge")
     return layer.each(Unary(function="multiply_by_number"), joined, "mean") if mode == "AVERAGE" else joined
 
 
@@ -341,22 +299,6 @@ def inside(layer: ConfiguredLayer, stated: Any, **changes: Any) -> ConfiguredLay
 def _last_step(layer: ConfiguredLayer) -> Tensor:
     whole = translated(inside(layer, layer.required("underlying")))
     return layer.made(Slice(shape=whole.shape[1:]), whole, part="last_step")
-
-
-def _frozen(layer: ConfiguredLayer) -> Tensor:
-    return translated(inside(layer, layer.required("layer"), is_trained=False))
-
-
-def _wrapped(layer: ConfiguredLayer) -> Tensor:
-    return translated(inside(layer, layer.required("underlying")))
-
-
-def _activation(layer: ConfiguredLayer) -> Tensor:
-    return activated(layer, dropped(layer, layer.first), "")
-
-
-def _dropout(layer: ConfiguredLayer) -> Tensor:
-    return dropped(layer, layer.first)
 
 
 def _padded(layer: ConfiguredLayer) -> Tensor:
@@ -380,13 +322,17 @@ Translator = Callable[[ConfiguredLayer], Tensor]
 
 TRANSLATORS: Final[Mapping[str, Translator]] = {
     "DenseLayer": _dense,
-    **dict.fromkeys(("OutputLayer", "RnnOutputLayer"), _output),
-    **dict.fromkeys(("LossLayer", "RnnLossLayer", "CnnLossLayer"), _only_loss),
+    **dict.fromkeys(
+        ("OutputLayer", "RnnOutputLayer"), lambda layer: _loss(layer, _product(layer, dropped(layer, layer.first)))
+    ),
+    **dict.fromkeys(
+        ("LossLayer", "RnnLossLayer", "CnnLossLayer"), lambda layer: _loss(layer, dropped(layer, layer.first))
+    ),
     **dict.fromkeys(("ConvolutionLayer", "Convolution2D"), _convolved(2)),
     **dict.fromkeys(("Convolution1DLayer", "Convolution1D"), _convolved(1)),
     "Convolution3D": _convolved(3),
-    "Deconvolution2D": _deconvolved(2),
-    "Deconvolution3D": _deconvolved(3),
+    "Deconvolution2D": _convolved(2, "transposed_convolution"),
+    "Deconvolution3D": _convolved(3, "transposed_convolution"),
     "DepthwiseConvolution2D": _depth_wise_alone,
     "SeparableConvolution2D": _separable,
     **dict.fromkeys(("SubsamplingLayer", "Pooling2D"), _pooled(2)),
@@ -400,10 +346,12 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "GravesBidirectionalLSTM": _both_directions,
     "Bidirectional": _bidirectional,
     "LastTimeStep": _last_step,
-    "FrozenLayer": _frozen,
-    **dict.fromkeys(("MaskZeroLayer", "TimeDistributed"), _wrapped),
-    "ActivationLayer": _activation,
-    **dict.fromkeys(("DropoutLayer", "SpatialDropout"), _dropout),
+    "FrozenLayer": lambda layer: translated(inside(layer, layer.required("layer"), is_trained=False)),
+    **dict.fromkeys(
+        ("MaskZeroLayer", "TimeDistributed"), lambda layer: translated(inside(layer, layer.required("underlying")))
+    ),
+    "ActivationLayer": lambda layer: activated(layer, dropped(layer, layer.first), ""),
+    **dict.fromkeys(("DropoutLayer", "SpatialDropout"), lambda layer: dropped(layer, layer.first)),
     "ZeroPaddingLayer": _padded,
     "Cropping2D": _cropped,
     "Upsampling2D": _enlarged,

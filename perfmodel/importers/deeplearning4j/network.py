@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import ArgumentError, SpecError, check_known
+from perfmodel.errors import SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import JSON_TEXT
 from perfmodel.importers.assembly import TRANSLATION_FAULTS, Assembly, Tensor, Weights, reason_of_hole, warn_of_holes
-from perfmodel.importers.configured import ConfiguredLayer
+from perfmodel.importers.configured import ConfiguredLayer, stated_shapes
 from perfmodel.importers.deeplearning4j import layers, vertices
 from perfmodel.importers.deeplearning4j.configuration import NetworkRecord, VertexRecord, in_order, read_network
 from perfmodel.layers import Shape
@@ -171,16 +171,7 @@ def _hole_shape(vertex: VertexRecord, tensors: Sequence[Tensor]) -> Shape:
 
 def _input_shapes(network: NetworkRecord, given: Any) -> dict[str, Shape]:
     """Return the sample shape of each input: as given, or as the layers that read it say."""
-    if given is None:
-        given = {}
-    elif not isinstance(given, Mapping):
-        if len(network.inputs) != 1:
-            raise ArgumentError(
-                "input_shapes", given, f"a mapping with a shape for each of {', '.join(network.inputs)}"
-            )
-        given = {network.inputs[0]: given if isinstance(given, list | tuple) else (given,)}
-    for name in given:
-        check_known(f"input of {network.where}:", name, network.inputs)
+    given = stated_shapes(given, network.inputs, where=network.where)
     shapes, faults = {}, []
     for name in network.inputs:
         shape = tuple(given[name]) if name in given else _stated_shape(network, name)

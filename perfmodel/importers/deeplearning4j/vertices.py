@@ -9,7 +9,7 @@ from typing import Final
 from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.configured import ConfiguredLayer
 from perfmodel.importers.deeplearning4j.layers import IMAGE_AXES, Translator, inside
-from perfmodel.layers import Add, Binary, Concat, Expand, Flatten, Rearrange, Reduction, Slice, Unary
+from perfmodel.layers import Binary, Concat, Expand, Flatten, Rearrange, Reduction, Slice, Unary
 
 
 def _channel_axis(tensor: Tensor) -> int:
@@ -23,13 +23,6 @@ def _merged(vertex: ConfiguredLayer) -> Tensor:
     return vertex.made(Concat(axis=_channel_axis(vertex.first)), *vertex.tensors)
 
 
-def _joined(vertex: ConfiguredLayer, function: str, tensors: tuple[Tensor, ...]) -> Tensor:
-    so_far = tensors[0]
-    for place, tensor in enumerate(tensors[1:]):
-        so_far = vertex.made(Binary(function=function), so_far, tensor, part=f"{function}_{place}" if place else "")
-    return so_far
-
-
 ELEMENTWISE: Final = {"Add": "add", "Subtract": "subtract", "Product": "multiply", "Max": "maximum", "Average": "add"}
 """Operation of a vertex -> function of two elements."""
 
@@ -38,11 +31,7 @@ def _element_wise(vertex: ConfiguredLayer) -> Tensor:
     operation = str(vertex.required("op"))
     if operation not in ELEMENTWISE:
         decline(f"its op {operation!r} is not known")
-    are_equal = len({tensor.shape for tensor in vertex.tensors}) == 1
-    if ELEMENTWISE[operation] == "add" and are_equal:
-        total = vertex.made(Add(), *vertex.tensors)
-    else:
-        total = _joined(vertex, ELEMENTWISE[operation], vertex.tensors)
+    total = vertex.joined(ELEMENTWISE[operation], vertex.tensors)
     return vertex.each(Unary(function="multiply_by_number"), total, "mean") if operation == "Average" else total
 
 
@@ -50,14 +39,6 @@ def _subset(vertex: ConfiguredLayer) -> Tensor:
     count, axis = vertex.count("to", least=0) - vertex.count("from", least=0) + 1, _channel_axis(vertex.first)
     shape = tuple(count if place == axis else size for place, size in enumerate(vertex.first.shape))
     return vertex.made(Slice(shape=shape), vertex.first)
-
-
-def _scaled(vertex: ConfiguredLayer) -> Tensor:
-    return vertex.each(Unary(function="multiply_by_number"), vertex.first)
-
-
-def _shifted(vertex: ConfiguredLayer) -> Tensor:
-    return vertex.each(Unary(function="add_number"), vertex.first)
 
 
 def _unit_length(vertex: ConfiguredLayer) -> Tensor:
@@ -71,18 +52,10 @@ def _reshaped_vertex(vertex: ConfiguredLayer) -> Tensor:
     return vertex.reshaped(vertex.first, tuple(shape))
 
 
-def _last_step(vertex: ConfiguredLayer) -> Tensor:
-    return vertex.made(Slice(shape=vertex.first.shape[1:]), vertex.first)
-
-
 def _repeated(vertex: ConfiguredLayer) -> Tensor:
     """Repeat a vector for every step of another tensor, which the network passes as the second."""
     steps = vertex.tensors[-1].shape[0]
     return vertex.made(Expand(shape=(steps, *vertex.first.shape)), vertex.first)
-
-
-def _reversed(vertex: ConfiguredLayer) -> Tensor:
-    return vertex.made(Rearrange(shape=tuple(vertex.first.shape)), vertex.first)
 
 
 def _pool_helper(vertex: ConfiguredLayer) -> Tensor:
@@ -90,23 +63,19 @@ def _pool_helper(vertex: ConfiguredLayer) -> Tensor:
     return vertex.made(Slice(shape=(channels, height - 1, width - 1)), vertex.first)
 
 
-def _preprocessed(vertex: ConfiguredLayer) -> Tensor:
-    return preprocessed(inside(vertex, vertex.required("preProcessor")))
-
-
 TRANSLATORS: Final[Mapping[str, Translator]] = {
     "MergeVertex": _merged,
     "ElementWiseVertex": _element_wise,
     "SubsetVertex": _subset,
-    "ScaleVertex": _scaled,
-    "ShiftVertex": _shifted,
+    "ScaleVertex": lambda vertex: vertex.each(Unary(function="multiply_by_number"), vertex.first),
+    "ShiftVertex": lambda vertex: vertex.each(Unary(function="add_number"), vertex.first),
     "L2NormalizeVertex": _unit_length,
     "ReshapeVertex": _reshaped_vertex,
-    "LastTimeStepVertex": _last_step,
+    "LastTimeStepVertex": lambda vertex: vertex.made(Slice(shape=vertex.first.shape[1:]), vertex.first),
     "DuplicateToTimeSeriesVertex": _repeated,
-    "ReverseTimeSeriesVertex": _reversed,
+    "ReverseTimeSeriesVertex": lambda vertex: vertex.made(Rearrange(shape=tuple(vertex.first.shape)), vertex.first),
     "PoolHelperVertex": _pool_helper,
-    "PreprocessorVertex": _preprocessed,
+    "PreprocessorVertex": lambda vertex: preprocessed(inside(vertex, vertex.required("preProcessor"))),
 }
 """Class of a vertex that is no layer -> what plans its layers in the graph."""
 

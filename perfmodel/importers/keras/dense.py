@@ -12,7 +12,6 @@ from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.importers.keras.maps import unit_length
 from perfmodel.importers.keras.pointwise import activated
 from perfmodel.layers import (
-    Add,
     Binary,
     Concat,
     Dense,
@@ -85,29 +84,17 @@ def together(call: LayerCall) -> tuple[Tensor, ...]:
     return tuple(map(call.plain, call.tensors))
 
 
-def joined(call: LayerCall, function: str, tensors: Sequence[Tensor]) -> Tensor:
-    """Return a function of all elements, two tensors at a time."""
-    shapes = {tuple(call.assembly.shape(tensor.source)) for tensor in tensors}
-    if function == "add" and len(shapes) == 1:
-        return call.made(Add(), *tensors)
-    so_far = tensors[0]
-    for place, tensor in enumerate(tensors[1:]):
-        part = f"{function}_{place}" if place else ""
-        so_far = call.like(call.add(Binary(function=function), so_far, tensor, part=part), tensors[0])
-    return so_far
-
-
 def merged(function: str) -> Translator:
     """Return the translator of a class that joins its inputs element by element."""
 
     def translate(call: LayerCall) -> Tensor:
-        return joined(call, function, together(call))
+        return call.joined(function, together(call))
 
     return translate
 
 
 def _averaged(call: LayerCall) -> Tensor:
-    total = joined(call, "add", together(call))
+    total = call.joined("add", together(call))
     return call.each(Unary(function="multiply_by_number"), total, "mean")
 
 
@@ -144,10 +131,6 @@ def _flattened(call: LayerCall) -> Tensor:
         return call.reshaped(tensor, (math.prod(tensor.shape),))
     # in which order does not matter to what follows: a product with as many weights
     return call.like(call.add(Flatten(), tensor), replace(tensor, is_turned=False))
-
-
-def _reshaped(call: LayerCall) -> Tensor:
-    return call.reshaped(call.first, filled(call.required("target_shape"), call.first.shape))
 
 
 def filled(target: Sequence[int], shape: Shape) -> tuple[int, ...]:
@@ -198,7 +181,7 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "Concatenate": _concatenated,
     "Dot": _dotted,
     "Flatten": _flattened,
-    "Reshape": _reshaped,
+    "Reshape": lambda call: call.reshaped(call.first, filled(call.required("target_shape"), call.first.shape)),
     "Permute": _permuted,
     "RepeatVector": _repeated,
 }

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from perfmodel import layers
 from perfmodel.importers.assembly import Tensor, decline
+from perfmodel.importers.configured import over_axes
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.importers.keras.pointwise import activated, vector_along, with_vector
 from perfmodel.layers import (
     AdaptiveAveragePool,
     AdaptiveMaxPool,
     BatchNorm,
+    Binary,
     GroupNorm,
     LayerNorm,
     Pad,
@@ -23,15 +24,6 @@ from perfmodel.layers import (
     Slice,
     Upsample,
 )
-
-CONVOLUTIONS: Final = {1: layers.Convolution1d, 2: layers.Convolution2d, 3: layers.Convolution3d}
-TRANSPOSED: Final = {
-    1: layers.TransposedConvolution1d,
-    2: layers.TransposedConvolution2d,
-    3: layers.TransposedConvolution3d,
-}
-MAX_POOLS: Final = {1: layers.MaxPool1d, 2: layers.MaxPool2d, 3: layers.MaxPool3d}
-AVERAGE_POOLS: Final = {1: layers.AveragePool1d, 2: layers.AveragePool2d, 3: layers.AveragePool3d}
 
 
 def axis_count(call: LayerCall) -> int:
@@ -56,7 +48,7 @@ def _window(call: LayerCall, count: int) -> dict[str, Any]:
 
 def _convolved(call: LayerCall) -> Tensor:
     count = axis_count(call)
-    layer = CONVOLUTIONS[count](
+    layer = over_axes("convolution", count)(
         out_channels=call.count("filters"),
         groups=call.count("groups", 1),
         bias=bool(call.get("use_bias", True)),
@@ -67,7 +59,7 @@ def _convolved(call: LayerCall) -> Tensor:
 
 def _depth_wise(call: LayerCall, count: int, *, bias: bool, part: str = "") -> Tensor:
     channels = call.assembly.shape(call.maps(call.first).source)[-1 - count]
-    layer = CONVOLUTIONS[count](
+    layer = over_axes("convolution", count)(
         out_channels=channels * call.count("depth_multiplier", 1), groups=channels, bias=bias, **_window(call, count)
     )
     return call.over_maps(layer, call.first, part)
@@ -81,7 +73,7 @@ def _depth_wise_alone(call: LayerCall) -> Tensor:
 def _separable(call: LayerCall) -> Tensor:
     count = axis_count(call)
     bias = bool(call.get("use_bias", True))
-    point_wise = CONVOLUTIONS[count](out_channels=call.count("filters"), kernel_size=1, bias=bias)
+    point_wise = over_axes("convolution", count)(out_channels=call.count("filters"), kernel_size=1, bias=bias)
     made = call.over_maps(point_wise, _depth_wise(call, count, bias=False, part="depthwise"), "pointwise")
     return activated(call, made, call.get("activation"))
 
@@ -105,7 +97,7 @@ def _transposed(call: LayerCall) -> Tensor:
         spare = extent - step - wanted  # what a full convolution has more than that
         padding.append((max(spare, 0) // 2, max(spare, 0) - max(spare, 0) // 2))
         added.append(max(-spare, 0))
-    layer = TRANSPOSED[count](
+    layer = over_axes("transposed_convolution", count)(
         out_channels=call.count("filters"),
         kernel_size=kernel_size,
         stride=stride,
@@ -119,9 +111,9 @@ def _transposed(call: LayerCall) -> Tensor:
 
 def _pooled(call: LayerCall) -> Tensor:
     count = axis_count(call)
-    kinds = MAX_POOLS if call.class_name.startswith("Max") else AVERAGE_POOLS
+    family = "max_pool" if call.class_name.startswith("Max") else "avg_pool"
     kernel_size = call.sizes("pool_size", count, 2)
-    layer = kinds[count](
+    layer = over_axes(family, count)(
         kernel_size=kernel_size, stride=call.sizes("strides", count, kernel_size), padding=call.get("padding", "valid")
     )
     return call.over_maps(layer, call.first)
@@ -243,10 +235,6 @@ def _layer_norm(call: LayerCall) -> Tensor:
     return affine(call, call.each(norm, plain), places, scale=False, shift=shift and not scale)
 
 
-def _rms_norm(call: LayerCall) -> Tensor:
-    return call.each(RMSNorm(axis_count=_last_axes(call)), call.plain(call.first))
-
-
 def _group_norm(call: LayerCall) -> Tensor:
     is_last = call.get("axis", -1) in (-1, len(call.first.shape))
     ordered = call.assembly.turned(call.first) if is_last else call.plain(call.first)
@@ -271,7 +259,7 @@ def unit_length(call: LayerCall, tensor: Tensor, places: tuple[int, ...], part: 
     """Return a tensor divided by its length along axes of the graph."""
     lengths = call.add(Reduction(function="norm", axes=places, keep_axes=True), tensor, part=f"{part}length")
     length = Tensor(source=lengths, shape=())
-    return call.made(layers.Binary(function="divide"), tensor, length, part=f"{part}divide")
+    return call.made(Binary(function="divide"), tensor, length, part=f"{part}divide")
 
 
 def _repeated(call: LayerCall) -> Tensor:
@@ -303,7 +291,7 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "BatchNormalization": _batch_norm,
     "SyncBatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
-    "RMSNormalization": _rms_norm,
+    "RMSNormalization": lambda call: call.each(RMSNorm(axis_count=_last_axes(call)), call.plain(call.first)),
     "GroupNormalization": _group_norm,
     "UnitNormalization": _unit_norm,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from warnings import warn
 
-from perfmodel.errors import ArgumentError, PrecisionWarning, SpecError, check_known
+from perfmodel.errors import ArgumentError, PrecisionWarning, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.assembly import (
     TRANSLATION_FAULTS,
@@ -18,19 +18,22 @@ from perfmodel.importers.assembly import (
     reason_of_hole,
     warn_of_holes,
 )
+from perfmodel.importers.configured import stated_shapes
 from perfmodel.importers.keras import dense, maps, operations, pointwise, sequences
 from perfmodel.importers.keras.call import LAST, LayerCall, Result, Translator
 from perfmodel.importers.keras.configuration import (
     INPUT_CLASS,
     MODEL_CLASSES,
     CallRecord,
+    Document,
+    LayerFacts,
     LayerRecord,
     ModelRecord,
     Reference,
     model_of,
+    read_document,
     wrapped_layer,
 )
-from perfmodel.importers.keras.document import Document, LayerFacts, read_document
 from perfmodel.importers.keras.quantised import stored_dtype, warn_of_adapted_weights
 from perfmodel.layers import Shape
 from perfmodel.layers.checks import check_text, checked_shape
@@ -166,23 +169,15 @@ class _Walk:
                 results = self._results(place, call, values, shapes)
                 values |= {(record.name, index, position): tensor for position, tensor in results.items()}
             if len(waiting) == len(calls):
-                self._refuse_waiting(records, waiting, values)
+                record, _, call = waiting[0]
+                reads = next(reference for reference in call.references if reference.key not in values)
+                why = "which waits for it" if reads.layer in records else "which does not exist"
+                raise SpecError(self._document.where, [f"layer {record.name!r} reads {reads.layer!r}, {why}"])
             calls = waiting
         missing = [reference for reference in model.outputs if reference.key not in values]
         if missing:
             raise SpecError(self._document.where, [f"output {missing[0].layer!r} is made by no layer"])
         return [values[reference.key] for reference in model.outputs]
-
-    def _refuse_waiting(
-        self,
-        records: Mapping[str, LayerRecord],
-        waiting: Sequence[tuple[LayerRecord, int, CallRecord]],
-        values: Mapping[tuple[str, int, int], Tensor],
-    ) -> None:
-        record, _, call = waiting[0]
-        reads = next(reference for reference in call.references if reference.key not in values)
-        why = "which waits for it" if reads.layer in records else "which does not exist"
-        raise SpecError(self._document.where, [f"layer {record.name!r} reads {reads.layer!r}, {why}"])
 
     def _results(
         self,
@@ -350,14 +345,7 @@ def _in_graph(shape: Shape, *, is_turned: bool) -> Shape:
 def _input_shapes(document: Document, model: ModelRecord, given: Any) -> dict[str, Shape]:
     """Return the sample shape of each input: as stated by the model, open axes as given."""
     names = list(dict.fromkeys(reference.layer for reference in model.inputs))
-    if given is None:
-        given = {}
-    elif not isinstance(given, Mapping):
-        if len(names) != 1:
-            raise ArgumentError("input_shapes", given, f"a mapping with a shape for each of {', '.join(names)}")
-        given = {names[0]: given if isinstance(given, list | tuple) else (given,)}
-    for name in given:
-        check_known(f"input of {document.where}:", name, names)
+    given = stated_shapes(given, names, where=document.where)
     faults, shapes = [], {}
     for name in names:
         stated = model.input_shapes.get(name)

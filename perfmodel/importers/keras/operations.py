@@ -7,81 +7,34 @@ from dataclasses import replace
 from typing import Any, Final
 
 from perfmodel.importers.assembly import Tensor, decline
+from perfmodel.importers.configured import elementwise
 from perfmodel.importers.keras.call import LayerCall, Translator
-from perfmodel.importers.keras.dense import filled, joined, stated_axes, together
-from perfmodel.importers.keras.pointwise import ALONG_AXIS, ELEMENTWISE
+from perfmodel.importers.keras.dense import filled, stated_axes, together
+from perfmodel.importers.keras.pointwise import ALONG_AXIS
 from perfmodel.layers import Concat, Copy, Detach, Expand, MatMul, Reduction, Slice, Transpose, Unary
+from perfmodel.layers.translation import function_names, function_table
 
 MODULES: Final = ("keras.ops", "keras.src.ops")
 """What the module of an operation begins with."""
-WITH_NUMBER: Final = {
-    "add": "add_number",
-    "subtract": "add_number",
-    "multiply": "multiply_by_number",
-    "divide": "multiply_by_number",
-    "power": "power",
-    "maximum": "clamp_one_side",
-    "minimum": "clamp_one_side",
-    "remainder": "remainder",
-    "compare": "compare",
+WITH_NUMBER: Final[Mapping[str, str]] = {
+    function: row["with_number"] for function, row in function_table("binary_names").items() if "with_number" in row
 }
-"""Function of two tensors -> the same with a number for one of them."""
-OF_TWO: Final[Mapping[str, str]] = {
-    "Add": "add",
-    "Subtract": "subtract",
-    "Multiply": "multiply",
-    **dict.fromkeys(("Divide", "TrueDivide"), "divide"),
-    "Power": "power",
-    "Maximum": "maximum",
-    "Minimum": "minimum",
-    "Mod": "remainder",
-    **dict.fromkeys(("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"), "compare"),
-}
-"""Operation -> function of two elements."""
-OF_ONE: Final[Mapping[str, str]] = {
-    **{
-        name: name.lower()
-        for name in ("Exp", "Expm1", "Log", "Log1p", "Log2", "Sqrt", "Rsqrt", "Square", "Sign", "Erf")
-    },
-    "Absolute": "absolute",
-    "Negative": "negative",
-    "Reciprocal": "reciprocal",
-    "Sin": "sine",
-    "Cos": "cosine",
-    "Tan": "tangent",
-    **dict.fromkeys(("Sinh", "Cosh"), "hyperbolic_sine"),
-    **dict.fromkeys(("Floor", "Ceil", "Round"), "floor"),
-    "Clip": "clamp",
-    "LogicalNot": "logical_not",
-}
-"""Operation -> function of one element."""
-ACTIVATIONS: Final[Mapping[str, str]] = {
-    "Relu": "relu",
-    "Relu6": "relu6",
-    "LeakyRelu": "leaky_relu",
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
-    "Silu": "silu",
-    "Gelu": "gelu",
-    **dict.fromkeys(("Elu", "Selu", "Celu"), "elu"),
-    "Softplus": "softplus",
-    "Softsign": "softsign",
-    "Mish": "mish",
-    "LogSigmoid": "log_sigmoid",
-    "HardSigmoid": "hard_sigmoid",
-    "HardSilu": "hard_silu",
-    "HardTanh": "hard_tanh",
-}
-"""Operation -> activation."""
-REDUCTIONS: Final[Mapping[str, str]] = {
-    "Mean": "mean",
-    "Sum": "sum",
-    **dict.fromkeys(("Max", "Amax"), "max"),
-    **dict.fromkeys(("Min", "Amin"), "min"),
-    "Any": "any",
-    "All": "any",
-}
+"""Function of two tensors -> that of one tensor and a number."""
+
+OF_TWO: Final = function_names("binary", "keras")
+"""Operation -> function of two tensors."""
+
+OF_ONE: Final = function_names("unary", "keras")
+"""Operation -> function of one tensor."""
+
+REDUCTIONS: Final = function_names("reduction", "keras")
 """Operation -> reduction."""
+
+ACTIVATIONS: Final = (
+    *("Relu", "Relu6", "LeakyRelu", "Sigmoid", "Tanh", "Silu", "Gelu", "Elu", "Selu", "Celu", "Softplus", "Softsign"),
+    *("Mish", "LogSigmoid", "HardSigmoid", "HardSilu", "HardTanh"),
+)
+"""Operations that are element-wise activations."""
 
 
 def argument(call: LayerCall, place: int, name: str, default: Any = None) -> Any:
@@ -99,15 +52,13 @@ def _of_two(call: LayerCall) -> Tensor:
         is_constant = isinstance(call.arguments[0], int | float)
         number = "subtract_from_number" if is_constant and function == "subtract" else WITH_NUMBER[function]
         return call.each(Unary(function=number), call.first)
-    return joined(call, function, together(call))
-
-
-def _of_one(call: LayerCall) -> Tensor:
-    return call.each(Unary(function=OF_ONE[call.class_name]), call.first)
+    return call.joined(function, together(call))
 
 
 def _activation(call: LayerCall) -> Tensor:
-    return call.each(ELEMENTWISE[ACTIVATIONS[call.class_name]](), call.first)
+    layer = elementwise(call.class_name)
+    assert layer is not None
+    return call.each(layer, call.first)
 
 
 def _along_axis(call: LayerCall) -> Tensor:
@@ -125,11 +76,6 @@ def _reduced(call: LayerCall) -> Tensor:
     axes = tuple(tensor.batched_axis(place) for place in stated_axes(axis))
     layer = Reduction(function=REDUCTIONS[call.class_name], axes=axes, keep_axes=keeps)
     return call.made(layer, tensor)
-
-
-def _product(call: LayerCall) -> Tensor:
-    tensors = [call.plain(tensor) for tensor in call.tensors]
-    return call.made(MatMul(), *tensors)
 
 
 def _reshaped(call: LayerCall) -> Tensor:
@@ -205,21 +151,13 @@ def _broadcast(call: LayerCall) -> Tensor:
     return call.made(Expand(shape=tuple(shape)), plain)
 
 
-def _cast(call: LayerCall) -> Tensor:
-    return call.each(Copy(), call.first)
-
-
-def _detached(call: LayerCall) -> Tensor:
-    return replace(call.first, source=call.add(Detach(), call.first))
-
-
 TRANSLATORS: Final[Mapping[str, Translator]] = {
     **dict.fromkeys(OF_TWO, _of_two),
-    **dict.fromkeys(OF_ONE, _of_one),
+    **dict.fromkeys(OF_ONE, lambda call: call.each(Unary(function=OF_ONE[call.class_name]), call.first)),
     **dict.fromkeys(ACTIVATIONS, _activation),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Glu"), _along_axis),
     **dict.fromkeys(REDUCTIONS, _reduced),
-    "Matmul": _product,
+    "Matmul": lambda call: call.made(MatMul(), *map(call.plain, call.tensors)),
     "Reshape": _reshaped,
     "Transpose": _transposed,
     "Swapaxes": _swapped,
@@ -228,8 +166,8 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     **dict.fromkeys(("Concatenate", "Stack"), _concatenated),
     "GetItem": _part,
     "BroadcastTo": _broadcast,
-    "Cast": _cast,
-    "StopGradient": _detached,
+    "Cast": lambda call: call.each(Copy(), call.first),
+    "StopGradient": lambda call: replace(call.first, source=call.add(Detach(), call.first)),
     "Identity": lambda call: call.first,
 }
 """Operation -> what plans its layers."""

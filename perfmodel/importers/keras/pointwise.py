@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from perfmodel.importers.assembly import Tensor, decline
+from perfmodel.importers.configured import elementwise
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.layers import (
-    GELU,
     GLU,
     Binary,
     Constant,
@@ -21,41 +21,13 @@ from perfmodel.layers import (
     Reduction,
     ReLU,
     ReLU6,
-    Sigmoid,
-    SiLU,
     Softmax,
-    Tanh,
     Unary,
 )
 
 RELU6_TOP: Final = 6
 
 
-def _unary(function: str) -> Callable[[], Layer]:
-    return lambda: Unary(function=function)
-
-
-ELEMENTWISE: Final[Mapping[str, Callable[[], Layer]]] = {
-    "relu": ReLU,
-    "relu6": ReLU6,
-    "leaky_relu": LeakyReLU,
-    "sigmoid": Sigmoid,
-    "tanh": Tanh,
-    **dict.fromkeys(("silu", "swish"), SiLU),
-    "gelu": GELU,
-    **dict.fromkeys(("elu", "selu", "celu"), _unary("elu")),
-    "softplus": _unary("softplus"),
-    "softsign": _unary("softsign"),
-    "mish": _unary("mish"),
-    "log_sigmoid": _unary("log_sigmoid"),
-    "hard_sigmoid": _unary("hard_sigmoid"),
-    **dict.fromkeys(("hard_silu", "hard_swish"), _unary("hard_swish")),
-    "hard_tanh": _unary("hard_tanh"),
-    "threshold": _unary("threshold"),
-    **dict.fromkeys(("exponential", "exp"), _unary("exp")),
-    "square": _unary("square"),
-}
-"""Activation -> its layer; those of one formula with other constants cost the same."""
 ALONG_AXIS: Final[Mapping[str, Callable[..., Layer]]] = {"softmax": Softmax, "log_softmax": LogSoftmax, "glu": GLU}
 """Activation that works along the last axis -> its layer."""
 IDENTITY: Final = (None, "", "linear", "identity")
@@ -84,16 +56,11 @@ def activated(call: LayerCall, tensor: Tensor, stated: Any, part: str = "activat
     name = activation_name(stated)
     if name in IDENTITY:
         return tensor
-    if name in ELEMENTWISE:
-        return call.each(ELEMENTWISE[name](), tensor, part)
+    if (layer := elementwise(name)) is not None:
+        return call.each(layer, tensor, part)
     if name in ALONG_AXIS:
-        layer = ALONG_AXIS[name](axis=tensor.axis(-1))
-        return call.made(layer, tensor, part=part)
+        return call.made(ALONG_AXIS[name](axis=tensor.axis(-1)), tensor, part=part)
     return call.opaque(tensor, str(name), part, reason="no layer translates the activation")
-
-
-def _activation(call: LayerCall) -> Tensor:
-    return activated(call, call.first, call.required("activation"), part="")
 
 
 def _relu(call: LayerCall) -> Tensor:
@@ -176,12 +143,8 @@ def _masked(call: LayerCall) -> Tensor:
     return call.like(product, call.first)
 
 
-def _same(call: LayerCall) -> Tensor:
-    return call.first
-
-
 TRANSLATORS: Final[Mapping[str, Translator]] = {
-    "Activation": _activation,
+    "Activation": lambda call: activated(call, call.first, call.required("activation"), part=""),
     "ReLU": _relu,
     "LeakyReLU": lambda call: call.each(LeakyReLU(), call.first),
     "PReLU": _prelu,
@@ -190,7 +153,7 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "Softmax": _softmax,
     **dict.fromkeys(("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D"), _dropped),
     **dict.fromkeys(("GaussianDropout", "AlphaDropout", "GaussianNoise"), _dropped),
-    **dict.fromkeys(("ActivityRegularization", "Identity", "InputLayer"), _same),
+    **dict.fromkeys(("ActivityRegularization", "Identity", "InputLayer"), lambda call: call.first),
     "Masking": _masked,
     "Rescaling": _rescaled,
     "Normalization": _normalised,

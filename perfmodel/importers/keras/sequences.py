@@ -9,9 +9,9 @@ from typing import Any, Final
 from perfmodel.errors import short_repr
 from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.keras.call import LayerCall, Result, Translator
-from perfmodel.importers.keras.dense import joined, projected, scalar_parameter
+from perfmodel.importers.keras.dense import projected, scalar_parameter
 from perfmodel.importers.keras.pointwise import activation_name
-from perfmodel.layers import GRU, LSTM, RNN, Layer, RecurrentState, ScaledDotProductAttention, Slice, Unary
+from perfmodel.layers import GRU, LSTM, RNN, Layer, RecurrentState, ScaledDotProductAttention, Unary
 
 CELLS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("LSTM", "CuDNNLSTM", "LSTMCell"), "LSTM"),
@@ -128,12 +128,11 @@ def _bidirectional(call: LayerCall) -> Result:
     mode = call.config.get("merge_mode", "concat")
     if mode == "concat":
         return both
-    half = (*both.rows, *both.shape[:-1], both.shape[-1] // 2)
-    halves = [call.made(Slice(shape=half, is_joined=True), both, part=part) for part in ("forward", "backward")]
+    halves = call.halves(both)
     if mode is None:
         return tuple(halves)
     function = {"sum": "add", "ave": "add", "mul": "multiply"}[mode]
-    made = joined(replace(call, path=f"{call.path}.merge"), function, halves)
+    made = replace(call, path=f"{call.path}.merge").joined(function, halves)
     return call.each(Unary(function="multiply_by_number"), made, "mean") if mode == "ave" else made
 
 

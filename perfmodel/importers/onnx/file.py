@@ -17,7 +17,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import build, holes_by_operator, listed
 from perfmodel.importers.onnx.batch import BATCH_SIZES, RECURRENT, NoSampleShapeError, Traced, trace_model
 from perfmodel.importers.onnx.model import is_standard, node_name, read_model, schema_of
-from perfmodel.importers.onnx.weights import (
+from perfmodel.importers.onnx.shapes import (
     ARRANGES,
     INTEGER_PRODUCT,
     NARROW_WEIGHTS,

@@ -1,4 +1,4 @@
-"""Shapes of all tensors of an ONNX file at one batch size, inferred node by node with onnx's own rules."""
+"""Tensors of an ONNX file: shapes at one batch size, by onnx's own rules, and which stored ones are parameters."""
 
 from __future__ import annotations
 
@@ -187,47 +187,25 @@ def _first_line(error: Exception) -> str:
 
 Shapes = Sequence[tuple[int, ...] | None]
 """Shapes of a node's inputs; None where one is left out [1]."""
-Pair = tuple[str, int, int]
-"""A description of two extents that must be equal, and the extents."""
 
 
-def _gemm(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
-    first, second = shapes[0] or (0, 0), shapes[1] or (0, 0)
-    inner = first[0 if attributes.get("transA") else 1]
-    return "inner extents of the product", inner, second[1 if attributes.get("transB") else 0]
+Pair = tuple[str, Callable[[tuple[int, ...], tuple[int, ...], Mapping[str, int]], tuple[int, int]]]
+"""What two extents are, and which they are of a node's first inputs and its attributes."""
 
-
-def _convolution(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
-    maps, filters = shapes[0] or (0, 0), shapes[1] or (0, 0)
-    return "channels of maps and filters", maps[1], filters[1] * attributes.get("group", 1)
-
-
-def _transposed_convolution(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
-    maps, filters = shapes[0] or (0, 0), shapes[1] or (0, 0)
-    return "channels of maps and filters", maps[1], filters[0]
-
-
-def _norm(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
-    maps, scale = shapes[0] or (0, 0), shapes[1] or (0,)
-    return "channels of maps and scale", maps[1] if len(maps) > 1 else 1, scale[0]
-
-
-def _recurrence(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
-    sequence, weights = shapes[0] or (0, 0, 0), shapes[1] or (0, 0, 0)
-    return "features of sequence and weights", sequence[2], weights[2]
-
-
-PAIRS: Final[Mapping[str, Callable[[Shapes, Mapping[str, int]], Pair]]] = {
-    "BatchNormalization": _norm,
-    "Conv": _convolution,
-    "ConvTranspose": _transposed_convolution,
-    "GRU": _recurrence,
-    "Gemm": _gemm,
-    "InstanceNormalization": _norm,
-    "LSTM": _recurrence,
-    "RNN": _recurrence,
+_NORM: Final[Pair] = ("channels of maps and scale", lambda maps, scale, _: (maps[1] if len(maps) > 1 else 1, scale[0]))
+_RECURRENCE: Final[Pair] = ("features of sequence and weights", lambda sequence, weights, _: (sequence[2], weights[2]))
+_CHANNELS: Final = "channels of maps and filters"
+PAIRS: Final[Mapping[str, Pair]] = {
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _NORM),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _RECURRENCE),
+    "Conv": (_CHANNELS, lambda maps, filters, of: (maps[1], filters[1] * of.get("group", 1))),
+    "ConvTranspose": (_CHANNELS, lambda maps, filters, _: (maps[1], filters[0])),
+    "Gemm": (
+        "inner extents of the product",
+        lambda first, second, of: (first[0 if of.get("transA") else 1], second[1 if of.get("transB") else 0]),
+    ),
 }
-"""Operator -> the extents of its inputs that must be equal."""
+"""Operator -> two extents that must be equal, which shape inference does not compare. [-]"""
 
 
 def misfit(node: Any, inputs: Shapes, output: tuple[int, ...] | None) -> str:
@@ -241,7 +219,8 @@ def misfit(node: Any, inputs: Shapes, output: tuple[int, ...] | None) -> str:
         return ""
     attributes = {attribute.name: attribute.i for attribute in node.attribute}
     try:
-        what, first, second = PAIRS[node.op_type](inputs, attributes)
+        what, pair = PAIRS[node.op_type]
+        first, second = pair(inputs[0] or (0, 0, 0), inputs[1] or (0, 0, 0), attributes)
     except IndexError:
         return f"{node.op_type} takes no inputs of shape {' and '.join(map(str, inputs))}"
     if first == second:
@@ -379,3 +358,77 @@ def _evaluated(
         return {}
     known = zip(outputs, map(np.asarray, values), strict=True)
     return {name: content for name, content in known if content.size <= MOST_KNOWN_ELEMENTS}
+
+
+TAKES_PARTS: Final = ("Concat", "Slice")
+"""Operators whose result is a part of their inputs: a part of a parameter that a layer reads is a parameter."""
+WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "InstanceNormalization"), (1, 2)),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3)),
+    "BatchNormalization": (1, 2, 3, 4),
+    **dict.fromkeys(("MatMul", "MatMulInteger"), (1,)),
+}
+"""Operator -> the inputs from which it reads weights."""
+NARROW_WEIGHTS: Final = {2: "int8", 3: "int8", **dict.fromkeys(range(17, 21), "fp8"), 21: "int4", 22: "int4"}
+"""onnx.TensorProto's numbers of types of eight bits and four -> the data type of weights that are stored so."""
+SCALED_BY: Final = ("Mul", "Sub", "Div")
+"""Operators by which a file without DequantizeLinear turns stored integers, once cast, into weights."""
+INTEGER_PRODUCT: Final = "MatMulInteger"
+"""Product of integers, whose second input is a weight if it is stored."""
+UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
+    "BatchNormalization": (3, 4),  # running statistics
+    "Sub": (1,),  # the mean and deviation by which data are normalised
+    "Div": (1,),
+    "Pow": (1,),
+    **dict.fromkeys(("Clip", "Max", "Min", "Mod"), (0, 1, 2)),
+    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
+}
+"""Operator -> the inputs from which it reads untrained tensors."""
+ARRANGES: Final = ("Cast", "DequantizeLinear", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that only rearrange the elements of their first input: a rearranged parameter is still one."""
+MASKED: Final = -1e4
+"""Numbers up to this one mask the scores that they are added to [1]."""
+
+
+def trained_tensors(
+    nodes: Sequence[Any], values: Mapping[str, Value], reads: Mapping[str, Sequence[Any]]
+) -> frozenset[str]:
+    """Return the stored tensors that are parameters.
+
+    A tensor is not a parameter if its numbers mask scores, or if all its readers, possibly of a rearranged copy, read
+    it as an untrained tensor.
+    """
+    stored = {name for name, value in values.items() if value.is_trained}
+    arranged = set(stored)
+    arranged.update(node.output[0] for node in nodes if arranges(node) and node.input[0] in arranged)
+
+    def is_untrained(name: str) -> bool:
+        content = values[name].content
+        if content is not None and content.size and content.min() <= MASKED:
+            return True
+        readers = reads.get(name, ())
+        return bool(readers) and all(is_read_untrained(node, name) for node in readers)
+
+    def is_read_untrained(node: Any, name: str) -> bool:
+        if arranges(node):
+            return is_untrained(node.output[0])
+        if node.op_type == "MatMul" and is_standard(node):
+            return is_untrained_factor(node, name)
+        positions = {index for index, read in enumerate(node.input) if read == name}
+        return is_standard(node) and positions <= set(UNTRAINED_INPUTS.get(node.op_type, ()))
+
+    def is_untrained_factor(node: Any, name: str) -> bool:
+        # Layers have their weights as the second factor. A square first one mixes the places of a sample, as the edges
+        # of a graph do; a vector takes the measure of a stored matrix, as in spectral normalisation.
+        first, second = node.input
+        shape = values[name].shape
+        if len(shape) == 1:
+            return name == first or first in arranged
+        return name == first and shape[-1] == shape[-2] and second not in arranged
+
+    return frozenset(name for name in stored if not is_untrained(name))
+
+
+def arranges(node: Any) -> bool:
+    """Tell whether a node only rearranges the elements of its first input."""
+    return is_standard(node) and node.op_type in ARRANGES

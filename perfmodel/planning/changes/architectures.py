@@ -18,7 +18,7 @@ import numpy as np
 from perfmodel import zoo
 from perfmodel.errors import ArgumentError, ShapeError
 from perfmodel.graph import LayerGraph
-from perfmodel.graph.changes import changed_like, changes_of
+from perfmodel.graph.structure import changed_like, changes_of
 from perfmodel.measurements.table import Run
 from perfmodel.planning.changes.arguments import Change, Situation
 from perfmodel.presentation.quantities import percent_text

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived_property, record
-from perfmodel.framework.capabilities import shortfalls
+from perfmodel.framework.profile import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
 from perfmodel.parallelism.base import is_tied
