@@ -39,9 +39,8 @@ from perfmodel.hardware.interval_scale import (
 from perfmodel.hardware.source import Source
 from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.measurements.kernel_tables import read_collectives
-from perfmodel.measurements.published_layouts import load_published
+from perfmodel.measurements.published_tables import load_published, load_sharded
 from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel
-from perfmodel.measurements.sharded_tables import load_sharded
 from perfmodel.prediction.certainty.prediction_interval import (
     exposure_of,
     known_constants,

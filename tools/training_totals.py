@@ -17,7 +17,7 @@ import typer
 import perfmodel as pm
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import check_known
-from perfmodel.measurements.training_totals import PublishedRun, load_totals
+from perfmodel.measurements.published_tables import PublishedRun, load_totals
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "searching.md"
 TABLE: Final = "training_totals"

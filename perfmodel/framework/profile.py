@@ -79,16 +79,6 @@ def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
     return {name: to_base_units(name, value) for name, value in constants.items()}
 
 
-class PassTable(spec.SpecTable):
-    """Traffic and launches of one kind of pass, in units of the operation's main tensor; see ``PassRule``."""
-
-    reads: spec.NonNegativeNumber
-    writes: spec.NonNegativeNumber
-    launches: Annotated[int, Field(ge=0, strict=True)] = 1
-    bandwidth_of: spec.Identifier | None = None
-    in_single: bool = False
-
-
 class RecurrentTable(spec.SpecTable):
     """Rules of recurrent layers; see :class:`perfmodel.framework.rules.RecurrentRules`."""
 
@@ -191,7 +181,7 @@ class LoweringTable(spec.SpecTable):
     serial_rows: tuple[spec.Identifier, ...] = ()
     outputs_again: bool = False
     recurrent: RecurrentTable
-    passes: dict[spec.Identifier, PassTable] = Field(default_factory=dict)
+    passes: dict[spec.Identifier, PassRule] = Field(default_factory=dict)
     mixed_precision: MixedPrecisionTable | None = None
     fuses: bool = False
     packed_weights: tuple[Literal["int8", "int4", "2:4"], ...] = ()
@@ -215,7 +205,6 @@ class LoweringTable(spec.SpecTable):
             "sparse_products": support.sparse_products,
             "narrow": RECIPES[support.narrow] if support.narrow else None,
             "recurrent": self.recurrent.rules(support.algorithms),
-            "passes": {name: PassRule(**table.model_dump()) for name, table in self.passes.items()},
         }
         return LoweringRules(**(of_the_file | from_elsewhere))
 

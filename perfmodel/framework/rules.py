@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from perfmodel.framework.narrow import NarrowRecipe
+from perfmodel.hardware import source as spec
 from perfmodel.records import SINGLE_BYTES, Role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassRule:
+class PassRule(spec.SpecTable):
     """Reads and writes of a tensor in one pass, if they differ from the compulsory count.
 
     ``in_single``: elements are of single precision; narrower ones are converted before, and the result after.
     """
 
-    reads: float
-    writes: float
-    launches: int = 1
-    bandwidth_of: str | None = None
+    reads: spec.NonNegativeNumber
+    writes: spec.NonNegativeNumber
+    launches: Annotated[int, Field(ge=0, strict=True)] = 1
+    bandwidth_of: spec.Identifier | None = None
     in_single: bool = False
 
     def traffic(self, tensor_elements: Any, *, element_bytes: int) -> tuple[Any, Any, int]:

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.part_catalogue import device_kinds, load_device, load_link, names_of_family
+from perfmodel.hardware.part_catalogue import device_kinds as device_kinds
+from perfmodel.hardware.part_catalogue import load_device as load_device
+from perfmodel.hardware.part_catalogue import load_link as load_link
+from perfmodel.hardware.part_catalogue import names_of_family
 from perfmodel.hardware.spec_files import kept_while_unchanged
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
@@ -140,22 +143,6 @@ def _day(day: str | date) -> date:
         return day if isinstance(day, date) else date.fromisoformat(day)
     except (TypeError, ValueError):
         raise ArgumentError("on", day, "a date such as 2024-12-31") from None
-
-
-__all__ = [
-    "Catalogue",
-    "CatalogueEntry",
-    "catalogue",
-    "device_kinds",
-    "load_dataset",
-    "load_device",
-    "load_library",
-    "load_link",
-    "load_machine",
-    "load_price",
-    "load_storage",
-    "load_system",
-]
 
 
 def load_storage(name_or_path: str | Path) -> Storage:

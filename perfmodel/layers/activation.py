@@ -359,7 +359,7 @@ class UnaryFunction:
 
     Parameters
     ----------
-    forward_flop : int
+    flop : int
         Arithmetic per element. [FLOP]
     backward_flop : int or None
         Arithmetic per element of its gradient; 0 where dy is passed on, None where there is no gradient. [FLOP]

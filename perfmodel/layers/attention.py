@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from perfmodel.layers.base import Checks, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
 from perfmodel.layers.passes import MASK_BYTES, bias_gradient, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
@@ -300,10 +300,6 @@ class ScaledDotProductAttention(LayerByInput):
         features = sizes.value_size if self.heads is None else sizes.heads * sizes.value_size
         return (*input_shapes[0][:-1], features)
 
-    def at_inference(self, input_shapes: Shapes) -> Layer:
-        """Return the layer without dropout."""
-        return replace(self, dropout=0.0)
-
     def saved_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, softmax: SoftmaxTypes = AS_SCORES
     ) -> Any:
@@ -493,10 +489,6 @@ class MultiHeadAttention(LayerByInput):
     def _output_projection(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Any, Any, Any]:
         positions, features = input_shapes[0]
         return batch_size * positions, self._widths(input_shapes)[0], features
-
-    def at_inference(self, input_shapes: Shapes) -> Layer:
-        """Return the layer without dropout."""
-        return replace(self, dropout=0.0)
 
     def saved_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, softmax: SoftmaxTypes = AS_SCORES

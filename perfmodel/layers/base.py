@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, reduce
 from operator import add
 from typing import Any, ClassVar, TypeVar, dataclass_transform, final
@@ -150,8 +150,8 @@ class Layer(Checked, ABC):
         return {}
 
     def at_inference(self, input_shapes: Shapes) -> Layer:
-        """Return the layer that replaces it at inference; itself if there is no difference."""
-        return self
+        """Return the layer as it runs without training: without dropout."""
+        return replace(self, dropout=0.0) if hasattr(self, "dropout") else self  # type: ignore[call-arg]
 
     def following(self, before: Shapes, after: Shapes) -> Layer:
         """Return the layer that takes inputs of other shapes in its place; itself unless options repeat a shape."""

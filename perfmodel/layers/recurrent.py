@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, numbered, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
@@ -151,10 +151,6 @@ class RecurrentLayer(LayerByInput):
         if not self.dropout or self.layer_count == 1:
             return None
         return Dropout(rate=self.dropout), ((*input_shapes[0][:-1], self._width),)
-
-    def at_inference(self, input_shapes: Shapes) -> Layer:
-        """Return the layer without dropout."""
-        return replace(self, dropout=0.0)
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the bytes that cells keep of every step, every h that is not the output, and dropout masks [B]."""

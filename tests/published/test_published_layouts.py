@@ -8,8 +8,8 @@ import pytest
 import perfmodel as pm
 from perfmodel import zoo
 from perfmodel.cli.app import run
-from perfmodel.measurements import published_layouts
-from perfmodel.measurements.published_layouts import load_published, megatron_flop, palm_flop
+from perfmodel.measurements import published_tables
+from perfmodel.measurements.published_tables import load_published, megatron_flop, palm_flop
 from perfmodel.measurements.scaling_tables import load_parallel
 from perfmodel.validation.reports import parallel_report, published_report
 from perfmodel.validation.scores.table_report import ONE_MFU
@@ -50,7 +50,7 @@ def _scores(report, part):
 
 def test_every_line_is_a_layout_that_uses_its_devices_and_says_where_it_comes_from():
     table = load_published(KEY)
-    with (published_layouts.FOLDER / f"{KEY}.csv").open(newline="") as file:
+    with (published_tables.LAYOUTS_FOLDER / f"{KEY}.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(table.rows) == 13
     assert set(table.source) >= {"authors", "publication", "table", "how_read", "licence"}

@@ -7,7 +7,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel import zoo
-from perfmodel.measurements import sharded_tables
+from perfmodel.measurements import published_tables
 from perfmodel.validation.reports.sharded_report import MEMORY, ONE_FOOTPRINT
 from perfmodel.validation.scores.table_report import ONE_MFU
 
@@ -24,8 +24,8 @@ def _scores(report, part):
 
 
 def test_every_line_is_a_run_that_says_where_it_comes_from():
-    table = sharded_tables.load_sharded(KEY)
-    with (sharded_tables.FOLDER / f"{KEY}.csv").open(newline="") as file:
+    table = published_tables.load_sharded(KEY)
+    with (published_tables.SHARDED_FOLDER / f"{KEY}.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(table.rows) == 28
     assert set(table.source) >= {"authors", "publication", "table", "how_read", "licence", "caveat"}
@@ -37,11 +37,11 @@ def test_every_line_is_a_run_that_says_where_it_comes_from():
 
 
 def test_networks_are_those_of_the_pages():
-    options = {row.network_options["size"]: row.network_options for row in sharded_tables.load_sharded(KEY).rows}
+    options = {row.network_options["size"]: row.network_options for row in published_tables.load_sharded(KEY).rows}
     counts = {size: zoo.build("llama", **of_size).parameter_count / 1e9 for size, of_size in options.items()}
     assert counts["llama3_8b"] == pytest.approx(8.03, abs=0.01)
     assert counts["llama2_13b"] == pytest.approx(13.0, abs=0.1)
-    largest = next(row for row in sharded_tables.load_sharded(KEY).rows if "405b" in row.label)
+    largest = next(row for row in published_tables.load_sharded(KEY).rows if "405b" in row.label)
     assert zoo.build("llama", **largest.network_options).parameter_count / 1e9 == pytest.approx(405.9, abs=0.1)
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import perfmodel as pm
 import training_totals
 from perfmodel.errors import UnknownNameError
-from perfmodel.measurements.training_totals import FOLDER, load_totals
+from perfmodel.measurements.published_tables import TOTALS_FOLDER, load_totals
 
 KEY = "training_totals"
 RUNS = {run.run: run for run in load_totals(KEY).rows}
@@ -22,7 +22,7 @@ PARAMETERS_BILLION = {
 
 def test_every_line_is_a_run_that_says_where_it_comes_from():
     table = load_totals(KEY)
-    with (FOLDER / f"{KEY}.csv").open(newline="") as file:
+    with (TOTALS_FOLDER / f"{KEY}.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(table.rows) == 15
     assert set(table.source) >= {"authors", "publication", "table", "how_read", "licence"}

@@ -11,8 +11,7 @@ import perfmodel as pm
 from perfmodel import measurements
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, SpecError
-from perfmodel.framework.profile import OFTEN_LACKING, Incapacity
-from perfmodel.framework.profile import load_framework
+from perfmodel.framework.profile import OFTEN_LACKING, Incapacity, load_framework
 from perfmodel.hardware import spec_files
 
 LSTM, GOOGLENET, RESNET = pm.zoo.lstm32(), pm.zoo.googlenet(), pm.zoo.resnet18()

@@ -195,7 +195,9 @@ def test_a_rule_counts_in_tensors_and_shares_them_among_its_launches():
 def test_a_pass_that_is_composed_of_others_reaches_their_rate():
     rule = PassRule(reads=3, writes=2, launches=4)
     (own,) = kernels_of(PASS, replace(RULES, passes={"thing": rule}))
-    (composed,) = kernels_of(PASS, replace(RULES, passes={"thing": replace(rule, bandwidth_of="elementwise")}))
+    (composed,) = kernels_of(
+        PASS, replace(RULES, passes={"thing": rule.model_copy(update={"bandwidth_of": "elementwise"})})
+    )
     assert (own.efficiency, composed.efficiency) == ("thing", "elementwise")
     assert replace(composed, efficiency="thing") == own
 

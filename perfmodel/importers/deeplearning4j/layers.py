@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from perfmodel.importers.assembly import Tensor, decline
-from perfmodel.importers.configured import ConfiguredLayer, elementwise, over_axes
+from perfmodel.importers.assembly import ConfiguredLayer, Tensor, decline, elementwise, over_axes
 from perfmodel.importers.deeplearning4j.configuration import Entry, entry_of
 from perfmodel.layers import (
     GRU,

@@ -10,8 +10,16 @@ from typing import Any, Final
 from perfmodel.errors import SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import JSON_TEXT
-from perfmodel.importers.assembly import TRANSLATION_FAULTS, Assembly, Tensor, Weights, reason_of_hole, warn_of_holes
-from perfmodel.importers.configured import ConfiguredLayer, stated_shapes
+from perfmodel.importers.assembly import (
+    TRANSLATION_FAULTS,
+    Assembly,
+    ConfiguredLayer,
+    Tensor,
+    Weights,
+    reason_of_hole,
+    stated_shapes,
+    warn_of_holes,
+)
 from perfmodel.importers.deeplearning4j import layers, vertices
 from perfmodel.importers.deeplearning4j.configuration import NetworkRecord, VertexRecord, in_order, read_network
 from perfmodel.layers import Shape

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from perfmodel.importers.assembly import Tensor, decline
-from perfmodel.importers.configured import ConfiguredLayer
+from perfmodel.importers.assembly import ConfiguredLayer, Tensor, decline
 from perfmodel.importers.deeplearning4j.layers import IMAGE_AXES, Translator, inside
 from perfmodel.layers import Binary, Concat, Expand, Flatten, Rearrange, Reduction, Slice, Unary
 

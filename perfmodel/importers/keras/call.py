@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from perfmodel.importers.assembly import Tensor
-from perfmodel.importers.configured import ConfiguredLayer
+from perfmodel.importers.assembly import ConfiguredLayer, Tensor
 from perfmodel.layers import Layer
 
 LAST: Final = "channels_last"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from perfmodel.importers.assembly import Tensor, decline
-from perfmodel.importers.configured import over_axes
+from perfmodel.importers.assembly import Tensor, decline, over_axes
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.importers.keras.pointwise import activated, vector_along, with_vector
 from perfmodel.layers import (

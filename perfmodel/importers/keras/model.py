@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from warnings import warn
 
-from perfmodel.errors import ArgumentError, PrecisionWarning, SpecError
+from perfmodel.errors import ArgumentError, ParameterWarning, PrecisionWarning, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.assembly import (
     TRANSLATION_FAULTS,
@@ -16,9 +16,10 @@ from perfmodel.importers.assembly import (
     Weights,
     decline,
     reason_of_hole,
+    stated_shapes,
     warn_of_holes,
 )
-from perfmodel.importers.configured import stated_shapes
+from perfmodel.importers.build import listed
 from perfmodel.importers.keras import dense, maps, operations, pointwise, sequences
 from perfmodel.importers.keras.call import LAST, LayerCall, Result, Translator
 from perfmodel.importers.keras.configuration import (
@@ -34,10 +35,10 @@ from perfmodel.importers.keras.configuration import (
     read_document,
     wrapped_layer,
 )
-from perfmodel.importers.keras.quantised import stored_dtype, warn_of_adapted_weights
 from perfmodel.layers import Shape
 from perfmodel.layers.checks import check_text, checked_shape
 from perfmodel.layers.shapes import shape_text
+from perfmodel.records import PACKED_BYTES
 
 MIXED_POLICIES: Final = {"mixed_bfloat16": "bf16", "bfloat16": "bf16", "mixed_float16": "fp16", "float16": "fp16"}
 """Data-type policy of Keras -> ``dtype`` of a prediction."""
@@ -411,3 +412,55 @@ def translator_of(record: LayerRecord) -> Translator | None:
     if record.module.startswith(APPLICATIONS):
         return pointwise.APPLICATION_TRANSLATORS.get(record.class_name)
     return LAYERS.get(record.class_name)
+
+
+BITS_STATED: Final = ("gptq", "awq")
+"""Modes that say the bits of a weight behind them, as in ``gptq/4/128``."""
+
+
+def _mode(config: Mapping[str, Any]) -> str | None:
+    """Return the mode of a layer's quantised data-type policy, e.g. ``int8`` or ``int4/128``."""
+    policy = config.get("dtype")
+    inner = policy.get("config") if isinstance(policy, Mapping) else None
+    mode = inner.get("mode") if isinstance(inner, Mapping) else None
+    return mode if isinstance(mode, str) else None
+
+
+def stored_dtype(config: Mapping[str, Any]) -> str | None:
+    """Return the data type in which a layer stores its tables of weights; None for that of the network.
+
+    Examples
+    --------
+    >>> stored_dtype({"dtype": {"config": {"mode": "gptq/4/128"}}}), stored_dtype({"dtype": "float32"})
+    ('int4', None)
+    """
+    name, *details = (_mode(config) or "").split("/")
+    dtype = f"int{details[0]}" if name in BITS_STATED and details else name
+    return dtype if dtype in PACKED_BYTES else None
+
+
+def warn_of_adapted_weights(records: Iterable[LayerRecord], *, where: str, stacklevel: int) -> None:
+    """Warn of quantised layers, whose products need a ``dtype`` in a prediction, and of adapters that are left out."""
+    quantised: dict[str, list[LayerRecord]] = {}
+    adapted = []
+    for record in records:
+        if (mode := _mode(record.config)) is not None:
+            quantised.setdefault(mode, []).append(record)
+        if record.config.get("lora_rank"):
+            adapted.append(record.name)
+    for mode, layers in quantised.items():
+        is_packed = stored_dtype(layers[0].config) is not None
+        stored = "weights have their stored bytes" if is_packed else "weights count as those of other layers"
+        names = listed([record.name for record in layers])
+        told = "fp8" if mode.startswith("float8") else "int8"
+        message = (
+            f"{where}: {len(layers)} layers are quantised ({mode}): {names}: their {stored}; "
+            f"products of eight bits are predicted with dtype={told!r} only"
+        )
+        warn(PrecisionWarning(message), stacklevel=stacklevel + 1)
+    if adapted:
+        message = (
+            f"{where}: low-rank adapters (LoRA) of {len(adapted)} layers are left out: {listed(adapted)}; weights "
+            "beside them, which Keras freezes, count as trained unless they are quantised"
+        )
+        warn(ParameterWarning(message), stacklevel=stacklevel + 1)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from perfmodel.importers.assembly import Tensor, decline
-from perfmodel.importers.configured import elementwise
+from perfmodel.importers.assembly import Tensor, decline, elementwise
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.importers.keras.dense import filled, stated_axes, together
 from perfmodel.importers.keras.pointwise import ALONG_AXIS

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from perfmodel.importers.assembly import Tensor, decline
-from perfmodel.importers.configured import elementwise
+from perfmodel.importers.assembly import Tensor, decline, elementwise
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.layers import (
     GLU,

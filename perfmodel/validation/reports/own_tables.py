@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.files import is_file, user_path
-from perfmodel.measurements import published_layouts, scaling_tables, sharded_tables
+from perfmodel.measurements import scaling_tables
 from perfmodel.measurements.kernel_tables import read_collectives
+from perfmodel.measurements.published_tables import LAYOUTS_FOLDER, SHARDED_FOLDER
 from perfmodel.measurements.reading import table_error
 from perfmodel.measurements.scaling_tables import network_table_names
 from perfmodel.validation.reports import mullapudi
@@ -79,8 +80,8 @@ OWN_TABLES: Final[dict[str, OwnTable]] = {
     table.name: table
     for table in (
         *(_of_file(MANY_DEVICES, path, parallel_report) for path in sorted(_PARALLEL.glob("*.csv"))),
-        *(_of_file(MANY_DEVICES, path, sharded_report) for path in sorted(sharded_tables.FOLDER.glob("*.csv"))),
-        *(_of_file(MANY_DEVICES, path, published_report) for path in sorted(published_layouts.FOLDER.glob("*.csv"))),
+        *(_of_file(MANY_DEVICES, path, sharded_report) for path in sorted(SHARDED_FOLDER.glob("*.csv"))),
+        *(_of_file(MANY_DEVICES, path, published_report) for path in sorted(LAYOUTS_FOLDER.glob("*.csv"))),
         _of_file(MANY_DEVICES, _SCALING / "mullapudi2017.csv", lambda file: mullapudi.illustrate()),
         _of_file(MANY_DEVICES, _SCALING / "wuensche2018_multi_gpu.csv", doubling_claims),
         _of_file(COLLECTIVES, Path("systems/deepbench_allreduce.csv"), collective_report),

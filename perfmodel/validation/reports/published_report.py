@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel import zoo
-from perfmodel.measurements.published_layouts import PublishedLayouts, load_published
+from perfmodel.measurements.published_tables import PublishedLayouts, load_published
 from perfmodel.measurements.scaling_tables import load_parallel
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table

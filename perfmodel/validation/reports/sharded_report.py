@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel import zoo
-from perfmodel.measurements.sharded_tables import ShardedRow, load_sharded
+from perfmodel.measurements.published_tables import ShardedRow, load_sharded
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
 from perfmodel.units import GIB
