@@ -8,7 +8,7 @@ from perfmodel.numeric import maximum
 from perfmodel.symbolic import Quantity, named
 
 
-def gather_stall(*, gather_s: Sequence[Quantity], computed_s: Sequence[Quantity], ahead: int) -> Quantity:
+def gather_stall(*, gather_s: Sequence[Quantity], computed_s: Sequence[Quantity], ahead: int | None) -> Quantity:
     r"""Time for which units wait for their parameters.
 
     .. math:: a_i = \max(a_{i-1}, e_{i-1-k}) + g_i, \quad e_i = \max(e_{i-1}, a_i) + c_i, \quad T = e_n - \sum_i c_i
@@ -19,8 +19,8 @@ def gather_stall(*, gather_s: Sequence[Quantity], computed_s: Sequence[Quantity]
         To gather each unit, g, in the order in which they compute. [s]
     computed_s : sequence of float, ndarray or sympy.Expr
         What each unit computes, c. [s]
-    ahead : int
-        Units gathered ahead of the one that computes, k. [1]
+    ahead : int or None
+        Units gathered ahead of the one that computes, k; None if all may be. [1]
 
     Returns
     -------
@@ -38,8 +38,8 @@ def gather_stall(*, gather_s: Sequence[Quantity], computed_s: Sequence[Quantity]
 
     >>> [int(gather_stall(gather_s=(2, 5, 1), computed_s=(4, 3, 3), ahead=ahead)) for ahead in (0, 1, 2)]
     [8, 3, 3]
-    >>> [int(gather_stall(gather_s=(1, 1, 9), computed_s=(4, 3, 3), ahead=ahead)) for ahead in (0, 1, 2)]
-    [11, 7, 4]
+    >>> [int(gather_stall(gather_s=(1, 1, 9), computed_s=(4, 3, 3), ahead=ahead)) for ahead in (0, 1, 2, None)]
+    [11, 7, 4, 4]
 
     References
     ----------
@@ -52,7 +52,7 @@ def gather_stall(*, gather_s: Sequence[Quantity], computed_s: Sequence[Quantity]
     arrived: Quantity = 0
     computing: Quantity = 0
     for place, (seconds, unit_s) in enumerate(zip(gather_s, computed_s, strict=True)):
-        if place > ahead:
+        if ahead is not None and place > ahead:
             arrived = named(maximum(arrived, ended[place - 1 - ahead]), "start of a gather")
         arrived = arrived + seconds
         before: Quantity = ended[-1] if ended else 0

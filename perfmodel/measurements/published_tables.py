@@ -246,7 +246,7 @@ def load_sharded(key: str) -> ShardedTable:
     --------
     >>> row = load_sharded("torchtitan2024").rows[0]
     >>> row.label, round(row.step_s, 2), row.memory_gib
-    ('llama3_8b, 8192 tokens, 8 devices, eager, bf16, selective_op', 2.84, 82.4)
+    ('llama3_8b, 2 x 8192 tokens, 8 devices, eager, bf16, selective_op', 2.84, 82.4)
     """
     description, rows = read_described(SHARDED_FOLDER, key, what="table of sharded training", read=_sharded)
     return ShardedTable(rows=rows, evidence=description["run"]["evidence"], **said_of(key, description))
@@ -270,7 +270,7 @@ def _sharded(line: Line, description: Mapping[str, Any]) -> ShardedRow:
     memory_gib = line.seconds("memory_gib", allowed="GiB above 0") if record["memory_gib"] else math.nan
     machines = devices // run["devices_per_machine"]
     return ShardedRow(
-        label=f"{record['network']}, {length} tokens, {devices} devices, "
+        label=f"{record['network']}, {batch} x {length} tokens, {devices} devices, "
         f"{record['software']}, {record['dtype']}, {record['checkpoints']}",
         page=record["page"],
         network_options=run["networks"][record["network"]]

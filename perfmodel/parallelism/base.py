@@ -213,6 +213,11 @@ class Layout:
         return (Phase.UPDATE,) if self.shard_stage else ()
 
     @property
+    def gathers_ahead(self) -> int | None:
+        """Units gathered ahead of the one that computes; None where no gather waits, since none frees another. [1]"""
+        return self.prefetch_limit if self.shard_stage == ALL_SHARED else None
+
+    @property
     def gathers_once(self) -> bool:
         """Whether parameters that the first micro-batch gathers stay for all others, as in any pipeline [1]. [-]
 

@@ -89,7 +89,8 @@ class TestBesideAWorker:
         assert not p.to_dict()["memory"]["fits"]
         assert not p.to_dict()["server"]["fits"]
         (row,) = pm.sweep(vgg16, columns=["memory_bytes", "step_s"], **job)
-        assert (row["memory_bytes"], row["fits"], row["step_s"]) == (p.memory.total_bytes, False, p.step_s)
+        assert (row["memory_bytes"], row["fits"]) == (p.memory.total_bytes, False)
+        assert row["step_s"] == pytest.approx(p.step_s, rel=1e-12)
         assert "are missing" in row["reason"]
         how = VISIT | {"batch_size": 4}
         plan = pm.plan(vgg16, candidates=[{**HIRED, "machines": 4, "workers": 4}], samples=1000, **how)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
+from perfmodel.errors import ArgumentError
 from perfmodel.records import Phase
 
 GPT = pm.zoo.gpt(layers=4, width=1024, heads=8, sequence_length=512, vocabulary=8000)
@@ -58,6 +59,33 @@ def test_stage_2_is_no_slower_and_no_smaller_than_stage_3(framework, machines, h
     assert two.memory.total_bytes > three.memory.total_bytes
     assert two.memory.optimizer_bytes == three.memory.optimizer_bytes
     assert two.memory.gradients_bytes == three.memory.gradients_bytes
+
+
+def test_no_limit_holds_gathers_back_that_free_nothing():
+    """In VGG-16 layers with few parameters compute long before the first of three that have nine tenths of them.
+
+    Stage 3 gathers one of them ahead; stage 2 begins the next as soon as the link is free: it waits for no more than
+    the first gather and what the layers' computing leaves of all others.
+    """
+    network = pm.zoo.vgg16()
+    job = {**JOB, "framework": "pytorch_2", "workers": 16, "machines": 2, "batch_size": 4}
+    devices, waited_s = {}, {}
+    for stage in (2, 3):
+        prepared = pm.predict(network, shard_stage=stage, **job).basis.prepared
+        (devices[stage],) = prepared.nominal.composed.devices
+        forward_alone = replace(devices[stage], gathers=devices[stage].gathers[:1])
+        waited_s[stage] = prepared.agreement._gathered(forward_alone)[1]
+    (gather,) = devices[2].gathers
+    slowdown = prepared.agreement.slowdown
+    sent_s = [(1 - slowdown) * seconds for seconds in gather.seconds]
+    ends_s, end_s = np.cumsum(sent_s), 0.0
+    for arrived_s, computed_s in zip(ends_s, gather.computed_s, strict=True):
+        end_s = max(end_s, arrived_s) + computed_s
+    held_s = slowdown * sum(gather.seconds) + gather.copied_s
+    assert waited_s[2] == pytest.approx(end_s - sum(gather.computed_s) + held_s, rel=1e-9)
+    assert waited_s[2] < 0.8 * waited_s[3]
+    with pytest.raises(ArgumentError, match="prefetch_limit must be 1 unless shard_stage=3"):
+        pm.predict(network, shard_stage=2, prefetch_limit=2, **job)
 
 
 def test_parameters_that_stay_for_later_micro_batches_are_gathered_once():

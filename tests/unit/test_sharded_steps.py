@@ -264,6 +264,41 @@ def test_shares_are_added_up_among_copies_beside_the_scattering_that_goes_on(net
         assert played_s(p) == pytest.approx(p.step_s, rel=1e-9)
 
 
+PIPELINE = {"parallelism": "pipeline", "stages": 2, "micro_batches": 4, "batch_size": 8, "optimizer": "adam"}
+
+
+@pytest.mark.parametrize("schedule", [{}, {"schedule": "interleaved", "interleave": 2}], ids=str)
+def test_groups_in_pipelines_are_those_of_plain_workers(network, schedule):
+    """One group of all is no group; of one worker, a copy; and memory is that of one group without others."""
+    job = {**JOB, **PIPELINE, **schedule, "framework": "megatron_core"}
+    for stage in (1, 2):
+        everybody, one_group, pairs = (
+            pm.predict(network, shard_stage=stage, workers=4, shard_group=size, **job) for size in (None, 4, 2)
+        )
+        assert one_group.step_s == everybody.step_s
+        assert one_group.memory == everybody.memory
+        alone = pm.predict(network, shard_stage=stage, workers=2, **job)
+        assert pairs.memory == alone.memory
+        assert pairs.step_s > alone.step_s
+    copies = pm.predict(network, workers=4, **job)
+    for shared in ({"shard_stage": 1}, {"shard_stage": 2, "no_sync": True, "bucket_bytes": 0.0}):
+        alone = pm.predict(network, workers=4, shard_group=1, **shared, **job)
+        how = {name: size for name, size in shared.items() if name == "bucket_bytes"}
+        assert alone.step_s == pytest.approx(pm.predict(network, workers=4, **how, **job).step_s, rel=1e-12)
+        assert alone.memory.total_bytes == copies.memory.total_bytes
+
+
+@pytest.mark.parametrize("framework", ["pytorch_2", "megatron_core"])
+@pytest.mark.parametrize("no_sync", [False, True])
+def test_scattering_in_pipelines_takes_as_long_as_it_is_played(network, framework, no_sync):
+    """Casts of the last micro-batch too; and sums among copies that share links slow turns as other messages do."""
+    for group in (None, 2):
+        job = {**JOB, **PIPELINE, "framework": framework, "shard_stage": 2, "shard_group": group, "no_sync": no_sync}
+        p = pm.predict(network, workers=4, **job)
+        assert all(device.cast_s for device in p.basis.prepared.nominal.composed.devices) is (framework == "pytorch_2")
+        assert p.play(3).makespan_s - p.play(2).makespan_s == pytest.approx(p.step_s, rel=1e-9), group
+
+
 def test_what_is_told_of_groups_with_copies_is_what_they_send_and_keep_from_computing(network):
     """Bytes as rings send them, for every micro-batch; the share of the device that each of both exchanges takes."""
     parts, size = 4, 4 * network.trained_parameter_count

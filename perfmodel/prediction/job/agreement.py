@@ -265,15 +265,23 @@ class AllReduced(Reduction):
 
     @property
     def slows_turns(self) -> bool:  # noqa: D102
-        return self.among_copies is None and not (isinstance(self.slowdown, float | int) and not self.slowdown)
+        if self.among_copies is not None and not self.among_copies.in_turn:  # on a channel of their own
+            return False
+        return not (isinstance(self.slowdown, float | int) and not self.slowdown)
 
     def messages_of_turn(self, sizes_bytes: Any, *, ready_s: Any, computed_s: Quantity) -> TurnMessages:  # noqa: D102
         if not len(sizes_bytes):
             return TurnMessages(slowdown=self.slowdown)
-        message_s, speed = self.placed.time(sizes_bytes), 1 - self.slowdown
+        message_s, slowdown = self.placed.time(sizes_bytes), self.slowdown
+        if (copies := self.among_copies) is not None:  # in turn, like one message
+            following_s = copies.time(sizes_bytes)
+            lost_s = slowdown * total(message_s) + copies.slowdown * total(following_s)
+            message_s = message_s + following_s
+            slowdown = lost_s / total(message_s)
+        speed = 1 - slowdown
         end_s = last_end(ready_s=ready_s, message_s=[speed * seconds for seconds in message_s])
         return TurnMessages(
-            taken_s=total(message_s), after_s=maximum(end_s - computed_s, 0.0) / speed, slowdown=self.slowdown
+            taken_s=total(message_s), after_s=maximum(end_s - computed_s, 0.0) / speed, slowdown=slowdown
         )
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
@@ -352,7 +360,8 @@ class Synchronous(Agreement):
     overlap: bool = True
     message_bytes: float | str = 0.0
     straggler: Straggler | None = None
-    prefetch_limit: int = 1
+    gathers_ahead: int | None = 1
+    """Units whose parameters may be gathered ahead of the one that computes; None for all. [1]"""
     reduces_each: bool = False
     """Whether workers add up the gradients of every micro-batch, so that none keeps all of them whole."""
     gathers_once: bool = False
@@ -414,7 +423,8 @@ class Synchronous(Agreement):
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
         total_s, exposed_s = (0.0, 0.0) if self.reduces_each else self._reduced(device)
         if self._slows_turns(device):
-            exposed_s = -self._reduced(device)[1] if self.reduces_each else 0.0  # of the last micro-batch
+            last_s = self._reduced(device)[1] if self.reduces_each else 0.0  # turns hold it, but not its casts
+            exposed_s = device.cast_s - last_s
         beside_s = device.gathered_s + self.calls_s + (0.0 if self.reduces_each else device.copied_s)
         if self.gathers_once:
             gathered_s, waited_s = self._gathered(device)
@@ -474,7 +484,7 @@ class Synchronous(Agreement):
             waited_s = gather_stall(
                 gather_s=[(1 - slowdown) * seconds for seconds in gather.seconds],
                 computed_s=[self._slowest * seconds for seconds in gather.computed_s],
-                ahead=self.prefetch_limit if self.overlap else 0,
+                ahead=self.gathers_ahead if self.overlap else 0,
             )
             exposed_s = exposed_s + waited_s + slowdown * gather.total_s + gather.copied_s
         return total_s, exposed_s

@@ -113,7 +113,7 @@ class Workers:
             overlap=self.asked.overlap,
             message_bytes=message_bytes_of(self.profile, self.asked),
             straggler=self.asked.straggler,
-            prefetch_limit=self.layout.prefetch_limit,
+            gathers_ahead=self.layout.gathers_ahead,
             reduces_each=self.layout.reduces_each,
             gathers_once=self.layout.gathers_once,
             **self.label(),
@@ -341,13 +341,14 @@ def _by_library(workers: Workers) -> Agreement:
         return placed, slowdown
 
     reductions: list[Reduction] = []
+    scatters = workers.scatters and workers.layout.sharing_size > 1  # a group of one has nothing to scatter
     for at in workers.places:
-        if workers.scatters:
+        if scatters:
             placed, slowdown = placed_on(SHARED, workers.sharing_groups(at))
         else:
             placed, slowdown = placed_on(LIBRARY, workers.groups(at))
         copies = None
-        if workers.scatters and workers.layout.sharing_size < workers.count:
+        if scatters and workers.layout.sharing_size < workers.count:
             added, taken = placed_on(LIBRARY, workers.copies_groups(at))
             copies = AmongCopies(
                 placed=added,

@@ -19,6 +19,7 @@ from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum, plain
 from perfmodel.parallelism.base import ALL_SHARED
+from perfmodel.prediction.memory.gathered_parameters import UnitBytes, unit_bytes
 from perfmodel.prediction.memory.whole_gradients import GradientRules, Sizes, unit_gradients, unit_gradients_at_once
 from perfmodel.presentation.quantities import bytes_text
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -104,6 +105,8 @@ class GraphMemory:
     workspace_layer_starts: NDArray[np.intp]
     workspaces_per_layer: int | None
     pool_overhead: float
+    sends_apart: bool = True
+    """Whether copies of gradients are cast and sent on a stream of their own. [-]"""
 
     @derived
     def moments(self, rules: GradientRules) -> Moments:
@@ -298,6 +301,7 @@ def graph_memory(
         workspace_layer_starts=workspace_layer_starts,
         workspaces_per_layer=policy.workspaces_per_layer if policy.workspace == "per_layer" else None,
         pool_overhead=policy.pool_overhead,
+        sends_apart=policy.shared_units == "flat",
     )
 
 
@@ -328,53 +332,6 @@ def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *
     return float(workspace) if np.ndim(workspace) == 0 else workspace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitBytes:
-    """Sizes of whole parameters that exist for a while although workers share them.
-
-    Parameters
-    ----------
-    root_bytes : float
-        Parameters outside blocks, gathered for the whole step. [B]
-    block_bytes, blocks_bytes : float
-        Parameters of the largest block, and of all. [B]
-    copied_bytes : float
-        Narrow copies of parameters; where parameters are shared, the copies are gathered. [B]
-    """
-
-    root_bytes: float
-    block_bytes: float
-    blocks_bytes: float
-    copied_bytes: float
-
-    def gathered(self, layout: Layout) -> float:
-        """Parameters beside a device's own shares: all that stay, or the blocks gathered ahead of one [1]. [B]"""
-        if layout.shard_stage < ALL_SHARED:
-            return self.root_bytes + self.blocks_bytes
-        return self.root_bytes + min((1 + layout.prefetch_limit) * self.block_bytes, self.blocks_bytes)
-
-
-def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
-    """Sizes of the units whose parameters are gathered together. [B]"""
-    from perfmodel.parallelism.units import sharded_units
-
-    element_bytes, overhead = ELEMENT_BYTES[prepared.dtype], prepared.profile.memory.pool_overhead
-    root = block = blocks = 0
-    for stage in stages:
-        for unit in sharded_units(stage.placed.graph):
-            root += 0 if unit.is_block else unit.parameter_count
-            block = max(block, unit.parameter_count if unit.is_block else 0)
-            blocks += unit.parameter_count if unit.is_block else 0
-    rules = [stage.lowered.memory(stage.subject.graph).rules for stage in stages]
-    copied = sum(0 if rule.types is None else rule.types.copied_weight_bytes for rule in rules)
-    return UnitBytes(
-        root_bytes=overhead * element_bytes * root,
-        block_bytes=overhead * element_bytes * block,
-        blocks_bytes=overhead * element_bytes * blocks,
-        copied_bytes=float(overhead * copied),
-    )
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ChunkMemory:
     """Memory of one of the chunks of layers on a device, for one micro-batch."""
@@ -397,6 +354,7 @@ class ChunkMemory:
             gathered_bytes=self.gathered_bytes,
             gradient_bytes=self.gradient_bytes,
             has_buckets=has_buckets,
+            sends_apart=self.memory.sends_apart,
         )
 
     def peak(self, rules: GradientRules) -> tuple[Quantity, Quantity]:

@@ -39,16 +39,19 @@ class GradientRules:
         of a parameter; torch copies the gradients of a unit into one buffer, whatever their type [1]. [1]
     has_buckets : bool
         Whether messages hold a second copy of all gradients, in the type of parameters, from the first step on. [-]
-    in_own_pool : bool
-        Whether a device's shares of gradients, and the copy that is exchanged, keep their memory from step to step, so
-        that nothing else uses it: torch makes both on the stream of the exchange, and its allocator gives memory of one
-        stream to no other [1]. [-]
+    sends_apart : bool
+        Whether the copy that is exchanged keeps its memory from step to step, so that nothing else uses it, as a
+        device's shares of gradients always do: torch makes shares on the stream of the exchange, and its allocator
+        gives memory of one stream to no other [1]. Flat gradients are cast on that stream too, while ``fully_shard``
+        copies those of a unit together where layers compute [2]. [-]
 
     References
     ----------
-    .. [1] PyTorch, torch/distributed/_composable/fsdp/_fsdp_collectives.py, foreach_reduce_scatter ("Only after the
-       copy-in finishes can we free the gradients", "The RS output is allocated in the RS stream"), and
+    .. [1] PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce ("Only after the copy-in
+       finishes can we free the gradients", "The RS output is allocated in the RS stream"), and
        c10/cuda/CUDACachingAllocator.cpp, where each stream has blocks of its own.
+    .. [2] PyTorch, torch/distributed/fsdp/_runtime_utils.py, _post_backward_hook, and pull request 129721, Ran
+       reduce-scatter copy-in in default stream.
     """
 
     accumulates: bool = False
@@ -58,7 +61,7 @@ class GradientRules:
     whole_ratio: float = 1.0
     sent_ratio: float = 0.0
     has_buckets: bool = False
-    in_own_pool: bool = False
+    sends_apart: bool = True
 
     @classmethod
     def of(
@@ -70,6 +73,7 @@ class GradientRules:
         gathered_bytes: int,
         gradient_bytes: int,
         has_buckets: bool = False,
+        sends_apart: bool = True,
     ) -> GradientRules:
         """Make the rules of a layout, from sizes of elements. [B]"""
         kept_ratio = max(1.0, gradient_bytes / parameter_bytes)
@@ -83,21 +87,20 @@ class GradientRules:
             kept_ratio=kept_ratio,
             whole_ratio=made_bytes / parameter_bytes,
             sent_ratio=gradient_bytes / parameter_bytes,
-            in_own_pool=True,
+            sends_apart=sends_apart,
         )
 
     def bytes_at(
         self, made: NDArray[np.float64], sizes: Callable[[], Sizes], *, all_bytes: float
     ) -> NDArray[np.float64]:
         """Gradients at each moment, from those made by then of all [B] and, if they count, those of units. [B]"""
-        before = np.full_like(made, all_bytes) if self.accumulates else made
         if not self.by_unit:
+            before = np.full_like(made, all_bytes) if self.accumulates else made
             return self.kept_ratio * before + self.has_buckets * all_bytes
         whole, complete = sizes()
-        kept = before if self.accumulates else made - whole
-        if self.in_own_pool:
-            kept, complete = np.full_like(made, all_bytes), np.full_like(made, complete.max(initial=0.0))
-        return self.kept_ratio / self.share * kept + self.whole_ratio * whole + self.sent_ratio * complete
+        if self.sends_apart:
+            complete = np.full_like(made, complete.max(initial=0.0))
+        return self.kept_ratio / self.share * all_bytes + self.whole_ratio * whole + self.sent_ratio * complete
 
 
 def unit_gradients(graph: LayerGraph, moments: Sequence[tuple[str, Phase]], made: NDArray[np.float64]) -> Sizes:
