@@ -72,6 +72,14 @@ def test_the_table_is_known_and_needs_a_folder():
         pm.validate("layouts_a100")
 
 
+def test_the_verb_answers_with_layouts_that_took_no_time(table):
+    file = table([1.0, 1.0, 1.0])
+    (file.parent / "llm").mkdir()
+    file.rename(file.parent / "llm" / "layouts_a100.csv")
+    report = pm.validate("layouts_a100", data=file.parent)
+    assert [row.measured_s for row in report.rows] == [1.0, 1.0, 1.0, None]
+
+
 def test_reliability_counts_right_pairs_by_their_certainty():
     pairs = [layouts._Pair(0.8, True), layouts._Pair(0.8, False), layouts._Pair(1.0, True), layouts._Pair(0.5, False)]
     told = layouts._reliability(pairs)

@@ -147,13 +147,14 @@ def test_products_of_attention_cost_what_tensor_cores_do_and_stages_their_own_wo
     network = {"layers": 8, "width": 2048, "heads": 16, "vocabulary": 64}
     job = {"device": "h100_sxm", "dtype": "bf16", "framework": "megatron_core", "batch_size": 1}
     short, long = (pm.predict(pm.zoo.gpt(**network, sequence_length=length), **job) for length in (16_384, 32_768))
-    power = pm.load_device("h100_sxm").power
+    board = pm.load_device("h100_sxm")
+    clock = clock_ratios(board, busy_share=BUSY_IN_CONVOLUTIONS)["tensor_cores"]
     of_attention = [sum(row.flop_count for row in p.layers if "attention" in row.kernel) for p in (short, long)]
     assert of_attention[1] == pytest.approx(4 * of_attention[0], rel=1e-3)
     # all other arithmetic doubles, so that what is left of twice as long is that of attention alone
     parts = [p.energy_j(part="arithmetic") for p in (short, long)]
     flop_j = (parts[1] - 2 * parts[0]) / (of_attention[1] - 2 * of_attention[0])
-    assert 0.8 < flop_j / (power.tensor_cores_pj * 1e-12) < 1.0
+    assert flop_j == pytest.approx(board.power.tensor_cores_pj * 1e-12 * clock**2, rel=0.01)
     # the second stage has the head of a large vocabulary, which no longer counts twice
     wide = pm.zoo.gpt(layers=2, width=1024, heads=16, sequence_length=512, vocabulary=131_072)
     how = {"batch_size": 8, "dtype": "bf16", "framework": "megatron_core"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import combinations, pairwise
@@ -147,7 +148,7 @@ def layout_report(file: Path) -> RowReport:
     rows = [_row(record, p) for record, p in zip(records, predictions, strict=True)]
     sweeps = np.array([row["sweep"] for row in rows])
     is_timed = np.array([record["outcome"] == "timed" for record in records])
-    measured = np.array([row["measured_s"] for row in rows])[is_timed]
+    measured = np.array([row["measured_s"] for row in rows], dtype=float)[is_timed]
     told = {
         PERFMODEL: np.array([row["predicted_s"] for row in rows])[is_timed],
         ONE_MFU: _by_one_mfu(records, sweeps)[is_timed],
@@ -192,7 +193,7 @@ def _row(record: Mapping[str, str], p: Prediction) -> dict[str, Any]:
         "tensor_size": int(record["tensor_size"]),
         "stages": int(record["stages"]),
         "checkpointing": record["activation_checkpointing"],
-        "measured_s": float(record["step_s"] or "nan"),
+        "measured_s": float(record["step_s"]) if record["step_s"] else None,
         "predicted_s": p.step_s,
         "ran": record["outcome"] == "timed",
         "memory_bytes": float(p.memory.total_bytes),
@@ -249,7 +250,7 @@ def _choice(rows: Sequence[Mapping[str, Any]], pairs: Sequence[_Pair]) -> str:
     fitting = [row for row in rows if row["fits"]]
     if fitting:
         chosen = min(fitting, key=lambda row: row["predicted_s"])
-        ratio = chosen["measured_s"] / best
+        ratio = chosen["measured_s"] / best if chosen["ran"] else math.inf
         took = f"{100 * (ratio - 1):.1f} % longer than the best" if chosen["ran"] else "out of memory"
         said += f", first choice {took}{'' if ratio <= CHOSEN_WITHIN else ' (missed)'}"
     clear = [pair.is_right for pair in pairs if CLEAR[0] <= pair.certainty < CLEAR[1]]
