@@ -35,7 +35,7 @@ from perfmodel.validation.protocols.protocols import (
     folds_of,
 )
 from perfmodel.validation.scores import metrics
-from perfmodel.validation.scores.table_report import score_lines
+from perfmodel.validation.scores.table_report import printed
 from perfmodel.validation.validate import scored_cells
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ def main(
 ) -> None:
     """Score protocols with all physical terms, then without each of them."""
     rows = ablation(table, protocols=protocol, only=only)
-    sys.stdout.write(f"{score_lines(rows).to_text()}\n")
+    sys.stdout.write(f"{printed(rows)}\n")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
-from perfmodel.errors import ArgumentError, MissingPackageError, check_known
+from perfmodel.errors import ArgumentError, check_known, package_for
 from perfmodel.numeric import is_real
 from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts
 
@@ -40,11 +40,7 @@ def _row_count(name: str, count: Any) -> int:
 
 def pandas_for_frames() -> Any:
     """Return pandas, or say how to install what ``to_frame`` needs."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingPackageError("pandas", "to_frame()", "frames") from error
-    return pandas
+    return package_for("pandas", "to_frame()", "frames")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,6 @@ from perfmodel.validation.live.prediction import (
     LivePlan,
     LivePrediction,
     LiveSession,
-    Rates,
     cases_of,
     find_networks,
     imported,
@@ -176,10 +175,10 @@ class TestNaiveRoofline:
     def test_each_operation_takes_its_own_longer_side(self):
         product = Contraction(m=100, n=100, k=100)  # 2e6 FLOP, 1.2e5 B
         copy = MemoryPass(name="copy", read_elements=1000, written_elements=1000, tensor_elements=1000)
-        rates = Rates(name="made up", flop_per_s=1e9, bytes_per_s=1e6)
-        assert roofline_s([product], rates, element_bytes=4) == pytest.approx(0.12)
-        assert roofline_s([product], replace(rates, bytes_per_s=1e9), element_bytes=4) == pytest.approx(2e-3)
-        together = roofline_s([product, copy], rates, element_bytes=4)
+        rates = {"flop_per_s": 1e9, "bytes_per_s": 1e6, "element_bytes": 4}
+        assert roofline_s([product], **rates) == pytest.approx(0.12)
+        assert roofline_s([product], **rates | {"bytes_per_s": 1e9}) == pytest.approx(2e-3)
+        together = roofline_s([product, copy], **rates)
         assert together == pytest.approx(0.12 + 8e-3)
 
 
@@ -484,7 +483,7 @@ class TestProcess:
         assert session.measurements[0].median_s == 2.0
         assert session.measurements[1].failure == "too large"
         assert session.facts == {"torch": "2", "minor page faults": "7"}
-        assert LivePlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+        assert LivePlan.from_dict(json.loads(json.dumps(asdict(plan)))) == plan
 
     def test_a_process_that_dies_is_told_with_its_last_words(self, monkeypatch):
         monkeypatch.setattr("perfmodel.validation.live.check.WORKER", "perfmodel.no_such_module")

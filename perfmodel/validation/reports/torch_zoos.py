@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import MissingPackageError, PerfmodelError
+from perfmodel.errors import PerfmodelError, package_for
 from perfmodel.files import is_file
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.torch.module import import_torch
@@ -30,10 +30,7 @@ _FOLLOWED: Final = ("importers", "layers", "graph")
 
 def package(name: str) -> Any:
     """Import a package that defines networks, or torch; raise MissingPackageError if it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingPackageError(name, f"a table of networks of {name}", EXTRA) from error
+    return package_for(name, f"a table of networks of {name}", EXTRA)
 
 
 def versions(zoo: str) -> str:
