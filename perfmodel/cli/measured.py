@@ -291,7 +291,7 @@ def _tables(
     table: str, *, protocol: str, only: str | None, sensitivity: bool, progress: Callable[[int, int], None] | None
 ) -> list[Table[Any]]:
     from perfmodel.validation.protocols.board import protocol_board
-    from perfmodel.validation.protocols.sensitivity import sensitivity as sensitivity_of
+    from perfmodel.validation.protocols.board import sensitivity as sensitivity_of
     from perfmodel.validation.validate import checked_table, nothing_to_score
 
     if not sensitivity:

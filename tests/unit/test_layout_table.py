@@ -8,7 +8,8 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import TableError
 from perfmodel.validation.reports import layouts
-from perfmodel.validation.reports.layouts import balanced_accuracy, layout_report, rank_correlation
+from perfmodel.validation.reports.layouts import balanced_accuracy, layout_report
+from perfmodel.validation.scores.metrics import rank_correlation
 
 HEADER = [
     *("model", "sequence_length", "gpus", "global_batch_samples", "micro_batch_samples", "tensor_size", "stages"),

@@ -17,6 +17,7 @@ from perfmodel.measurements.kernel_tables import NAMES
 from perfmodel.prediction.certainty.ranking import ranking_of
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
+from perfmodel.validation.scores.metrics import rank_correlation
 from perfmodel.validation.scores.table_report import (
     ONE_MFU,
     PERFMODEL,
@@ -178,18 +179,6 @@ def _by_one_mfu(records: Sequence[Mapping[str, str]], sweeps: NDArray[Any]) -> N
         if of_sweep.any():
             times[of_sweep] = by_one_mfu(step_s[of_sweep], mfu[of_sweep])
     return times
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's correlation of ranks, without ties.
-
-    Examples
-    --------
-    >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
-    0.5
-    """
-    ranks = np.array([np.argsort(np.argsort(values)) for values in (first, second)], dtype=float)
-    return float(np.corrcoef(ranks)[0, 1])
 
 
 def balanced_accuracy(predicted: Sequence[bool], actual: Sequence[bool]) -> float:
