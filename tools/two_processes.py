@@ -75,7 +75,7 @@ def train(rank: int, store: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     fast_step_s = {}
     for name, (units, batch_size) in NETWORKS.items():
-        module = dense_stack(*units)
+        module: Any = dense_stack(*units)
         optimizer = torch.optim.SGD(module.parameters(), lr=1e-3)
         images, labels = torch.rand(batch_size, units[0]), torch.randint(0, units[-1], (batch_size,))
         seconds = []
