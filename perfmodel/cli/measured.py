@@ -243,16 +243,17 @@ def validate_command(
         _refuse_together(fit=fit, plot=plot, max_mape=max_mape, rows=rows)
     shown = progress if own is None or own.tells_progress else False
     with progress_bar(f"predicting {table}", shown=shown) as done:
+        report: Any = None
         if lists:
             tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, progress=done)
-            content = {listed.title: [asdict(row) for row in listed] for listed in tables}
-            emit(lambda: "\n\n".join(map(printed, tables)), lambda: content, as_json=as_json, out=out)
-            return
-        report: Any = (
-            validate_steps(table, protocol=protocol, only=only, fit_share=fit, progress=done)
-            if own is None
-            else own.report(done)
-        )
+        elif own is not None:
+            report = own.report(done)
+        else:
+            report = validate_steps(table, protocol=protocol, only=only, fit_share=fit, progress=done)
+    if report is None:
+        content = {listed.title: [asdict(row) for row in listed] for listed in tables}
+        emit(lambda: "\n\n".join(map(printed, tables)), lambda: content, as_json=as_json, out=out)
+        return
     if max_mape is not None and report.mape is None:
         raise ArgumentError("--max-mape", max_mape, f"must not be given with {table}, which is not scored")
     if plot is not None:

@@ -133,7 +133,7 @@ def pair_order(predicted: ArrayLike, *, measured: ArrayLike, groups: Sequence[An
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
-    """Return Spearman's rank correlation of two lists. [1]
+    """Return Spearman's rank correlation of two lists; equal numbers rank in order of appearance. [1]
 
     Examples
     --------

@@ -150,7 +150,7 @@ FIGURES: Final[Mapping[str, tuple[str, str]]] = {
     "percent_within_25": ("in 25 % [%]", ".0f"),
     "fitted": ("constants", ","),
     "intervals": ("80 % intervals", ""),
-    "coverage_percent": ("in interval [%]", ".0f"),
+    "coverage_percent": ("in 80 % interval [%]", ".0f"),
     "median_ratio": ("high / low", ".2f"),
     "log_score": ("score of ln", ".3f"),
     "time_score_s": ("score [s]", ".4g"),
@@ -181,8 +181,8 @@ LEGEND: Final = (
 )
 CELLS: Final = ("framework", "network", "device", "threads", "measured_s", "predicted_s", "ratio", "bottleneck")
 INTERVAL_LEGEND: Final = (
-    "in interval: 80 is right; high / low: median, how sharp; score: mean interval score of ln(time) and of the time, "
-    "lower is better; each\ninterval, and each constant ratio, is made without a residual of what its fold holds out"
+    "in 80 % interval: 80 is right; high / low: median, how sharp; score: mean interval score of ln(time) and of the "
+    "time, lower is better; each\ninterval, and each constant ratio, is made without residuals of what its fold holds out"
 )
 MOST_FOLDS: Final = 40
 """Folds up to which each is printed; --json has them all. [1]"""
