@@ -182,7 +182,8 @@ LEGEND: Final = (
 CELLS: Final = ("framework", "network", "device", "threads", "measured_s", "predicted_s", "ratio", "bottleneck")
 INTERVAL_LEGEND: Final = (
     "in 80 % interval: 80 is right; high / low: median, how sharp; score: mean interval score of ln(time) and "
-    "of the time, lower is better; each\ninterval, and each constant ratio, is made without residuals of what its fold holds out"
+    "of the time, lower is better; each\n"
+    "interval, and each constant ratio, is made without residuals of what its fold holds out"
 )
 MOST_FOLDS: Final = 40
 """Folds up to which each is printed; --json has them all. [1]"""
