@@ -55,9 +55,7 @@ from perfmodel.sync.registry import collective
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED, HeldOut
 from perfmodel.validation.reports.clusters import predicted_times
 from perfmodel.validation.reports.layouts import predicted_layout
-from perfmodel.validation.reports.parallel_report import step_of_row
-from perfmodel.validation.reports.published_report import cases_of
-from perfmodel.validation.reports.sharded_report import job_of_run
+from perfmodel.validation.reports.parallel_report import cases_of, job_of_run, step_of_row
 from perfmodel.validation.scores.interval_coverage import (
     ALL_PROTOCOLS,
     COLUMNS,

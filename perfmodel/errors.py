@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -383,6 +384,14 @@ class MissingPackageError(PerfmodelError, ImportError):
     def __init__(self, package: str, needed_by: str, extra: str) -> None:
         self.package, self.needed_by, self.extra = package, needed_by, extra
         super().__init__(f"{needed_by} needs {package}: pip install 'perfmodel[{extra}]'")
+
+
+def package_for(package: str, needed_by: str, extra: str) -> Any:
+    """Import an optional package; raise MissingPackageError if it is not installed."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise MissingPackageError(package, needed_by, extra) from error
 
 
 class PerfmodelWarning(UserWarning):

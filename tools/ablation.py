@@ -1,11 +1,13 @@
 """What each physical term is worth: the score of a protocol without it, everything else fitted anew.
 
 Run:  python tools/ablation.py [TABLE] --only gpu --protocol leave_one_device_out
+      python tools/ablation.py timm_rtx3090_amp --data FOLDER       (a table of networks; nothing is fitted)
 """
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +19,7 @@ import typer
 from perfmodel.errors import PerfmodelError
 from perfmodel.fitting.fit import fit_folds
 from perfmodel.hardware.fit_file import load_fit_plan
+from perfmodel.measurements.scaling_tables import read_network_table
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.device.cpu_target import CpuNumbers, CpuTarget
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
@@ -34,15 +37,18 @@ from perfmodel.validation.protocols.protocols import (
     compiled,
     folds_of,
 )
+from perfmodel.validation.reports.torch_networks import AS_SHIPPED, job_of, profile_of, rows_with_graphs
 from perfmodel.validation.scores import metrics
-from perfmodel.validation.scores.table_report import score_lines
+from perfmodel.validation.scores.table_report import printed
 from perfmodel.validation.validate import scored_cells
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.table import MeasurementTable
     from perfmodel.prediction.device.step_time import ProcessorNumbers
-
+    from perfmodel.prediction.job.job import Job
 
 BOUNDLESS: Final = 1e9
 """Factor that makes a rate so high that what it limits takes no time. [1]"""
@@ -345,14 +351,112 @@ def _log_ratios(cells: Sequence[MeasuredCell], *, subset: str, protocol: str) ->
     return np.concatenate(errors)
 
 
+Change = Callable[["Job"], dict[str, Any]]
+"""Arguments of a job without a term, those that differ."""
+
+
+def _of_profile(change: Callable[[FrameworkProfile], dict[str, Any]]) -> Change:
+    """Change the table of a framework for GPUs."""
+
+    def arguments(job: Job) -> dict[str, Any]:
+        gpu = job.profile.gpu.model_copy(update=change(job.profile))
+        return {"framework": job.profile.model_copy(update={"gpu": gpu})}
+
+    return arguments
+
+
+def _lowering(**rules: Any) -> Change:
+    """Change rules of the lowering."""
+    return _of_profile(lambda profile: {"lowering": profile.gpu.lowering.model_copy(update=rules)})
+
+
+def _profile_constants(change: Callable[[dict[str, Any]], dict[str, float]]) -> Change:
+    """Change constants of a framework."""
+    return _of_profile(lambda profile: {"constants": {**profile.gpu.constants, **change({**profile.gpu.constants})}})
+
+
+def _of_convolutions(change: Callable[[Any], dict[str, Any]]) -> Change:
+    """Change every tensor-core table of the library of convolutions."""
+
+    def arguments(job: Job) -> dict[str, Any]:
+        library: LibraryProfile = job.prepared.libraries["gpu_dnn"]
+        tables = {name: table.model_copy(update=change(table)) for name, table in library.tensor_core.items()}
+        return {"library": library.model_copy(update={"tensor_core": tables})}
+
+    return arguments
+
+
+def _one_dispatch(constants: dict[str, Any]) -> dict[str, float]:
+    """Let every call cost what one from Python costs."""
+    return {
+        "recording_us": 0.0,
+        **dict.fromkeys(("backward_dispatch_us", "update_dispatch_us"), constants["dispatch_us"]),
+    }
+
+
+def _as_element_wise(constants: dict[str, Any]) -> dict[str, float]:
+    """Let the gradients of depth-wise convolutions stream as element-wise passes do."""
+    names = [name for name in constants if name.startswith("bandwidth_fraction_depthwise")]
+    return dict.fromkeys(names, constants["bandwidth_fraction_elementwise"])
+
+
+def _boundless_power(job: Job) -> dict[str, Any]:
+    """Let the board keep its highest clock."""
+    return {"device": job.target.device.model_copy(update={"power": None})}  # type: ignore[attr-defined]
+
+
+NOTHING: Final = "nothing"
+"""What is left out of the first score of each part. [-]"""
+
+NETWORK_TERMS: Final[dict[str, Change]] = {
+    NOTHING: lambda _: {},
+    "types and casts of mixed precision": _lowering(mixed_precision=None),
+    "calls by part of the step": _profile_constants(_one_dispatch),
+    "a host that runs ahead": _of_profile(lambda _: {"runs_ahead": False}),
+    "the clock under the power limit": _boundless_power,
+    "what feeds an SM": _of_convolutions(lambda _: {"fed_flop_per_clock": 1e6}),
+    "write-out of tiles of convolutions": _of_convolutions(lambda _: {"ramp_steps": 0.0}),
+    "grouped convolutions on tensor cores": _of_convolutions(lambda _: {"grouped_channels": None}),
+    "slow gradients of depth-wise convolutions": _profile_constants(_as_element_wise),
+    "layout of images": lambda _: {"image_layout": "channels_first"},
+}
+"""Terms that can be left out, and how. [-]"""
+
+
+def network_ablation(file: Path) -> Table[AblationRow]:
+    """Score each part of a table of networks with all terms, then without each."""
+    table = read_network_table(file)
+    profile = profile_of(table)
+    measured: dict[str, list[float]] = defaultdict(list)
+    predicted: dict[str, dict[str, list[float]]] = defaultdict(lambda: {term: [] for term in NETWORK_TERMS})
+    for row, graph in rows_with_graphs(table):
+        if isinstance(graph, str):  # it cannot be imported
+            continue
+        part, job = ", ".join((row.device, *row.cell)), job_of(row, graph, framework=profile)
+        measured[part].append(row.measured_s)
+        for term, change in NETWORK_TERMS.items():
+            step_s = job_of(row, graph, **{"framework": profile, **change(job)}).predict().step_s
+            predicted[part][term].append(float(step_s))
+    rows = [
+        row
+        for part in sorted(measured)
+        for row in ablation_rows(predicted[part], measured=measured[part], subset=part, protocol=AS_SHIPPED)
+    ]
+    return Table(rows, title=f"{file.stem}: without each term", row_type=AblationRow)
+
+
 def main(
     table: str = typer.Argument("shi2016", help="A measurement table by its name, or the path of a CSV."),
     protocol: list[str] = typer.Option([NOTHING_FITTED], metavar="NAME", help="May be given several times."),  # noqa: B008
     only: str = typer.Option("gpu", metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed."),
+    data: Path | None = typer.Option(None, metavar="FOLDER", help="Folder that holds a table of networks."),  # noqa: B008
 ) -> None:
-    """Score protocols with all physical terms, then without each of them."""
-    rows = ablation(table, protocols=protocol, only=only)
-    sys.stdout.write(f"{score_lines(rows).to_text()}\n")
+    """Score protocols with all physical terms, then without each of them; a table of networks as its files are."""
+    if data is None:
+        rows = ablation(table, protocols=protocol, only=only)
+    else:
+        rows = network_ablation(data / "nets" / f"{table}.csv")
+    sys.stdout.write(f"{printed(rows)}\n")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from board_records import KERNELS, KINDS, STEPS, SYSTEMS, BoardScore, Scoreboard, ScoredTable, WorstCell
+from markdown_text import grid
 from perfmodel.presentation.quantities import seconds_text
-from perfmodel.presentation.tables import Block, Bullets, Grid, Heading, Paragraph, Picture
 from perfmodel.validation.reports.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 from perfmodel.validation.scores.table_report import PERFMODEL, WITH_SET_ASIDE
 from score_kernels import MEAN_OF_BOARDS
@@ -54,22 +54,19 @@ MOST_FIGURES: Final = 2000
 """Characters of an explanation that are shown. [1]"""
 
 
-def page_blocks(board: Scoreboard, *, pictures: Sequence[str]) -> list[Block]:
+def page_blocks(board: Scoreboard, *, pictures: Sequence[str]) -> list[str]:
     """Return the page of a scoreboard."""
-    blocks: list[Block] = [Heading("Scoreboard", 1), Paragraph(INTRODUCTION), *_tables(board)]
+    blocks = ["# Scoreboard", INTRODUCTION, *_tables(board)]
     for table in sorted(board.tables, key=lambda shown: KINDS.index(shown.kind)):
         rows = board.of_table(table.name)
         shown = [path for path in pictures if Path(path).name.startswith(f"{table.name}_")]
-        kind = _KINDS[table.kind]
-        blocks += [
-            Heading(f"{table.name}{'' if table.is_shipped else ' (not in this repository)'}"),
-            *kind(rows, table),
-        ]
-        blocks += [Picture(path, f"predicted against measured: {Path(path).stem}") for path in shown]
+        blocks.append(f"## {table.name}{'' if table.is_shipped else ' (not in this repository)'}")
+        blocks += _KINDS[table.kind](rows, table)
+        blocks += [f"![predicted against measured: {Path(path).stem}]({path})" for path in shown]
     return blocks
 
 
-def _tables(board: Scoreboard) -> Iterator[Block]:
+def _tables(board: Scoreboard) -> Iterator[str]:
     rows = [
         (
             table.name,
@@ -80,30 +77,30 @@ def _tables(board: Scoreboard) -> Iterator[Block]:
         )
         for table in board.tables
     ]
-    yield Grid(("table", "rows scored", "comes with perfmodel", "SHA-256", "not scored, and why"), rows)
-    yield Paragraph(
+    yield grid(("table", "rows scored", "comes with perfmodel", "SHA-256", "not scored, and why"), rows)
+    yield (
         f"Computed by version {board.version}, code `{board.code}`. A hash is that of the table's CSV (and its "
         "description), its first 16 digits; all of it is in `scoreboard.json`, with every figure of this page."
     )
 
 
-def _steps(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+def _steps(board: Scoreboard, table: ScoredTable) -> Iterator[str]:
     for subset in dict.fromkeys(score.subset for score in board.scores):
         scores = [score for score in board.scores if score.subset == subset]
-        yield Heading(f"{table.name}: {SUBSET_TEXT[subset]}", 3)
+        yield f"### {table.name}: {SUBSET_TEXT[subset]}"
         yield _protocols(scores)
-        yield Paragraph("Every naive rule, told the same cells as each fold:")
+        yield "Every naive rule, told the same cells as each fold:"
         yield _naive_rules(scores)
         worst = [cell for cell in board.worst if cell.subset == subset]
         if worst:
-            yield Paragraph(
+            yield (
                 f"The {len(worst)} worst cells, nothing fitted, each with what the prediction and the table's "
                 "description say of it:"
             )
-            yield Bullets(tuple(_worst(cell) for cell in worst), numbered=True)
+            yield "\n".join(f"{place}. {_worst(cell)}" for place, cell in enumerate(worst, 1))
 
 
-def _protocols(scores: Sequence[BoardScore]) -> Grid:
+def _protocols(scores: Sequence[BoardScore]) -> str:
     aside = {score.protocol: score for score in scores if score.model == WITH_SET_ASIDE}
     scored = [score for score in scores if score.model == PERFMODEL]
     head = ("protocol", *METRICS, "90 % interval of MAPE", *INTERVAL_COLUMNS)
@@ -114,7 +111,7 @@ def _protocols(scores: Sequence[BoardScore]) -> Grid:
         extra = f"{with_aside.mape:.1f}, {with_aside.typical_factor_percent:.1f}" if with_aside else "-"
         cells = (score.protocol, *figures(score), _interval(score), *_intervals(score))
         rows.append((*cells, extra) if aside else cells)
-    return Grid(head, rows)
+    return grid(head, rows)
 
 
 def _interval(score: BoardScore) -> str:
@@ -131,7 +128,7 @@ def _intervals(score: BoardScore) -> tuple[str, str, str]:
     return f"{covered:.0f}", f"{width:.2f}", f"{log_score:.2f}, {'-' if constant is None else f'{constant:.2f}'}"
 
 
-def _naive_rules(scores: Sequence[BoardScore]) -> Grid:
+def _naive_rules(scores: Sequence[BoardScore]) -> str:
     """Return MAPE and typical error of every naive rule, a line for each protocol."""
     naive = [score for score in scores if not score.model.startswith(PERFMODEL)]
     rules = list(dict.fromkeys(score.model for score in naive))
@@ -142,7 +139,7 @@ def _naive_rules(scores: Sequence[BoardScore]) -> Grid:
     for protocol in protocols:
         of_rules = [by_rule.get((protocol, rule)) for rule in rules]
         rows.append((protocol, *(_both(score, perfmodel[protocol]) for score in (perfmodel[protocol], *of_rules))))
-    return Grid(("protocol: MAPE, log error", PERFMODEL, *rules), rows)
+    return grid(("protocol: MAPE, log error", PERFMODEL, *rules), rows)
 
 
 def _both(score: BoardScore | None, perfmodel: BoardScore) -> str:
@@ -157,8 +154,8 @@ def _worst(cell: WorstCell) -> str:
     return f"**{cell.cell}**: {times}. {cell.explanation[:MOST_FIGURES]}"
 
 
-def _kernels(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
-    yield Paragraph(
+def _kernels(board: Scoreboard, table: ScoredTable) -> Iterator[str]:
+    yield (
         "Each row is one call, lowered and timed as a prediction does it. `as_shipped` uses the constants of the "
         "files; a note says where they were fitted on the very board. The other protocols fit the constants that "
         "`hardware_specs/fit_plans` names anew without what they hold out, from starts that no row of the table has "
@@ -166,11 +163,11 @@ def _kernels(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
         "bandwidth and a launch, fitted on the same rows."
     )
     for protocol in dict.fromkeys(score.protocol for score in board.scores):
-        yield Heading(f"{table.name}: {protocol}", 3)
+        yield f"### {table.name}: {protocol}"
         yield _kernel_grid([score for score in board.scores if score.protocol == protocol])
 
 
-def _kernel_grid(scores: Sequence[BoardScore]) -> Grid:
+def _kernel_grid(scores: Sequence[BoardScore]) -> str:
     scored = [score for score in scores if score.model == PERFMODEL]
     naive = {(score.subset, score.part): score for score in scores if score.model != PERFMODEL}
     noted = any(score.note for score in scored)
@@ -182,21 +179,20 @@ def _kernel_grid(scores: Sequence[BoardScore]) -> Grid:
         cells = (score.subset, score.part, *figures(score))
         cells = (*cells, f"{other.median_ape:.1f}", f"{other.mape:.1f}")
         rows.append((*cells, score.note or "-") if noted else cells)
-    strong = frozenset(place for place, score in enumerate(scored) if score.subset.startswith(MEAN_OF_BOARDS))
-    return Grid(head, rows, strong=strong)
+    strong = {place for place, score in enumerate(scored) if score.subset.startswith(MEAN_OF_BOARDS)}
+    return grid(head, rows, strong=strong)
 
 
-def _own(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+def _own(board: Scoreboard, table: ScoredTable) -> Iterator[str]:
     """Yield the part of a table that is scored in its own way."""
     if not board.scores:
-        yield Paragraph(f"Nothing is scored: {table.not_scored}. `perfmodel validate {table.name}` prints them.")
+        yield f"Nothing is scored: {table.not_scored}. `perfmodel validate {table.name}` prints them."
         return
     command = f"`perfmodel validate {table.name}{'' if table.is_shipped else ' --data FOLDER'}`"
-    yield Paragraph(OWN_TEXTS[table.kind].format(command=command))
+    yield OWN_TEXTS[table.kind].format(command=command)
     yield _own_grid(board, with_intervals=table.kind == NETWORKS)
-    notes = tuple(score.note for score in board.scores if score.note)
-    if notes:
-        yield Bullets(notes)
+    if notes := [f"- {score.note}" for score in board.scores if score.note]:
+        yield "\n".join(notes)
 
 
 OWN_TEXTS: Final = {
@@ -215,18 +211,18 @@ OWN_TEXTS: Final = {
 """Kind of table -> what its rows are and how they are scored."""
 
 
-def _own_grid(board: Scoreboard, *, with_intervals: bool = False) -> Grid:
+def _own_grid(board: Scoreboard, *, with_intervals: bool = False) -> str:
     more = INTERVAL_COLUMNS if with_intervals else ()
     head = ("systems", "rows", "predictions", *METRICS, *more)
     rows = [
         (score.subset, score.part, score.model, *figures(score), *_intervals(score)[: len(more)])
         for score in board.scores
     ]
-    strong = frozenset(place for place, score in enumerate(board.scores) if score.model == PERFMODEL)
-    return Grid(head, rows, strong=strong)
+    strong = {place for place, score in enumerate(board.scores) if score.model == PERFMODEL}
+    return grid(head, rows, strong=strong)
 
 
-_KINDS: Final[dict[str, Callable[[Scoreboard, ScoredTable], Iterator[Block]]]] = {
+_KINDS: Final[dict[str, Callable[[Scoreboard, ScoredTable], Iterator[str]]]] = {
     STEPS: _steps,
     KERNELS: _kernels,
     SYSTEMS: _steps,

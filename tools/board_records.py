@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ablation import AblationRow
 from perfmodel import __version__
-from perfmodel.atomic_write import replacement_of
+from perfmodel.atomic_write import save_text
 from perfmodel.errors import TableError
 from perfmodel.fitting.fit import code_fingerprint, fingerprint
 from perfmodel.validation.reports.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
@@ -228,8 +228,7 @@ def _rounded(record: dict[str, Any]) -> dict[str, Any]:
 
 def save_scoreboard(board: Scoreboard, path: str | Path) -> None:
     """Write a scoreboard as JSON, a record a line, so that a change of it can be read."""
-    with replacement_of(path) as temporary:
-        temporary.write_text(_json(board.to_dict()), encoding="utf-8", newline="\n")
+    save_text(path, _json(board.to_dict()))
 
 
 def _json(content: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
-from ablation import ablation
+from ablation import NETWORK_TERMS, NOTHING, ablation, network_ablation
 from board_records import (
     KERNELS,
     KINDS,
@@ -27,7 +27,6 @@ from board_records import (
     TermScore,
     WorstCell,
 )
-from network_ablation import NOTHING, TERMS, network_ablation
 from perfmodel import measurements
 from perfmodel.errors import (
     CalibrationError,
@@ -407,7 +406,7 @@ def score_network_terms(data: Path, collected: Collected) -> None:
                     if row.without == NOTHING or abs(row.change) >= LEAST_CHANGE
                 )
             )
-            collected.say(f"{table.name}: {len(TERMS) - 1} terms left out, one by one")
+            collected.say(f"{table.name}: {len(NETWORK_TERMS) - 1} terms left out, one by one")
 
 
 LEAST_CHANGE: Final = 0.05

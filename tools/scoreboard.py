@@ -2,7 +2,7 @@
 
 Run:  python tools/scoreboard.py             (every protocol; some 13 minutes on two cores, seconds when kept)
 
-That scores every table, writes scoreboard.json, .md, .html and the parity plots in docs/, and fills the marked blocks
+That scores every table, writes scoreboard.json, .md and the parity plots in docs/, and fills the marked blocks
 of docs/accuracy.md and docs/physics.md. ``--help`` lists the options; ``--to FOLDER`` writes elsewhere and
 leaves the quoting pages alone. tests/test_scoreboard.py holds the committed figures to the code, the pages to the
 figures, and the changelog to both.
@@ -11,7 +11,7 @@ figures, and the changelog to both.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -29,14 +29,14 @@ from board_records import (
     load_scoreboard,
     save_scoreboard,
 )
-from perfmodel.atomic_write import replacement_of
+from markdown_text import grid, page_of, with_block
+from perfmodel.atomic_write import save_text
 from perfmodel.cli.output import ProgressOption
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.kernel_tables import read_data_folder
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.presentation.figures import parity_plot, save
 from perfmodel.presentation.progress import progress_bar
-from perfmodel.presentation.tables import Grid, html_page, markdown_page
 from perfmodel.validation.protocols.board import best_rule
 from perfmodel.validation.reports.own_tables import NETWORKS
 from perfmodel.validation.scores.table_report import PERFMODEL
@@ -47,7 +47,7 @@ RELEASED = DOCS / "scoreboard_released.json"
 QUOTED = "shi2016"
 UNFITTED = "nothing_fitted"
 
-RECORDS = "scoreboard.json"
+RECORDS, PAGE = "scoreboard.json", "scoreboard.md"
 """File of every figure."""
 
 LOG_ERROR = "100 (exp(mean abs ln) - 1)"
@@ -57,11 +57,6 @@ PICTURES = "scoreboard"
 
 PICTURE_DOTS_PER_INCH = 80
 """Resolution of the plots: low, as they are committed. [1]"""
-
-
-def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as Markdown."""
-    return Grid(tuple(head), [tuple(row) for row in rows]).markdown()
 
 
 def scores_of(board: Scoreboard) -> list[BoardScore]:
@@ -188,18 +183,10 @@ PAGES = {
 }
 
 
-def with_block(text: str, name: str, block: str) -> str:
-    """Replace the text between the markers of a name."""
-    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
-    before, rest = text.split(start)
-    _, after = rest.split(end)
-    return f"{before}{start}\n{block}\n{end}{after}"
-
-
-def page_text(page: str, board: Scoreboard) -> str:
+def page_text(path: str, board: Scoreboard) -> str:
     """Return a page, a path below the root, with its blocks written from a scoreboard."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for name in PAGES[page]:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for name in PAGES[path]:
         text = with_block(text, name, BLOCKS[name](board))
     return text
 
@@ -247,7 +234,7 @@ def write_scoreboard(
     for picture in collected.pictures:
         path = to / PICTURES / f"{picture.name}.png"
         save(parity_plot(**picture.shown), path, dots_per_inch=PICTURE_DOTS_PER_INCH)
-    write_pages(board, to)
+    save_text(to / PAGE, page(board, to))
     _tell(f"wrote {to / RECORDS}, its pages and {len(collected.pictures)} pictures")
     return board
 
@@ -256,18 +243,10 @@ def _tell(text: str) -> None:
     sys.stderr.write(f"scoreboard: {text}\n")
 
 
-def pages(board: Scoreboard, to: Path) -> dict[str, str]:
-    """Name and text of each page of a scoreboard, with the pictures that are in its folder."""
+def page(board: Scoreboard, to: Path) -> str:
+    """Return the page of a scoreboard, with the pictures that are in its folder."""
     pictures = [f"{PICTURES}/{path.name}" for path in sorted((to / PICTURES).glob("*.png"))]
-    blocks = page_blocks(board, pictures=pictures)
-    return {"scoreboard.md": markdown_page(blocks), "scoreboard.html": html_page(blocks, title="perfmodel: scoreboard")}
-
-
-def write_pages(board: Scoreboard, to: Path) -> None:
-    """Write the Markdown and the HTML page of a scoreboard."""
-    for name, text in pages(board, to).items():
-        with replacement_of(to / name) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+    return page_of(page_blocks(board, pictures=pictures))
 
 
 def main(
@@ -300,10 +279,10 @@ def main(
     if released:
         ours = tuple(score for score in board.scores if score.model == PERFMODEL)
         save_scoreboard(Scoreboard(version=board.version, code=board.code, tables=board.tables, scores=ours), RELEASED)
-    write_pages(board, to)
-    for page in PAGES if to.resolve() == DOCS else ():
-        (ROOT / page).write_text(page_text(page, board), encoding="utf-8", newline="\n")
-        _tell(f"wrote {page}")
+    save_text(to / PAGE, page(board, to))
+    for name in PAGES if to.resolve() == DOCS else ():
+        save_text(ROOT / name, page_text(name, board))
+        _tell(f"wrote {name}")
 
 
 if __name__ == "__main__":

@@ -8,20 +8,19 @@ tests/published/test_training_totals.py holds some lines of the page to this scr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 import perfmodel as pm
-from perfmodel.atomic_write import replacement_of
+from markdown_text import grid, with_block
+from perfmodel.atomic_write import save_text
 from perfmodel.errors import check_known
 from perfmodel.measurements.published_tables import PublishedRun, load_totals
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "searching.md"
 TABLE: Final = "training_totals"
-START, END = f"<!-- {TABLE}:start -->", f"<!-- {TABLE}:end -->"
 HEADINGS: Final = (
     "run", "devices", "published [k h]", "bound [k h]", "published / bound", "MFU of the bound", "its layout",
     "what is not in the bound",
@@ -34,15 +33,15 @@ def bound(run: PublishedRun, **narrower: Any) -> pm.FoundLayout:
     return pm.search(graph, **{**run.arguments, **narrower}).best
 
 
-def line(run: PublishedRun, best: Any) -> str:
-    """Return a line of the page."""
+def cells(run: PublishedRun, best: Any) -> tuple[str, ...]:
+    """Return a row of the page."""
     job, hours = best.job, float(best.totals.device_hours)
     layout = [f"{job.workers} workers"]
     layout += [f"tensor {job.tensor_size}"] if job.tensor_size > 1 else []
     layout += [f"{job.stages} stages"] if job.stages > 1 else []
     layout += [f"shard stage {job.shard_stage}"] if job.shard_stage else []
     layout += ["recomputed"] if job.recompute else []
-    cells = (
+    return (
         f"`{run.run}`",
         f"{run.arguments['devices']:,} in `{run.arguments['system']}`",
         f"{run.device_hours / 1e3:,.0f}",
@@ -52,14 +51,6 @@ def line(run: PublishedRun, best: Any) -> str:
         ", ".join(layout),
         run.explained_by.replace(";", ","),
     )
-    return f"| {' | '.join(cells)} |"
-
-
-def block(runs: Sequence[PublishedRun]) -> str:
-    """Return the table of the page."""
-    rule = "|".join("---" for _ in HEADINGS)
-    lines = [f"| {' | '.join(HEADINGS)} |", f"|{rule}|", *(line(run, bound(run)) for run in runs)]
-    return "\n".join(lines)
 
 
 def main(
@@ -69,14 +60,11 @@ def main(
     rows = {run.run: run for run in load_totals(TABLE).rows}
     for name in names or ():
         check_known("training run", name, rows)
+    block = grid(HEADINGS, [cells(run, bound(run)) for run in (rows[name] for name in names or rows)])
     if names:
-        typer.echo(block([rows[name] for name in names]))
-        return
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-    after = rest.partition(END)[2]
-    with replacement_of(PAGE) as temporary:
-        text = f"{before}{START}\n{block(list(rows.values()))}\n{END}{after}"
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        typer.echo(block)
+    else:
+        save_text(PAGE, with_block(PAGE.read_text(encoding="utf-8"), TABLE, block))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import pairwise
 from pathlib import Path
 from statistics import quantiles
 from typing import Annotated, Any
@@ -64,28 +63,19 @@ note = "stands for the machine that was measured, whose file has all else"
 """
 
 
-def module_of(name: str) -> Any:
-    """Build a network of dense layers with ReLU between them."""
-    from torch import nn
-
-    units = NETWORKS[name][0]
-    layers: list[Any] = []
-    for inputs, outputs in pairwise(units):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
 def train(rank: int, store: str) -> None:
     """Train as one of two processes; the first prints the fastest tenth of the steps of each network. [s]"""
     import torch
     import torch.distributed as dist
     from torch.nn.functional import cross_entropy
 
+    from perfmodel.validation.live.modules import dense_stack
+
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     fast_step_s = {}
     for name, (units, batch_size) in NETWORKS.items():
-        module = module_of(name)
+        module: Any = dense_stack(*units)
         optimizer = torch.optim.SGD(module.parameters(), lr=1e-3)
         images, labels = torch.rand(batch_size, units[0]), torch.randint(0, units[-1], (batch_size,))
         seconds = []
@@ -123,8 +113,10 @@ def predicted(name: str, *, calibration: Any, folder: Path) -> Any:
     """Predict the step of two processes with one network."""
     import torch
 
+    from perfmodel.validation.live.modules import dense_stack
+
     units, batch_size = NETWORKS[name]
-    graph = pm.from_torch(module_of(name), (torch.zeros(batch_size, units[0]),))
+    graph = pm.from_torch(dense_stack(*units), (torch.zeros(batch_size, units[0]),))
     how: dict[str, Any] = {"sync": "all_reduce", "overlap": False, "bucket_bytes": 1e12, "optimizer": "sgd"}
     return pm.predict(graph, batch_size=batch_size, device=calibration, system=folder / "two.toml", workers=2, **how)
 

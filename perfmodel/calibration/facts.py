@@ -241,8 +241,8 @@ def page_fault_s() -> float:
     return max(0.0, times[0] - times[1]) / (FRESH_BYTES // PAGE_BYTES)
 
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Variables that tell libraries how many threads they may use."""
+THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+"""Variables that tell libraries how many threads they may use, the one that a BLAS heeds most first."""
 
 
 def child_environment(threads: int) -> dict[str, str]:

@@ -5,12 +5,12 @@ The layers of networks make the operations, so that a calibration counts fitted 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from perfmodel.calibration.benchmark import POINTS, Axis, Benchmark, Prepare, Sizes
+from perfmodel.calibration.benchmark import POINTS, Axis, Benchmark, Prepare, Prepared, Sizes
 from perfmodel.framework.measured_lowering import measured_kernel
 from perfmodel.layers import GRU, LSTM, OPTIMIZERS, RNN, Layer, Shape
 from perfmodel.layers.recurrent import RecurrentLayer
@@ -316,7 +316,7 @@ UPDATE_AXES: Final = {"elements": Axis(3, 20_000_001, "odd")}
 """Elements of one parameter tensor; odd, unlike those of usual networks."""
 
 
-def update(name: str) -> Callable[[Sizes], Operation]:
+def _update(name: str) -> Callable[[Sizes], Operation]:
     """Return a function from a tensor's size to its update, ``gradient_norm`` or ``gradient_scale``."""
     if name in OPTIMIZERS:
         return lambda sizes: OPTIMIZERS[name]().operations({"one": sizes["elements"]}, batch_size=1)[0]
@@ -326,3 +326,9 @@ def update(name: str) -> Callable[[Sizes], Operation]:
         for operation in clipped.operations({"one": sizes["elements"]}, batch_size=1)
         if measured_kernel(operation, element_bytes=4).efficiency == name
     )
+
+
+def update_benchmarks(names: Iterable[str], prepare: Callable[..., Prepared]) -> Iterator[Benchmark]:
+    """Yield a benchmark for each optimizer's update of a tensor; ``prepare`` takes its name first."""
+    for name in names:
+        yield Benchmark(name=name, axes=UPDATE_AXES, operation=_update(name), prepare=partial(prepare, name))

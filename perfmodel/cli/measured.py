@@ -32,7 +32,6 @@ from perfmodel.presentation.progress import progress_bar
 if TYPE_CHECKING:
     from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.presentation.tables import Table
-    from perfmodel.validation.scores.validation_report import ValidationReport
 
 
 calibration_app = typer.Typer(help="Show and compare calibrations of machines.", no_args_is_help=False)
@@ -230,60 +229,38 @@ def validate_command(
     data: DataOption = None,
 ) -> None:
     """Predict every measured cell of a table, and score the predictions against naive baselines."""
+    from perfmodel.validation.reports.own_tables import own_table, refuse_beside
+    from perfmodel.validation.scores.table_report import CELLS, printed
     from perfmodel.validation.validate import validate_steps
 
     check_writable(out, argument="--out")
     check_plot(plot)
-    answer, mape = _own(table, data, options=_given(context), max_mape=max_mape, progress=progress)
-    if answer is None and (sensitivity or protocol == EVERY_PROTOCOL):
+    own = own_table(table, data)
+    lists = own is None and (sensitivity or protocol == EVERY_PROTOCOL)
+    if own is not None:
+        refuse_beside(own, [option for name, option in _given(context).items() if name not in BESIDE_OWN])
+    elif lists:
         _refuse_together(fit=fit, plot=plot, max_mape=max_mape, rows=rows)
-        with progress_bar(f"validating {table}", shown=progress) as done:
+    shown = progress if own is None or own.tells_progress else False
+    with progress_bar(f"predicting {table}", shown=shown) as done:
+        report: Any = None
+        if lists:
             tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, progress=done)
-        answer = _all_of(tables)
-    elif answer is None:
-        with progress_bar(f"predicting {table}", shown=progress) as done:
+        elif own is not None:
+            report = own.report(done)
+        else:
             report = validate_steps(table, protocol=protocol, only=only, fit_share=fit, progress=done)
-        if plot is not None:
-            report.plot(plot)
-        answer, mape = _with_rows(report) if rows else report, report.mape
-    emit(lambda: str(answer), answer.to_dict, as_json=as_json, out=out)
-    _check_error(mape, max_mape)
-
-
-def _own(
-    name: str, data: Path | None, *, options: dict[str, str], max_mape: float | None, progress: bool | None
-) -> tuple[Any, float | None]:
-    """Return the report and the error [%] of a table with its own kind of score; None for other tables."""
-    from perfmodel.validation.reports.own_tables import own_table, refuse_beside
-
-    table = own_table(name, data)
-    if table is None:
-        return None, None
-    refuse_beside(table, [option for parameter, option in options.items() if parameter not in BESIDE_OWN])
-    with progress_bar(f"predicting {name}", shown=progress if table.tells_progress else False) as done:
-        report = table.report(done)
+    if report is None:
+        content = {listed.title: [asdict(row) for row in listed] for listed in tables}
+        emit(lambda: "\n\n".join(map(printed, tables)), lambda: content, as_json=as_json, out=out)
+        return
     if max_mape is not None and report.mape is None:
-        raise ArgumentError("--max-mape", max_mape, f"must not be given with {name}, which is not scored")
-    return report, report.mape
-
-
-def _all_of(tables: list[Table[Any]]) -> Answer:
-    """Return the score tables as one answer."""
-    from perfmodel.validation.scores.table_report import score_lines
-
-    return Answer(
-        text=lambda: "\n\n".join(score_lines(table).to_text() for table in tables),
-        content=lambda: {table.title: [asdict(row) for row in table] for table in tables},
-    )
-
-
-def _with_rows(report: ValidationReport) -> Answer:
-    """Return a report with every cell below it."""
-    from perfmodel.validation.scores.table_report import cell_lines
-
-    return Answer(
-        text=lambda: f"{report}\n\n{cell_lines(report.rows, title='every cell').to_text()}", content=report.to_dict
-    )
+        raise ArgumentError("--max-mape", max_mape, f"must not be given with {table}, which is not scored")
+    if plot is not None:
+        report.plot(plot)
+    every_cell = f"\n\n{printed(report.rows, CELLS, title='every cell')}" if rows else ""
+    emit(lambda: f"{report}{every_cell}", report.to_dict, as_json=as_json, out=out)
+    _check_error(report.mape, max_mape)
 
 
 def _check_error(mape: float | None, most: float | None) -> None:
@@ -315,7 +292,7 @@ def _tables(
     table: str, *, protocol: str, only: str | None, sensitivity: bool, progress: Callable[[int, int], None] | None
 ) -> list[Table[Any]]:
     from perfmodel.validation.protocols.board import protocol_board
-    from perfmodel.validation.protocols.sensitivity import sensitivity as sensitivity_of
+    from perfmodel.validation.protocols.board import sensitivity as sensitivity_of
     from perfmodel.validation.validate import checked_table, nothing_to_score
 
     if not sensitivity:

@@ -67,11 +67,25 @@ def predict_command(
     executed = None
     if measured != NO_TABLE and prune is None:  # the tables measured whole networks
         executed = find_executed(measured, network=graph, prediction=prediction)
-    return Answer(
-        text=lambda: _text(prediction, executed, bill, layers_shown=top, in_words=explain),
-        content=lambda: _content(prediction, executed, bill, layers_shown=top, in_words=explain),
-        plot=prediction.plot,
-    )
+
+    def text() -> str:
+        from perfmodel.prediction.words.prediction_text import report
+
+        blocks = [report(prediction, layers_shown=top)]
+        blocks += [] if bill is None else [bill_text(bill)]
+        blocks += [prediction.explain()] if explain else []
+        blocks += [] if executed is None else [executed_text(executed, with_evidence=explain)]
+        return "\n\n".join(blocks)
+
+    def content() -> dict[str, Any]:
+        from perfmodel.prediction.words.prediction_text import layer_totals
+
+        more: dict[str, Any] = {"longest_layers": layer_totals(prediction).head(top).to_dicts()}
+        more |= {"explanation": prediction.explain()} if explain else {}
+        more |= {} if bill is None else {"bill": bill}
+        return prediction.to_dict() | more | {"executed": None if executed is None else executed_dict(executed)}
+
+    return Answer(text=text, content=content, plot=prediction.plot)
 
 
 def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
@@ -93,76 +107,8 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
     return batch_size
 
 
-def _text(
-    prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
-) -> str:
-    from perfmodel.prediction.words.prediction_text import report
-
-    blocks = [report(prediction, layers_shown=layers_shown)]
-    if bill is not None:
-        blocks.append(bill.to_text())
-    if in_words:
-        blocks.append(prediction.explain())
-    if executed is not None:
-        blocks.append(executed_text(executed, with_evidence=in_words))
-    return "\n\n".join(blocks)
-
-
-def _content(
-    prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
-) -> dict[str, Any]:
-    from perfmodel.prediction.words.prediction_text import layer_totals
-
-    content = prediction.to_dict() | {"longest_layers": layer_totals(prediction).head(layers_shown).to_dicts()}
-    if in_words:
-        content["explanation"] = prediction.explain()
-    if bill is not None:
-        content["bill"] = bill.to_dict()
-    return content | {"executed": None if executed is None else executed_dict(executed)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictionBill:
-    """Cost of a prediction's step, samples and epoch.
-
-    Parameters
-    ----------
-    price : str
-        The instance with region and date, or USD per hour for each device, or for each machine without GPUs. [-]
-    usd_per_step, usd_per_million_samples : float
-        Cost of a step, and of a million samples. [USD]
-    usd_per_epoch : float or None
-        Cost of an epoch; None without a data set. [USD]
-    step_j : float or None
-        Energy of a step; None if no file states a power. [J]
-    """
-
-    price: str
-    usd_per_step: float
-    usd_per_million_samples: float
-    usd_per_epoch: float | None
-    step_j: float | None
-
-    def to_text(self) -> str:
-        """Return the cost in a few lines."""
-        from perfmodel.presentation.quantities import usd_text
-
-        epoch = "" if self.usd_per_epoch is None else f", {usd_text(self.usd_per_epoch)} an epoch"
-        lines = [
-            f"price   {self.price}",
-            f"cost    {self.usd_per_step:.3g} USD a step, {self.usd_per_million_samples:,.3g} a million samples{epoch}",
-        ]
-        if self.step_j is not None:
-            lines.append(f"energy  {self.step_j:,.4g} J a step: devices without hosts")
-        return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the cost as plain values."""
-        return asdict(self)
-
-
-def bill_of(p: Prediction, price: str | float) -> PredictionBill:
-    """Return the cost of a prediction at a price."""
+def bill_of(p: Prediction, price: str | float) -> dict[str, Any]:
+    """Return what a price makes of a prediction: the cost of a step, a million samples and an epoch, and the energy."""
     from perfmodel.prediction.bill import rate_text
 
     priced: InstancePrice | float
@@ -173,20 +119,29 @@ def bill_of(p: Prediction, price: str | float) -> PredictionBill:
         price_text = priced.describe()
     else:
         priced, price_text = price, rate_text(p, price)
-    usd_per_step = p.cost_usd(priced)
-    path = p.data_path
-    dataset = None if path is None else path.dataset
+    usd_per_step, dataset = p.cost_usd(priced), None if p.data_path is None else p.data_path.dataset
     try:
         step_j = p.energy_j()
     except ArgumentError:  # a measured machine states no power
         step_j = None
-    return PredictionBill(
-        price=price_text,
-        usd_per_step=usd_per_step,
-        usd_per_million_samples=MEGA * usd_per_step / (p.samples_per_s * p.step_s),
-        usd_per_epoch=None if dataset is None else p.cost_usd(priced, dataset_size=dataset.example_count),
-        step_j=step_j,
-    )
+    return {
+        "price": price_text,
+        "usd_per_step": usd_per_step,
+        "usd_per_million_samples": MEGA * usd_per_step / (p.samples_per_s * p.step_s),
+        "usd_per_epoch": None if dataset is None else p.cost_usd(priced, dataset_size=dataset.example_count),
+        "step_j": step_j,
+    }
+
+
+def bill_text(bill: dict[str, Any]) -> str:
+    """Return a bill as the command prints it."""
+    from perfmodel.presentation.quantities import usd_text
+    from perfmodel.presentation.tables import facts_text
+
+    epoch = "" if bill["usd_per_epoch"] is None else f", {usd_text(bill['usd_per_epoch'])} an epoch"
+    cost = f"{bill['usd_per_step']:.3g} USD a step, {bill['usd_per_million_samples']:,.3g} a million samples{epoch}"
+    energy = {} if bill["step_j"] is None else {"energy": f"{bill['step_j']:,.4g} J a step: devices without hosts"}
+    return facts_text({"price": bill["price"], "cost": cost, **energy})
 
 
 @dataclass(frozen=True, slots=True)

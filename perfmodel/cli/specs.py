@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from perfmodel.cli.output import Answer, Command, key_values, takes_arguments
-from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
+from perfmodel.errors import (
+    ArgumentError,
+    FreeSizeError,
+    PerfmodelError,
+    SpecError,
+    UnknownNameError,
+    check_known,
+    nearest_match,
+)
 from perfmodel.files import MOST_SPEC_BYTES, file_text, is_file, user_path
 from perfmodel.presentation.progress import progress_bar
 
@@ -308,8 +316,6 @@ def load_graph(name_or_path: str, *, options: list[str], prune: str | None = Non
 
 def _pruned(graph: LayerGraph, typed: str) -> LayerGraph:
     """Prune as typed: ``0.3``, ``0.5:structured``, ``0.5:2:4``."""
-    from perfmodel.errors import ArgumentError
-
     density, _, pattern = typed.partition(":")
     try:
         share = float(density)
@@ -320,7 +326,6 @@ def _pruned(graph: LayerGraph, typed: str) -> LayerGraph:
 
 
 def _loaded(name_or_path: str, *, options: list[str]) -> LayerGraph:
-    from perfmodel.errors import ArgumentError, FreeSizeError
     from perfmodel.importers.loading import load_network
 
     if is_factory(name_or_path):
@@ -358,8 +363,6 @@ def is_factory(target: str) -> bool:
 
 def call_factory(target: str, *, options: list[str]) -> Any:
     """Run a user's function and return the module and example inputs, or the Keras model, that it makes."""
-    from perfmodel.errors import ArgumentError, nearest_match
-
     file, _, name = target.rpartition(":")
     members = vars(_executed(user_path(file), target))
     factory = members.get(name)
@@ -382,8 +385,6 @@ def call_factory(target: str, *, options: list[str]) -> Any:
 
 def _executed(file: Path, target: str) -> ModuleType:
     """Import a Python file as a module, as its author would run it."""
-    from perfmodel.errors import ArgumentError
-
     if not is_file(file):
         raise ArgumentError("target", target, f"a function of an existing Python file; there is no {file}")
     spec = spec_from_file_location(file.stem, file)

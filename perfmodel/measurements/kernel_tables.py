@@ -60,12 +60,18 @@ class KernelFormat:
 
 def stated_formats(name: str) -> list[dict[str, Any]]:
     """Return the formats that a file of ``formats/`` states, lists as tuples."""
-    path = Path(__file__).parent / "formats" / f"{name}.toml"
-    entries = file_toml(path, refusal=table_error)["format"]
     return [
         {field: tuple(value) if isinstance(value, list) else value for field, value in entry.items()}
-        for entry in entries
+        for entry in _stated(name)["format"]
     ]
+
+
+def _stated(name: str) -> dict[str, Any]:
+    return file_toml(Path(__file__).parent / "formats" / f"{name}.toml", refusal=table_error)
+
+
+NAMES: Final = _stated("names")
+"""What tables call accelerators, networks and kernels -> what they are here, by kind."""
 
 
 FORMATS: Final = tuple(KernelFormat(**stated) for stated in stated_formats("kernels"))

@@ -6,15 +6,13 @@ import copyreg
 import html
 import re
 import textwrap
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
-from perfmodel.errors import ArgumentError, MissingPackageError, check_known
+from perfmodel.errors import ArgumentError, check_known, package_for
 from perfmodel.numeric import is_real
-from perfmodel.plain_text import escaped
 from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts
 
 if TYPE_CHECKING:
@@ -42,11 +40,7 @@ def _row_count(name: str, count: Any) -> int:
 
 def pandas_for_frames() -> Any:
     """Return pandas, or say how to install what ``to_frame`` needs."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingPackageError("pandas", "to_frame()", "frames") from error
-    return pandas
+    return package_for("pandas", "to_frame()", "frames")
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,193 +364,4 @@ def facts_text(facts: Mapping[str, Any], *, width: int = 100) -> str:
     return "\n".join(
         textwrap.fill(f"{name:<{start}}{cell_text(value)}", width, subsequent_indent=" " * start)
         for name, value in facts.items()
-    )
-
-
-STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-h1, h2, h3 { line-height: 1.2; margin-top: 2rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; margin: 0.8rem 0; }
-th, td { border-bottom: 1px solid #ddd; padding: 0.25rem 0.6rem; text-align: left; vertical-align: top; }
-th { border-bottom: 2px solid #888; white-space: nowrap; }
-td.number { text-align: right; white-space: nowrap; }
-tr.strong td { font-weight: 600; }
-figure { display: inline-block; margin: 0.5rem 1rem 0.5rem 0; }
-figure img { max-width: 32rem; width: 100%; }
-li { margin: 0.4rem 0; }
-"""
-
-
-class Block(ABC):
-    """A part of a page."""
-
-    @abstractmethod
-    def markdown(self) -> str:
-        """Return it as Markdown."""
-
-    @abstractmethod
-    def html(self) -> str:
-        """Return it as HTML."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Heading(Block):
-    """A heading."""
-
-    text: str
-    level: int = 2
-
-    def markdown(self) -> str:
-        """Return it as Markdown."""
-        return f"{'#' * self.level} {_markdown(self.text)}"
-
-    def html(self) -> str:
-        """Return it as HTML."""
-        return f"<h{self.level}>{html.escape(self.text)}</h{self.level}>"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Paragraph(Block):
-    """Words."""
-
-    text: str
-
-    def markdown(self) -> str:
-        """Return it as Markdown."""
-        return _markdown(self.text)
-
-    def html(self) -> str:
-        """Return it as HTML."""
-        return f"<p>{_inline(self.text)}</p>"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Bullets(Block):
-    """A list."""
-
-    items: tuple[str, ...]
-    numbered: bool = False
-
-    def markdown(self) -> str:
-        """Return it as Markdown."""
-        marks = [f"{place}." for place in range(1, len(self.items) + 1)] if self.numbered else ["-"] * len(self.items)
-        return "\n".join(f"{mark} {_markdown(item)}" for mark, item in zip(marks, self.items, strict=True))
-
-    def html(self) -> str:
-        """Return it as HTML."""
-        tag = "ol" if self.numbered else "ul"
-        items = "\n".join(f"<li>{_inline(item)}</li>" for item in self.items)
-        return f"<{tag}>\n{items}\n</{tag}>"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Grid(Block):
-    """A table of text; numbers are right-aligned."""
-
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    strong: frozenset[int] = frozenset()
-
-    def markdown(self) -> str:
-        """Return it as Markdown."""
-        lines = [_line(map(_markdown_cell, self.head)), "|" + "---|" * len(self.head)]
-        for place, row in enumerate(self.rows):
-            cells = [*map(_markdown_cell, row)]
-            lines.append(_line([f"**{cells[0]}**", *cells[1:]] if place in self.strong else cells))
-        return "\n".join(lines)
-
-    def html(self) -> str:
-        """Return it as HTML."""
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.head)
-        rows = []
-        for place, row in enumerate(self.rows):
-            mark = ' class="strong"' if place in self.strong else ""
-            cells = "".join(f"<td{_side(cell)}>{_inline(cell)}</td>" for cell in row)
-            rows.append(f"<tr{mark}>{cells}</tr>")
-        body = "\n".join(rows)
-        return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Picture(Block):
-    """A picture beside the page."""
-
-    path: str
-    text: str
-
-    def markdown(self) -> str:
-        """Return it as Markdown."""
-        return f"![{_markdown(self.text)}]({self.path})"
-
-    def html(self) -> str:
-        """Return it as HTML."""
-        text = html.escape(self.text, quote=True)
-        return f'<figure><img src="{html.escape(self.path, quote=True)}" alt="{text}"></figure>'
-
-
-_LINK: Final = re.compile(r"\[([^\]]+)\]\(([\w./#-]+)\)")
-"""A link to a page or an address without a scheme."""
-
-
-_TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
-"""What begins a tag of HTML, which Markdown lets through."""
-
-
-def _markdown(text: str) -> str:
-    """Return text in which emphasis, code and links are kept, and tags are shown as text."""
-    return _TAG.sub("&lt;", escaped(text))
-
-
-def _markdown_cell(text: str) -> str:
-    return _markdown(" ".join(text.split("\n"))).replace("|", "\\|")
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _side(cell: str) -> str:
-    bare = cell.strip("*").replace(" %", "").replace(",", "").replace("+", "").removeprefix("-")
-    return ' class="number"' if bare.replace(".", "", 1).isdigit() else ""
-
-
-def _inline(text: str) -> str:
-    """Return text as HTML: backticks become code, double asterisks strong, and links are kept."""
-    escaped = _LINK.sub(r'<a href="\2">\1</a>', html.escape(text))
-    for mark, tag in (("`", "code"), ("**", "strong")):
-        parts = escaped.split(mark)
-        if len(parts) % 2:
-            escaped = "".join(f"<{tag}>{part}</{tag}>" if place % 2 else part for place, part in enumerate(parts))
-    return escaped
-
-
-def markdown_page(blocks: Sequence[Block]) -> str:
-    """Return a page as Markdown.
-
-    Examples
-    --------
-    >>> print(markdown_page([Heading("Scores", 1), Grid(("cells", "MAPE"), [("63", "18.3")])]))
-    # Scores
-    <BLANKLINE>
-    | cells | MAPE |
-    |---|---|
-    | 63 | 18.3 |
-    <BLANKLINE>
-    """
-    return "\n\n".join(block.markdown() for block in blocks) + "\n"
-
-
-def html_page(blocks: Sequence[Block], *, title: str) -> str:
-    """Return a page as HTML that needs no files except its pictures."""
-    body = "\n".join(block.html() for block in blocks)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )

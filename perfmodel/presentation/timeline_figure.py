@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.atomic_write import save_text
 from perfmodel.errors import ArgumentError
 from perfmodel.presentation.figures import group_style, new_figure
-from perfmodel.presentation.quantities import seconds_text
+from perfmodel.presentation.quantities import SECONDS, seconds_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,9 +61,6 @@ def _rows(bars: list[LaneBar]) -> list[list[LaneBar]]:
     return rows
 
 
-UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-"""Units of the time axis, largest first; the chart uses the first of which it spans at least two. [s]"""
-
 LANE_INCHES: Final = 0.24
 
 WITH_EDGE: Final = 0.006
@@ -101,7 +98,7 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str, named: Collection[str] =
     if not shown:
         raise ArgumentError(argument="bars", given=f"{len(bars)} bars", allowed="at least one longer than 0 s")
     whole_s = max(bar.end_s for bar in shown)
-    unit_s, unit = next(((size, name) for size, name in UNITS if whole_s >= 2 * size), UNITS[-1])
+    unit_s, unit = SECONDS.unit_for(whole_s / 2)
     lanes = rows_of(shown)
     corners: dict[str, list[list[tuple[float, float]]]] = {}
     for place, rows in enumerate(lanes.values()):

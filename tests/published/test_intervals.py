@@ -182,7 +182,7 @@ def test_a_validation_prints_them():
     frame = report.to_frame()
     scored_rows = frame[frame.status == "measured"]
     assert ((scored_rows.low_s < scored_rows.predicted_s) & (scored_rows.predicted_s < scored_rows.high_s)).all()
-    assert "in interval [%]" in str(report)
+    assert "in 80 % interval [%]" in str(report)
     part = report.where(device="gtx_980")
     assert len(part.intervals) == 3
     assert part.intervals[1].cells == len(part.cells)

@@ -11,7 +11,7 @@ from perfmodel.cli.app import run
 from perfmodel.measurements import published_tables
 from perfmodel.measurements.published_tables import load_published, megatron_flop, palm_flop
 from perfmodel.measurements.scaling_tables import load_parallel
-from perfmodel.validation.reports import parallel_report, published_report
+from perfmodel.validation.reports import parallel_report
 from perfmodel.validation.scores.table_report import ONE_MFU
 
 KEY = "published_layouts"
@@ -25,10 +25,10 @@ PARAMETERS_BILLION = {
 def report():
     """Two rows of another table, the five smallest of this one and the two of 8K tokens: the whole takes 20 s."""
     with pytest.MonkeyPatch.context() as patched:
-        cases = published_report.cases_of
+        cases = parallel_report.cases_of
         quick = ("gpt_22b", *PARAMETERS_BILLION, "llama3.1_405b, 8192 tokens, 8192 devices")
         patched.setattr(
-            published_report, "cases_of", lambda table: (case for case in cases(table) if case[1].startswith(quick))
+            parallel_report, "cases_of", lambda table: (case for case in cases(table) if case[1].startswith(quick))
         )
         return pm.validate(KEY)
 

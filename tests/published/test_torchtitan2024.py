@@ -8,7 +8,7 @@ import pytest
 import perfmodel as pm
 from perfmodel import zoo
 from perfmodel.measurements import published_tables
-from perfmodel.validation.reports.sharded_report import MEMORY, ONE_FOOTPRINT
+from perfmodel.validation.reports.parallel_report import MEMORY, ONE_FOOTPRINT
 from perfmodel.validation.scores.table_report import ONE_MFU
 
 KEY = "torchtitan2024"

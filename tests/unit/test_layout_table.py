@@ -8,17 +8,21 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import TableError
 from perfmodel.validation.reports import layouts
-from perfmodel.validation.reports.layouts import balanced_accuracy, layout_report, rank_correlation
+from perfmodel.validation.reports.layouts import balanced_accuracy, layout_report
+from perfmodel.validation.scores.metrics import rank_correlation
 
 HEADER = [
     *("model", "sequence_length", "gpus", "global_batch_samples", "micro_batch_samples", "tensor_size", "stages"),
     *("activation_checkpointing", "kernels", "step_s", "outcome", "mfu"),
 ]
 
+SIZE = {"width": 1024, "heads": 8, "key_heads": 8, "layers": 4, "intermediate": 2816}
+"""Made up, and fast."""
+
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    monkeypatch.setitem(layouts.SIZES, "llama_13b", layouts._Size(1024, 8, 4, 2816))  # made up, and fast
+    monkeypatch.setitem(layouts.SIZES, "llama_13b", SIZE)
     layouts._graph.cache_clear()
     rows = [("llama_13b", 2048, 8, 64, micro, tensor, 1, "disabled", "flash_attention2", 1.0, "timed", 0.5)
             for micro, tensor in ((1, 1), (1, 2), (2, 2))]  # fmt: skip

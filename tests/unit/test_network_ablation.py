@@ -3,7 +3,8 @@
 import pytest
 
 import perfmodel as pm
-from network_ablation import NOTHING, TERMS
+from ablation import NETWORK_TERMS as TERMS
+from ablation import NOTHING
 from perfmodel.layers import Convolution2d
 from perfmodel.prediction.job.job import Job
 

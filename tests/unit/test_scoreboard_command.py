@@ -80,7 +80,6 @@ def test_the_command_writes_records_and_pages(tmp_path):
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "scoreboard.json").read_text())["scores"] == []
     assert (tmp_path / "scoreboard.md").is_file()
-    assert (tmp_path / "scoreboard.html").is_file()
 
 
 def test_a_table_that_is_not_the_one_scored_before_is_refused(tmp_path):

@@ -12,7 +12,6 @@ from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.layers import Dense, ReLU
-from perfmodel.presentation.tables import Bullets, Grid, Heading, Paragraph, Picture, html_page, markdown_page
 
 HOSTILE = "<script>alert(1)</script>|a$b_{ & \"'</td>--> \\ [red]"
 """A printable name that is markup somewhere."""
@@ -112,24 +111,6 @@ def test_a_trace_is_json_with_the_names_as_they_are(answers, tmp_path):
     answers["prediction"].timeline.save(path)
     events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     assert any(HOSTILE in event["name"] for event in events)
-
-
-def test_a_page_shows_names_as_text():
-    blocks = [
-        Heading(HOSTILE),
-        Paragraph(HOSTILE),
-        Bullets((HOSTILE, "two\nlines")),
-        Grid((HOSTILE, "b"), [(HOSTILE, "two\nlines"), ("\x1b[31m", "<!--")]),
-        Picture("x.svg", HOSTILE),
-    ]
-    page = Tags(html_page(blocks, title=HOSTILE))
-    assert "script" not in page.tags
-    assert page.tags <= OURS | {"html", "head", "meta", "title", "style", "body", "h2", "figure", "img"}
-    markdown = markdown_page(blocks)
-    assert not re.search(r"<[A-Za-z/!]", markdown)
-    assert "\x1b" not in markdown
-    rows = [line for line in markdown.splitlines() if line.startswith("|")]
-    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [3] * 4
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "a\x00b", "\x9b2J", "left\u202eright"], ids=ascii)

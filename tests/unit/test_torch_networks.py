@@ -14,7 +14,7 @@ from perfmodel.errors import MissingPackageError, TableError, TraceError, Unknow
 from perfmodel.framework.profile import load_framework
 from perfmodel.measurements.kernel_tables import read_data_folder
 from perfmodel.measurements.scaling_tables import network_table_names, read_network_table
-from perfmodel.validation.reports import torch_zoos
+from perfmodel.validation.reports import torch_networks
 from perfmodel.validation.reports.torch_networks import ONE_EFFICIENCY, network_report
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL
 from score_tables import score_folder
@@ -51,8 +51,8 @@ def imports(monkeypatch):
             raise RuntimeError(message)
         return pm.zoo.build(network)
 
-    monkeypatch.setattr(torch_zoos, "graph_of", graph_of)
-    monkeypatch.setattr(torch_zoos, "versions", lambda zoo: f"{zoo} 1.2.3, torch 4.5")
+    monkeypatch.setattr(torch_networks, "graph_of", graph_of)
+    monkeypatch.setattr(torch_networks, "versions", lambda zoo: f"{zoo} 1.2.3, torch 4.5")
     return asked
 
 
@@ -232,33 +232,33 @@ def attends(graph):
 
 def test_networks_are_built_for_their_images_with_the_attention_they_had(timm):
     how = {"image_size": 32, "training": True}
-    written_out = torch_zoos.graph_of("timm", "attention", fused_attention=False, **how)
-    fused = torch_zoos.graph_of("timm", "attention", fused_attention=True, **how)
+    written_out = torch_networks.graph_of("timm", "attention", fused_attention=False, **how)
+    fused = torch_networks.graph_of("timm", "attention", fused_attention=True, **how)
     assert not attends(written_out)
     assert attends(fused)
     assert timm["fused"] is True  # as it was
     assert fused.parameter_count == 3 * 8 * 16 * 16 + 8
     with pytest.raises(RuntimeError, match="Unknown model"):
-        torch_zoos.graph_of("timm", "attentive", fused_attention=False, **how)
+        torch_networks.graph_of("timm", "attentive", fused_attention=False, **how)
     assert timm["fused"] is True
 
 
 def test_imports_are_kept_by_what_they_follow_from(timm, tmp_path, monkeypatch):
     monkeypatch.setenv("PERFMODEL_CACHE", str(tmp_path / "kept"))
     how = {"image_size": 224, "training": False, "fused_attention": True}
-    first = torch_zoos.graph_of("timm", "attention", **how)
-    again = torch_zoos.graph_of("timm", "attention", **how)
+    first = torch_networks.graph_of("timm", "attention", **how)
+    again = torch_networks.graph_of("timm", "attention", **how)
     assert timm["built"] == 1
     asked = {"batch_size": 4, "device": "rtx_3090", "framework": "pytorch_2", "phase": "forward"}
     assert pm.predict(again, **asked).step_s == pm.predict(first, **asked).step_s
-    torch_zoos.graph_of("timm", "attention", **{**how, "training": True})
+    torch_networks.graph_of("timm", "attention", **{**how, "training": True})
     assert timm["built"] == 2
     sys.modules["timm"].__version__ = "1.2.4"
-    torch_zoos.graph_of("timm", "attention", **how)
+    torch_networks.graph_of("timm", "attention", **how)
     assert timm["built"] == 3
     for path in (tmp_path / "kept").iterdir():
         path.write_text("{")  # broken: imported again
-    torch_zoos.graph_of("timm", "attention", **how)
+    torch_networks.graph_of("timm", "attention", **how)
     assert timm["built"] == 4
 
 
@@ -274,7 +274,7 @@ def test_torchvision_builds_without_weights_and_auxiliary_outputs(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", package)
     how = {"image_size": 224, "training": False, "fused_attention": True}
     for name in ("resnet18", "googlenet"):
-        torch_zoos.graph_of("torchvision", name, **how)
+        torch_networks.graph_of("torchvision", name, **how)
     assert [options for _, options in built] == [{"weights": None}, {"weights": None, "aux_logits": False}]
     assert built[1][0] == "googlenet"
 
@@ -286,4 +286,4 @@ def test_a_forward_that_fails_is_an_error_of_the_import(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "torchvision", package)
     with pytest.raises(TraceError):
-        torch_zoos.graph_of("torchvision", "wrong", image_size=224, training=False, fused_attention=True)
+        torch_networks.graph_of("torchvision", "wrong", image_size=224, training=False, fused_attention=True)

@@ -12,9 +12,8 @@ from perfmodel.hardware.fit_file import load_fit_plan
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.device.step_time import StepTime
-from perfmodel.validation.protocols.board import protocol_board
+from perfmodel.validation.protocols.board import protocol_board, sensitivity
 from perfmodel.validation.protocols.cells import prepare_cells
-from perfmodel.validation.protocols.sensitivity import sensitivity
 from perfmodel.validation.scores import metrics
 
 

@@ -234,23 +234,17 @@ def numpy_benchmarks() -> Iterator[Benchmark]:
     for name in ("cross_entropy", "cross_entropy_backward"):
         yield families.pass_benchmark(name, CLASSES, layers.CrossEntropy(), _cross_entropy)
     yield from families.role_benchmarks(families.GATHERS, families.GATHER_AXES, families.gather, _gather)
-    for name in UPDATES:
-        yield Benchmark(
-            name=name, axes=families.UPDATE_AXES, operation=families.update(name), prepare=partial(_update, name)
-        )
+    yield from families.update_benchmarks(UPDATES, _update)
 
 
 NUMPY_DTYPE: Final = {"fp32": np.float32, "fp64": np.float64}
 
 BENCHMARKS: Final = (numpy_benchmarks,)
 
-THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-"""Variables that tell a BLAS how many threads it may use."""
-
 
 def blas_threads() -> int:
     """Return the threads of the BLAS: as its environment tells, else all physical cores [1]."""
-    thread_count = next((os.environ[name] for name in THREADS if os.environ.get(name, "").isdigit()), None)
+    thread_count = next((os.environ[name] for name in facts.THREADS if os.environ.get(name, "").isdigit()), None)
     return min(int(thread_count), facts.physical_cores()) if thread_count else facts.physical_cores()
 
 

@@ -22,7 +22,7 @@ from perfmodel.calibration.backends.torch_passes import (
 from perfmodel.calibration.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
 from perfmodel.calibration.benchmark import SEED, Benchmark, Run
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, MissingPackageError
+from perfmodel.errors import ArgumentError, package_for
 from perfmodel.units import GIB, MIB
 
 TORCH_DTYPE: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
@@ -40,14 +40,6 @@ LOAD_S: Final = 0.5
 
 TENSOR_CORE_MAJOR: Final = 8
 """First compute capability with tf32 and bf16 [1]."""
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingPackageError("torch", "calibrating with backend='torch'", "torch") from error
-    return torch
 
 
 def _checked_device(torch: Any, target: str) -> str:
@@ -78,7 +70,7 @@ class TorchBackend(Backend):
     name: ClassVar[str] = "torch"
 
     def __init__(self, target: str) -> None:
-        self.torch = _torch()
+        self.torch = package_for("torch", "calibrating with backend='torch'", "torch")
         self.target = _checked_device(self.torch, target)
         self._tools: dict[tuple[str, bool], TorchTools] = {}
         if self._on_gpu:

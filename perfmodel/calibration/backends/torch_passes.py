@@ -102,18 +102,21 @@ class CudaClock(Clock):
         self._torch, self._device = torch, device
         self._cycles_per_s: float | None = None
 
-    def _event(self) -> Any:
-        return self._torch.cuda.Event(enable_timing=True)
+    def _between_events(self, run: Run, launches: int = 1) -> float:
+        """Return the device time from the begin of the first launch to the end of the last. [s]"""
+        start, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(launches):
+            run()
+        end.record()
+        end.synchronize()
+        return max(float(start.elapsed_time(end)) * 1e-3, 1e-9)
 
     def _learnt_cycles_per_s(self) -> float:
         """Return the clock by which the waiting kernel counts [1/s]."""
-        start, end = self._event(), self._event()
-        self._torch.cuda._sleep(HOLD_CYCLES)  # the first one loads it
-        start.record()
-        self._torch.cuda._sleep(HOLD_CYCLES)
-        end.record()
-        end.synchronize()
-        return HOLD_CYCLES / max(float(start.elapsed_time(end)) * 1e-3, 1e-9)
+        wait = partial(self._torch.cuda._sleep, HOLD_CYCLES)
+        wait()  # the first one loads it
+        return HOLD_CYCLES / self._between_events(wait)
 
     def hold_queue(self, seconds: float) -> None:
         """Let the device wait, so that what is launched meanwhile queues up; at most a tenth of a second [s]."""
@@ -122,14 +125,8 @@ class CudaClock(Clock):
         self._torch.cuda._sleep(int(min(seconds, LONGEST_HOLD_S) * self._cycles_per_s))
 
     def _batch(self, run: Run, launches: int, *, hold_s: float) -> float:
-        start, end = self._event(), self._event()
         self.hold_queue(hold_s)
-        start.record()
-        for _ in range(launches):
-            run()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3 / launches
+        return self._between_events(run, launches) / launches
 
     def _host_s(self, run: Run) -> float:
         """Time the launch of a kernel on the host [s]."""
@@ -158,14 +155,9 @@ class CudaClock(Clock):
         hold_s = AHEAD * (self._host_s(before) + self._host_s(run)) + 1e-4
         taken = []
         for _ in range(samples):
-            start, end = self._event(), self._event()
             self.hold_queue(hold_s)
             before()
-            start.record()
-            run()
-            end.record()
-            end.synchronize()
-            taken.append(max(float(start.elapsed_time(end)) * 1e-3, 1e-9))
+            taken.append(self._between_events(run))
         return Timing.of(taken)
 
 

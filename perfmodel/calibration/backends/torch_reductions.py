@@ -426,7 +426,4 @@ def sequence_benchmarks() -> Iterator[Benchmark]:
     attentions = {Role.OUTPUT: "attention", Role.INPUT_GRADIENT: "attention_backward"}
     yield from families.role_benchmarks(attentions, families.ATTENTION_AXES, families.attention, _attention, weight=2)
     yield from families.role_benchmarks(families.GATHERS, families.GATHER_AXES, families.gather, _gather)
-    for name in UPDATES:
-        yield Benchmark(
-            name=name, axes=families.UPDATE_AXES, operation=families.update(name), prepare=partial(_update, name)
-        )
+    yield from families.update_benchmarks(UPDATES, _update)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import ArgumentError, MissingPackageError, SpecError, short_repr
+from perfmodel.errors import ArgumentError, SpecError, package_for, short_repr
 from perfmodel.files import user_path
 from perfmodel.importers.archives import JSON_TEXT, config_text, is_json_text, parsed, printable
 from perfmodel.importers.assembly import Weight
@@ -303,10 +303,7 @@ def read_document(model_or_path: Any) -> Document:
 
 def _text_in_h5(path: Path) -> str | bytes:
     """Return the attribute of an HDF5 file that holds the configuration."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingPackageError("h5py", "from_keras", "keras") from error
+    h5py = package_for("h5py", "from_keras", "keras")
     try:
         with h5py.File(path, "r") as file:
             text = file.attrs.get(H5_ATTRIBUTE)

@@ -13,6 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -126,7 +127,7 @@ def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(plan.to_dict()))
+            process.stdin.write(json.dumps(asdict(plan)))
             process.stdin.close()
             for line in process.stdout:
                 yield json.loads(line)

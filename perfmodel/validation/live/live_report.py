@@ -28,6 +28,7 @@ from perfmodel.validation.live.prediction import (
     LiveSession,
     processor_of,
 )
+from perfmodel.validation.scores.metrics import rank_correlation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,21 +95,6 @@ class LiveRow:
         return self.measured_s is not None and self.low_s <= self.measured_s <= self.high_s
 
 
-def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
-    """Return Spearman's rank correlation of two lists of times [s]; NaN with fewer than three.
-
-    Examples
-    --------
-    >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
-    0.5
-    """
-    if len(measured) < 3:
-        return math.nan
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(predicted, measured).statistic)
-
-
 def _percent(predicted_s: float | None, measured_s: float | None) -> float | None:
     return None if predicted_s is None or measured_s is None else 100 * (predicted_s / measured_s - 1)
 
@@ -155,7 +141,7 @@ def _score(rows: Sequence[LiveRow]) -> dict[str, Any]:
     peaks = _mean_absolute([row.peaks_error_percent for row in rows])
     assert peaks is not None
     measured = [row.measured_s for row in rows if row.measured_s is not None]
-    mean = statistics.fmean(errors)
+    mean, shows_order = statistics.fmean(errors), len(rows) > 2
     return {
         "phase": rows[0].phase,
         "dtype": rows[0].dtype,
@@ -163,7 +149,7 @@ def _score(rows: Sequence[LiveRow]) -> dict[str, Any]:
         "median_percent": statistics.median(errors),
         "mean_percent": mean,
         "worst_percent": max(errors),
-        "rank_correlation": rank_correlation([row.predicted_s for row in rows], measured),
+        "rank_correlation": rank_correlation([row.predicted_s for row in rows], measured) if shows_order else math.nan,
         "peaks_mean_percent": peaks,
         "datasheet_mean_percent": _mean_absolute([row.datasheet_error_percent for row in rows]),
         "ratio_to_peaks": mean / peaks if peaks else math.inf,

@@ -6,18 +6,18 @@ import math
 import statistics
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import (
     ArgumentError,
-    MissingPackageError,
     PerfmodelError,
     PerfmodelWarning,
     check_known,
+    package_for,
 )
 from perfmodel.files import file_toml
 from perfmodel.hardware.catalogue import load_device
@@ -78,11 +78,7 @@ class LiveNetwork:
 
 def require_torch() -> None:
     """Raise if torch is missing."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingPackageError("torch", "the live check", "torch") from error
-    del torch
+    package_for("torch", "the live check", "torch")
 
 
 def _tensor(stated: Mapping[str, Any]) -> InputTensor:
@@ -140,13 +136,9 @@ class LivePlan:
     steps: int
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON values."""
-        return asdict(self)
-
     @staticmethod
     def from_dict(plan: Mapping[str, Any]) -> LivePlan:
-        """Return the plan from the values of ``to_dict``."""
+        """Return the plan from its fields as JSON has them."""
         cases = tuple(LiveCase(**case) for case in plan["cases"])
         return LivePlan(**{**plan, "cases": cases})
 
@@ -202,15 +194,6 @@ class LiveSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Peak and bandwidth of a naive roofline."""
-
-    name: str
-    flop_per_s: float
-    bytes_per_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LivePrediction:
     """Prediction of a case, with its naive rooflines."""
 
@@ -252,33 +235,20 @@ def operations_of(case: LiveCase) -> list[Operation]:
     return [operation for _, operation in pairs]
 
 
-def roofline_s(operations: Iterable[Operation], rates: Rates, *, element_bytes: int) -> float:
+def roofline_s(operations: Iterable[Operation], *, flop_per_s: float, bytes_per_s: float, element_bytes: int) -> float:
     """Return the time of operations run one after the other, each limited by the peak or by the bandwidth.
 
     Examples
     --------
     >>> from perfmodel.records import Contraction
-    >>> rates = Rates(name="mine", flop_per_s=1e9, bytes_per_s=1e9)
-    >>> roofline_s([Contraction(m=100, n=100, k=100)], rates, element_bytes=4)
+    >>> roofline_s([Contraction(m=100, n=100, k=100)], flop_per_s=1e9, bytes_per_s=1e9, element_bytes=4)
     0.002
     """
     seconds = 0.0
     for operation in operations:
         work = operation.work(element_bytes=element_bytes)
-        seconds += max(work.flop_count / rates.flop_per_s, work.moved_bytes / rates.bytes_per_s)
+        seconds += max(work.flop_count / flop_per_s, work.moved_bytes / bytes_per_s)
     return float(seconds)
-
-
-def measured_rates(machine: MeasuredMachine, *, dtype: str) -> Rates:
-    """Return the rates of a calibration's fastest product and fastest stream, in one data type."""
-    peaks = machine.peaks
-    return Rates(name=machine.name, flop_per_s=peaks.gemm_flop_per_s[dtype], bytes_per_s=peaks.stream_bytes_per_s)
-
-
-def datasheet_rates(device: str, *, threads: int | None, dtype: str) -> Rates:
-    """Read peak and bandwidth from a vendor's data sheet."""
-    target = resolve_target(device=device, system=None, threads=threads)
-    return Rates(name=target.name, flop_per_s=target.peak_flop_per_s(dtype), bytes_per_s=target.bandwidth_bytes_per_s)
 
 
 def check_datasheet(device: str, *, processor: str) -> None:
@@ -291,28 +261,22 @@ def check_datasheet(device: str, *, processor: str) -> None:
 def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | None) -> LivePrediction:
     """Predict a case from a calibration and from naive rooflines; nothing is fitted to it."""
     graph, remarks = imported(case.network, case.phase)
-    optimizer = LIVE_NETWORKS[case.network].optimizer
-    p = predict(
-        graph,
-        batch_size=case.batch_size,
-        device=machine,
-        phase=case.phase,
-        dtype=case.dtype,
-        optimizer=optimizer,
-    )
-    operations, element_bytes = operations_of(case), ELEMENT_BYTES[case.dtype]
-    stated = None
+    asked: dict[str, Any] = {"batch_size": case.batch_size, "phase": case.phase, "dtype": case.dtype}
+    p = predict(graph, device=machine, optimizer=LIVE_NETWORKS[case.network].optimizer, **asked)
+    roofline = partial(roofline_s, operations_of(case), element_bytes=ELEMENT_BYTES[case.dtype])
+    peaks, stated = machine.peaks, None
     if datasheet is not None:
         try:
-            rates = datasheet_rates(datasheet, threads=machine.machine.threads, dtype=case.dtype)
-            stated = roofline_s(operations, rates, element_bytes=element_bytes)
+            vendor = resolve_target(device=datasheet, system=None, threads=machine.machine.threads)
+            peak_flop_per_s = vendor.peak_flop_per_s(case.dtype)
+            stated = roofline(flop_per_s=peak_flop_per_s, bytes_per_s=vendor.bandwidth_bytes_per_s)
         except PerfmodelError as error:  # e.g. no peak in a data type, or too few cores: leave the column empty
             remarks = (*remarks, f"no roofline of the data sheet {datasheet} in {case.dtype}: {error}")
     return LivePrediction(
         case=case,
         predicted_s=float(p.step_s),
         interval_s=p.interval_s,
-        peaks_s=roofline_s(operations, measured_rates(machine, dtype=case.dtype), element_bytes=element_bytes),
+        peaks_s=roofline(flop_per_s=peaks.gemm_flop_per_s[case.dtype], bytes_per_s=peaks.stream_bytes_per_s),
         datasheet_s=stated,
         remarks=remarks,
     )

@@ -17,6 +17,7 @@ from perfmodel.errors import TableError
 from perfmodel.framework.kernel_table import PROBE_BATCH_SIZES, LayerOperation, build_kernel_table
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.catalogue import load_library
+from perfmodel.measurements.kernel_tables import NAMES
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.gpu_clock import sustained_clocks_mhz
 from perfmodel.prediction.device.step_time import group_times
@@ -34,20 +35,7 @@ from perfmodel.validation.scores.table_report import (
     read_records,
 )
 
-DEVICES: Final = {
-    "NVIDIA A100 SXM": "a100_80_sxm",
-    "NVIDIA A100 PCIe": "a100_80_pcie",
-    "NVIDIA GH200 SXM": "gh200_144gb",
-    "NVIDIA H100 SXM": "h100_sxm",
-    "NVIDIA B200 SXM": "b200",
-    "NVIDIA B300 SXM": "b300",
-    "NVIDIA GB200 SXM": "gb200",
-    "AMD MI300X": "mi300x",
-    "AMD MI325X": "mi325x",
-    "AMD MI355X": "mi355x",
-    "Intel Gaudi 2": "gaudi2",
-    "Intel Gaudi 3": "gaudi3",
-}
+DEVICES: Final = NAMES["accelerators"]
 """Accelerator as tables name it -> device file. [-]"""
 
 LIBRARIES: Final = {"ampere": "cublas_12_0"}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import (
+    NAMES,
     CollectiveMeasurements,
     MeasuredCollective,
     read_collectives,
@@ -258,8 +259,8 @@ def calls_inside(file: Path) -> RowReport:
         system, how = load_system(record["system"]), record["algorithm"]
         rate = _rate(system, operation, count, size_bytes, only=how.lower(), host_s=HOST_S.get(how, 0.0))
         measured = wire_bytes(operation, size_bytes, count) / float(record["seconds"])
-        call = (record["system"], operation, count, 0, size_bytes, how)
-        rows.append(_call_row(*call, measured=measured, rate=rate))
+        call = {"operation": operation, "devices": count, "adapters": 0, "size_bytes": size_bytes, "algorithm": how}
+        rows.append(_call_row({"system": record["system"], **call}, measured=measured, rate=rate))
     large, small = 1e8, 1e6
     return _call_report(
         file,
@@ -283,32 +284,14 @@ def calls_between(file: Path) -> RowReport:
         system = with_adapters(load_system("dgx_a100", machines=int(record["machines"])), adapters)
         measured = GIGA * float(record["bus_bandwidth_gb_per_s"])
         rate = _rate(system, operation, count, GIGA)
-        rows.append(_call_row("dgx_a100", operation, count, adapters, GIGA, "", measured=measured, rate=rate))
+        call = {"operation": operation, "devices": count, "adapters": adapters, "size_bytes": GIGA, "algorithm": ""}
+        rows.append(_call_row({"system": "dgx_a100", **call}, measured=measured, rate=rate))
     return _call_report(file, rows, {}, note="no constant was fitted to these rows")
 
 
-def _call_row(
-    system: str,
-    operation: str,
-    devices: int,
-    adapters: int,
-    size_bytes: float,
-    how: str,
-    *,
-    measured: float,
-    rate: float,
-) -> dict[str, Any]:
-    return {
-        "system": system,
-        "operation": operation,
-        "devices": devices,
-        "adapters": adapters,
-        "size_bytes": size_bytes,
-        "algorithm": how,
-        "measured_gb_per_s": measured / GIGA,
-        "predicted_gb_per_s": rate / GIGA,
-        "error_percent": 100 * (measured / rate - 1),
-    }
+def _call_row(call: dict[str, Any], *, measured: float, rate: float) -> dict[str, Any]:
+    gb_per_s = {"measured_gb_per_s": measured / GIGA, "predicted_gb_per_s": rate / GIGA}
+    return call | gb_per_s | {"error_percent": 100 * (measured / rate - 1)}
 
 
 def _call_report(
@@ -329,31 +312,13 @@ def _call_report(
     return RowReport(table=file.stem, rows=rows, parts=tuple(scores))
 
 
-class _Size(NamedTuple):
-    """Width, heads and layers of a network."""
-
-    width: int
-    heads: int
-    layers: int
-
-
-SIZES: Final = {
-    "125m": _Size(768, 12, 12),
-    "350m": _Size(1024, 16, 24),
-    "760m": _Size(1536, 12, 24),
-    "1b": _Size(2048, 16, 24),
-    "3b": _Size(2560, 20, 32),
-    "7b": _Size(4096, 32, 32),
-    "13b": _Size(5120, 40, 40),
-    "30b": _Size(7168, 56, 48),
-    "70b": _Size(8192, 64, 80),
-}
+SIZES: Final = NAMES["mpt"]
 """Sizes of MPT by name. [-]"""
 
 VOCABULARY: Final = 50368
 """Tokens of MPT, with padding. [1]"""
 
-SYSTEMS: Final = {"a100_40_sxm": "dgx_a100", "a100_80_sxm": "dgx_a100_80"}
+SYSTEMS: Final = NAMES["boards"]
 """Board -> machine of eight. [-]"""
 
 FRAMEWORK: Final = "llm_foundry"
@@ -404,15 +369,8 @@ def _sharded_job(record: Mapping[str, str], file: Path) -> Job:
             f"{file}: model and device must be of {', '.join(SIZES)} and {', '.join(SYSTEMS)} (got {name}, {board})"
         )
         raise TableError(message)
-    size, length = SIZES[name], int(record["sequence_length"])
-    graph = gpt(
-        layers=size.layers,
-        width=size.width,
-        heads=size.heads,
-        sequence_length=length,
-        vocabulary=VOCABULARY,
-        checkpointed=record["activation_checkpointing"] == "True",
-    )
+    length, is_checkpointed = int(record["sequence_length"]), record["activation_checkpointing"] == "True"
+    graph = gpt(**SIZES[name], sequence_length=length, vocabulary=VOCABULARY, checkpointed=is_checkpointed)
     count, passes = int(record["gpus"]), int(record["accumulation_steps"])
     machines = count // MACHINE_SIZE
     return Job(

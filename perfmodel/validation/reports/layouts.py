@@ -14,9 +14,11 @@ import numpy as np
 from perfmodel.errors import TableError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import block_of
+from perfmodel.measurements.kernel_tables import NAMES
 from perfmodel.prediction.certainty.ranking import ranking_of
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
+from perfmodel.validation.scores.metrics import rank_correlation
 from perfmodel.validation.scores.table_report import (
     ONE_MFU,
     PERFMODEL,
@@ -52,48 +54,20 @@ MOST_PAIRS: Final = 12
 """Layouts of a sweep whose pairs are ranked. [1]"""
 
 
-class _Size(NamedTuple):
-    """Width, heads, layers and units of the feed-forward part of a network."""
-
-    width: int
-    heads: int
-    layers: int
-    intermediate: int
-
-
-SIZES: Final = {"llama_13b": _Size(5120, 40, 40, 13_824), "llama_30b": _Size(6656, 52, 60, 17_920)}
+SIZES: Final = NAMES["layouts"]
 """Networks of the table; the units of the feed-forward part are those of LLaMA. [-]"""
 
 VOCABULARY: Final = 128_000
 """Words, as the printed MFU implies. [1]"""
 
 
-class _Kernels(NamedTuple):
-    """What the kernels of a row are to us."""
-
-    attention: str
-    library: str | None
-    framework: str
-
-
-KERNELS: Final = {
-    "flash_attention2 + RMS kernel": _Kernels("fused", "flash_attention_2", "megatron_composed_fused_norm"),
-    "flash_attention2": _Kernels("fused", "flash_attention_2", "megatron_composed"),
-    "flash_attentionv1.0.8": _Kernels("fused", "flash_attention_1", "megatron_composed"),
-    "flash_attention": _Kernels("fused", "flash_attention_1", "megatron_composed"),
-    "torch": _Kernels("materialised", None, "megatron_composed"),
-    "fused": _Kernels("fused_softmax", None, "megatron_composed"),
-}
+KERNELS: Final = NAMES["kernels"]
 """Kernels of a row -> how they are predicted. [-]"""
 
 
 @cache
 def _graph(model: str, length: int, attention: str, *, checkpointed: bool) -> LayerGraph:
-    size = SIZES[model]
-    graph = llama(
-        sequence_length=length, layers=size.layers, width=size.width, heads=size.heads, key_heads=size.heads,
-        intermediate=size.intermediate, vocabulary=VOCABULARY, attention=attention,
-    )  # fmt: skip
+    graph = llama(**SIZES[model], sequence_length=length, vocabulary=VOCABULARY, attention=attention)
     return _with_every_module_checkpointed(graph) if checkpointed else graph
 
 
@@ -116,18 +90,14 @@ def predicted_layout(record: Mapping[str, str], file: Path) -> Prediction:
         raise TableError(message)
     devices, tensor, stages = (int(record[name]) for name in ("gpus", "tensor_size", "stages"))
     batch, workers = int(record["global_batch_samples"]), devices // (tensor * stages)
+    is_checkpointed = record["activation_checkpointing"] == "every_layer"
     return Job(
-        _graph(
-            model,
-            int(record["sequence_length"]),
-            kernels.attention,
-            checkpointed=record["activation_checkpointing"] == "every_layer",
-        ),
+        _graph(model, int(record["sequence_length"]), kernels["attention"], checkpointed=is_checkpointed),
         global_batch_size=batch,
         system="dgx_a100_80",
         machines=devices // MACHINE_SIZE,
-        framework=kernels.framework,
-        library=kernels.library,
+        framework=kernels["framework"],
+        library=kernels.get("library"),
         dtype="bf16",
         optimizer="adamw",
         sync="all_reduce",
@@ -210,18 +180,6 @@ def _by_one_mfu(records: Sequence[Mapping[str, str]], sweeps: NDArray[Any]) -> N
         if of_sweep.any():
             times[of_sweep] = by_one_mfu(step_s[of_sweep], mfu[of_sweep])
     return times
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's correlation of ranks, without ties.
-
-    Examples
-    --------
-    >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
-    0.5
-    """
-    ranks = np.array([np.argsort(np.argsort(values)) for values in (first, second)], dtype=float)
-    return float(np.corrcoef(ranks)[0, 1])
 
 
 def balanced_accuracy(predicted: Sequence[bool], actual: Sequence[bool]) -> float:

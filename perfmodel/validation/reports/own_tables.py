@@ -23,9 +23,12 @@ from perfmodel.validation.reports import mullapudi
 from perfmodel.validation.reports.best_products import best_products
 from perfmodel.validation.reports.clusters import calls_between, calls_inside, collective_report, sharded_steps
 from perfmodel.validation.reports.layouts import layout_report
-from perfmodel.validation.reports.parallel_report import doubling_claims, parallel_report
-from perfmodel.validation.reports.published_report import published_report
-from perfmodel.validation.reports.sharded_report import sharded_report
+from perfmodel.validation.reports.parallel_report import (
+    doubling_claims,
+    parallel_report,
+    published_report,
+    sharded_report,
+)
 from perfmodel.validation.reports.speedup import speedup_report
 from perfmodel.validation.reports.torch_networks import network_report
 from perfmodel.validation.scores.table_report import RowReport

@@ -1,17 +1,22 @@
-"""Measured steps and speed-ups on many devices beside their predictions; nothing is fitted."""
+"""Networks on several devices beside predictions: speed-ups, steps of sharded networks, layouts of papers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from perfmodel import zoo
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.part_catalogue import load_link
+from perfmodel.measurements.published_tables import PublishedLayouts, ShardedRow, load_published, load_sharded
 from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel, load_scaling
 from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.device.targets import resolve_target
@@ -24,14 +29,21 @@ from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.presentation.quantities import percent_text
 from perfmodel.presentation.tables import row_table
 from perfmodel.sync.registry import collective
-from perfmodel.units import GIGA
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
+from perfmodel.units import GIB, GIGA
+from perfmodel.validation.scores.table_report import (
+    EVERY_ROW,
+    ONE_MFU,
+    PERFMODEL,
+    PartScore,
+    RowReport,
+    by_one_mfu,
+    compared,
+)
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
     from perfmodel.presentation.tables import Table
-
 
 LINEAR: Final = "linear scaling"
 """Naive rule: speed-up equal to the number of devices. [-]"""
@@ -106,6 +118,11 @@ def _naive(rows: Sequence[ParallelRow], graphs: Sequence[LayerGraph]) -> list[fl
     return [float(row.sizes["workers"]) if row.measured_s is None else work[row.row_number] / typical for row in rows]
 
 
+def _worst(rows: Table[Any], part: str, of_part: Sequence[bool]) -> str:
+    worst = max(compress(rows, of_part), key=lambda row: abs(row.error_percent))
+    return f"{part}: worst is {worst.row}, {worst.error_percent:+.1f} %"
+
+
 def _parts(rows: Sequence[ParallelRow], scores: Table[Any], naive: Sequence[float]) -> tuple[PartScore, ...]:
     """Return scores of all rows, then of each part where there are several."""
     names = list(dict.fromkeys(row.part for row in rows))
@@ -116,7 +133,6 @@ def _parts(rows: Sequence[ParallelRow], scores: Table[Any], naive: Sequence[floa
         of_part = [part in (EVERY_ROW, row.part) for row in rows]
         kept = list(compress(rows, of_part))
         published = {PUBLISHED: [row.published_speedup or math.nan for row in rows]}
-        worst = max(compress(scores, of_part), key=lambda score: abs(score.error_percent))
         parts += compared(
             ", ".join(dict.fromkeys(row.device for row in kept)),
             predictions | (published if all(row.published_speedup is not None for row in kept) else {}),
@@ -124,7 +140,7 @@ def _parts(rows: Sequence[ParallelRow], scores: Table[Any], naive: Sequence[floa
             fitted=fitted,
             part=part,
             rows=of_part,
-            note=f"{part}: worst is {worst.row}, {worst.error_percent:+.1f} %",
+            note=_worst(scores, part, of_part),
         )
     return tuple(parts)
 
@@ -243,3 +259,127 @@ def doubling_claims(file: Path) -> RowReport:
         not_scored=f"{len(rows)} claims that state neither network, batch size, GPUs nor links",
         caveats=table.caveats,
     )
+
+
+ONE_FOOTPRINT: Final = "one footprint, told the answers"
+"""Naive rule: the geometric mean of all footprints. [-]"""
+
+MEMORY: Final = "memory"
+"""Part of the scores that is of footprints. [-]"""
+
+
+def sharded_report(file: Path) -> RowReport:
+    """Return a table of fully sharded training with its predictions; nothing is fitted.
+
+    Notes
+    -----
+    Valid for: memory that an allocator reserves; the driver's own is left out of the prediction too.
+    """
+    table = load_sharded(file.stem)
+    scored = [row for row in table.rows if not row.not_scored]
+    built = cache(lambda options: zoo.build("llama", **dict(options)))  # runs of one network share it
+    rows = row_table(
+        [_sharded_row(row, built(tuple(row.network_options.items()))) for row in scored],
+        title=table.title,
+    )
+    measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))
+    steps = {PERFMODEL: np.array(rows.column("predicted_s")), ONE_MFU: by_one_mfu(measured, mfu)}
+    has_memory = np.array([row.measured_gib is not None for row in rows])
+    gib, predicted_gib = (np.array(rows.column(name), dtype=float) for name in ("measured_gib", "predicted_gib"))
+    footprints = {PERFMODEL: predicted_gib, ONE_FOOTPRINT: np.full_like(gib, _typical(gib[has_memory]))}
+    parts = compared("steps", steps, measured=measured, fitted={ONE_MFU: 1})
+    for page in dict.fromkeys(row.page for row in scored):
+        of_page = [row.page == page for row in scored]
+        parts += compared("steps", steps, measured=measured, fitted={ONE_MFU: 1}, part=page, rows=of_page)
+    parts += compared(MEMORY, footprints, measured=gib, fitted={ONE_FOOTPRINT: 1}, part=MEMORY, rows=has_memory)
+    left_out = Counter(row.not_scored for row in table.rows if row.not_scored)
+    return RowReport(
+        table=table.key,
+        rows=rows,
+        parts=parts,
+        not_scored="; ".join(f"{count} with {reason}" for reason, count in left_out.items()),
+        caveats=(table.source["caveat"],),
+    )
+
+
+def _typical(values: Any) -> float:
+    """Geometric mean."""
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def job_of_run(row: ShardedRow, graph: LayerGraph) -> Job:
+    """Describe a measured run."""
+    return Job(graph, dtype=row.dtype, **row.arguments)
+
+
+def _sharded_row(row: ShardedRow, graph: LayerGraph) -> dict[str, Any]:
+    job = job_of_run(row, graph)
+    prediction = job.predict()
+    predicted_s = float(prediction.step_s)
+    score: dict[str, Any] = {
+        "row": row.label,
+        "measured_s": row.step_s,
+        "predicted_s": predicted_s,
+        "error_percent": 100 * (predicted_s / row.step_s - 1),
+        "measured_mfu": float(prediction.utilisation().mfu) * predicted_s / row.step_s,
+    }
+    if np.isnan(row.memory_gib):
+        return score | dict.fromkeys(("measured_gib", "predicted_gib", "memory_ratio"))
+    stored = prediction if row.stored_dtype == row.dtype else job.replace(dtype=row.stored_dtype).predict()
+    predicted_gib = float(stored.memory.total_bytes - stored.memory.context_bytes) / GIB
+    ratio = predicted_gib / row.memory_gib
+    return score | {"measured_gib": row.memory_gib, "predicted_gib": predicted_gib, "memory_ratio": ratio}
+
+
+def published_report(file: Path) -> RowReport:
+    """Return published layouts with their predictions; nothing is fitted."""
+    table = load_published(file.stem)
+    rows = row_table([_published_row(*case) for case in cases_of(table)], title=table.title)
+    measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))
+    told = {PERFMODEL: np.array(rows.column("predicted_s")), ONE_MFU: by_one_mfu(measured, mfu)}
+    studies = rows.column("study")
+    parts: list[PartScore] = []
+    for part in (EVERY_ROW, *dict.fromkeys(studies)):
+        of_part = [part in (EVERY_ROW, study) for study in studies]
+        note = _worst(rows, part, of_part)
+        parts += compared("steps", told, measured=measured, fitted={ONE_MFU: 1}, part=part, rows=of_part, note=note)
+    return RowReport(table=table.key, rows=rows, parts=tuple(parts), caveats=(*table.caveats, *_too_large(rows)))
+
+
+def cases_of(table: PublishedLayouts) -> Iterator[tuple[str, str, Job, float]]:
+    """Yield study, layout in words, job and measured step of every row; of one at a time, as graphs are large."""
+    for name in table.also:
+        other = load_parallel(name)
+        for row in other.rows:
+            assert row.measured_s is not None
+            yield name, row.label, job_of_row(other, row, zoo.build(row.builder, **row.builder_options)), row.measured_s
+    for published in table.rows:
+        graph = zoo.build(published.builder, **published.builder_options)
+        job = Job(graph, **published.arguments)
+        yield published.study, published.label, job, published.step_s(graph.parameter_count)
+
+
+def _published_row(study: str, label: str, job: Job, measured_s: float) -> dict[str, Any]:
+    prediction = job.predict()
+    predicted_s = float(prediction.step_s)
+    memory = prediction.memory
+    return {
+        "study": study,
+        "row": label,
+        "measured_s": measured_s,
+        "predicted_s": predicted_s,
+        "error_percent": 100 * (predicted_s / measured_s - 1),
+        "measured_mfu": prediction.mfu * predicted_s / measured_s,
+        "predicted_mfu": prediction.mfu,
+        "memory_gb": float(memory.total_bytes) / GIGA,
+        "capacity_gb": float(memory.capacity_bytes) / GIGA,
+    }
+
+
+def _too_large(rows: Table[Any]) -> list[str]:
+    """Name the rows that are predicted not to fit, since they did run."""
+    return [
+        f"memory: {row.row} is predicted to need {row.memory_gb:.1f} GB of {row.capacity_gb:.1f} GB; it did run"
+        for row in rows
+        if row.memory_gb > row.capacity_gb
+    ]

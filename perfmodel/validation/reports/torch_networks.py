@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from itertools import compress, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,12 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.cost.roofline import roofline_time
-from perfmodel.errors import MissingPackageError, PerfmodelError
+from perfmodel.errors import MissingPackageError, PerfmodelError, package_for
+from perfmodel.files import is_file
 from perfmodel.framework.profile import load_framework
+from perfmodel.graph import LayerGraph
+from perfmodel.importers.torch.module import import_torch
+from perfmodel.measurements.kernel_tables import content_hash
 from perfmodel.measurements.scaling_tables import NetworkRow, NetworkTable, read_network_table
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
-from perfmodel.validation.reports import torch_zoos
+from perfmodel.private_folders import cached_file
 from perfmodel.validation.scores.interval_coverage import interval_row
 from perfmodel.validation.scores.metrics import factor_of_least_mape
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
@@ -48,7 +57,7 @@ def network_report(file: Path, *, progress: Progress | None = None) -> RowReport
     A row that cannot be imported or predicted counts as predicted at twice its time, which is an error of 100 %.
     """
     table = read_network_table(file)
-    versions, profile = torch_zoos.versions(table.zoo), profile_of(table)
+    profile = profile_of(table)
     scores: dict[int, dict[str, Any]] = {}
     for row, graph in rows_with_graphs(table):
         scores[row.row_number] = _score(row, graph, profile)
@@ -56,7 +65,7 @@ def network_report(file: Path, *, progress: Progress | None = None) -> RowReport
             progress(len(scores), len(table.rows))
     rows = row_table([scores[row.row_number] for row in table.rows], title=table.title)
     missed = [f"{row.network} ({row.cell}): {row.not_predicted}" for row in rows if row.not_predicted]
-    built = f"networks as {versions} builds them; {len(missed)} of {len(rows)} rows without a prediction"
+    built = f"networks as {versions(table.zoo)} builds them; {len(missed)} of {len(rows)} rows without a prediction"
     return RowReport(
         table=table.key,
         rows=rows,
@@ -94,7 +103,7 @@ def _graph_of(table: NetworkTable, row: NetworkRow) -> LayerGraph | str:
     """Return the graph of a row, or why there is none."""
     fused = not row.is_training or table.attention_in_training == "fused"
     try:
-        return torch_zoos.graph_of(
+        return graph_of(
             table.zoo, row.network, image_size=row.image_size, training=row.is_training, fused_attention=fused
         )
     except MissingPackageError:
@@ -189,3 +198,86 @@ def _one_efficiency(rows: Table[Any], keys: Sequence[tuple[str, ...]]) -> list[f
                 [row.roofline_s for row in of_cell], measured=[row.measured_s for row in of_cell]
             )
     return [row.roofline_s * (1.0 if row.not_predicted else factors[key]) for row, key in zip(rows, keys, strict=True)]
+
+
+EXTRA: Final = "zoo-torch"
+"""Extra of perfmodel that brings the packages. [-]"""
+
+EXAMPLE_BATCH: Final = 8
+"""Images in the example batch with which a network is imported. [1]"""
+
+_FOLLOWED: Final = ("importers", "layers", "graph")
+"""Parts of the package whose code decides what an imported graph is."""
+
+
+def package(name: str) -> Any:
+    """Import a package that defines networks, or torch; raise MissingPackageError if it is not installed."""
+    return package_for(name, f"a table of networks of {name}", EXTRA)
+
+
+def versions(zoo: str) -> str:
+    """Return the versions of a package of networks and of torch."""
+    return ", ".join(f"{name} {package(name).__version__}" for name in (zoo, "torch"))
+
+
+def graph_of(zoo: str, network: str, *, image_size: int, training: bool, fused_attention: bool) -> LayerGraph:
+    """Import a network of a package, or read it if the same code and package imported it before."""
+    what = (zoo, versions(zoo), network, image_size, training, fused_attention, EXAMPLE_BATCH, _code())
+    path = cached_file(f"{hashlib.sha256(repr(what).encode()).hexdigest()[:32]}.json", of="graphs")
+    if path is not None and is_file(path):
+        with suppress(PerfmodelError):
+            return LayerGraph.load(path)
+    graph = _imported(zoo, network, image_size=image_size, training=training, fused_attention=fused_attention)
+    if path is not None:
+        with suppress(PerfmodelError):  # e.g. a full disk
+            graph.save(path)
+    return graph
+
+
+@cache
+def _code() -> str:
+    root = Path(__file__).resolve().parents[2]
+    return content_hash(*sorted(path for part in _FOLLOWED for path in (root / part).rglob("*.py")), Path(__file__))
+
+
+def _imported(zoo: str, network: str, *, image_size: int, training: bool, fused_attention: bool) -> LayerGraph:
+    torch = package("torch")
+    with warnings.catch_warnings(), _attention(zoo, fused=fused_attention), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        module = _BUILDERS[zoo](package(zoo), network, image_size)
+        images = torch.empty(EXAMPLE_BATCH, 3, image_size, image_size)
+        return import_torch(module, images, training=training, name=network, progress=False).built.graph
+
+
+def _of_timm(timm: Any, network: str, image_size: int) -> Any:
+    """Build a network, for another image size if it has a fixed one."""
+    module = timm.create_model(network)
+    if module.default_cfg["input_size"][-1] != image_size:
+        with suppress(TypeError):  # a network of convolutions takes images of any size
+            return timm.create_model(network, img_size=image_size)
+    return module
+
+
+def _of_torchvision(torchvision: Any, network: str, image_size: int) -> Any:
+    del image_size
+    options = {"aux_logits": False} if network in ("googlenet", "inception_v3") else {}
+    return torchvision.models.get_model(network, weights=None, **options)
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Any, str, int], Any]]] = {"timm": _of_timm, "torchvision": _of_torchvision}
+"""Package -> how it builds a network by name for images of a size."""
+
+
+@contextmanager
+def _attention(zoo: str, *, fused: bool) -> Iterator[None]:
+    """Let timm use torch's fused attention or write attention out, as long as the block runs."""
+    if zoo != "timm":
+        yield
+        return
+    layers = import_module("timm.layers")
+    before = {"enable": layers.use_fused_attn(), "experimental": layers.use_fused_attn(experimental=True)}
+    layers.set_fused_attn(fused)
+    try:
+        yield
+    finally:
+        layers.set_fused_attn(**before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.scores import metrics
 
 if TYPE_CHECKING:
-    from perfmodel.validation.protocols.cells import PredictedCell
     from perfmodel.validation.protocols.protocols import FoldOutcome
     from perfmodel.validation.scores.interval_coverage import IntervalRow
     from perfmodel.validation.scores.validation_report import SubsetCells, ValidationReport
@@ -138,116 +137,72 @@ def factor_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> tuple[FactorRow
     return tuple(rows)
 
 
-Columns = Mapping[str, str | Callable[[Any], str]]
-"""Heading of each column -> what it shows of a row: a format of its fields, or a function of it."""
-
-SCORES: Final[Columns] = {
-    "cells of": "{.subset}",
-    "predictions": "{.model}",
-    "cells": "{.cells:,}",
-    "MAPE [%]": "{.mape:.1f}",
-    "median [%]": "{.median_ape:.1f}",
-    "p90 [%]": "{.p90_ape:.1f}",
-    "exp|ln|-1 [%]": "{.typical_factor_percent:.1f}",
-    "bias": "{.geometric_mean_ratio:.2f}",
-    "in 10 % [%]": "{.percent_within_10:.0f}",
-    "in 25 % [%]": "{.percent_within_25:.0f}",
+FIGURES: Final[Mapping[str, tuple[str, str]]] = {
+    "subset": ("cells of", ""),
+    "model": ("predictions", ""),
+    "cells": ("cells", ","),
+    "mape": ("MAPE [%]", ".1f"),
+    "median_ape": ("median [%]", ".1f"),
+    "p90_ape": ("p90 [%]", ".1f"),
+    "typical_factor_percent": ("exp|ln|-1 [%]", ".1f"),
+    "geometric_mean_ratio": ("bias", ".2f"),
+    "percent_within_10": ("in 10 % [%]", ".0f"),
+    "percent_within_25": ("in 25 % [%]", ".0f"),
+    "fitted": ("constants", ","),
+    "intervals": ("80 % intervals", ""),
+    "coverage_percent": ("in 80 % interval [%]", ".0f"),
+    "median_ratio": ("high / low", ".2f"),
+    "log_score": ("score of ln", ".3f"),
+    "time_score_s": ("score [s]", ".4g"),
+    "held_out": ("held out", ""),
+    "fitted_cells": ("cells fitted", ","),
+    "scored_cells": ("scored", ","),
+    "name": ("factor on", ""),
+    "factor": ("value", ".2f"),
+    "low": ("80 % from", ".2f"),
+    "high": ("to", ".2f"),
+    "measured_s": ("measured_s", ".3f"),
+    "predicted_s": ("predicted_s", ".3f"),
+    "ratio": ("ratio", ".2f"),
+    "bottleneck": ("bound_by", ""),
+    "naive": ("best naive rule, told the same", ""),
+    "naive_mape": ("its MAPE [%]", ".1f"),
+    "naive_typical_factor_percent": ("its exp|ln|-1 [%]", ".1f"),
+    "most_percent": ("most [%]", ".1f"),
+    "is_pair": ("one family of one framework", ""),
+    "change": ("change", ".1f"),
 }
+"""Column of a score or a cell -> its heading and format."""
+
+SCORES: Final = ("subset", "model", "cells", *METRICS)
 LEGEND: Final = (
     "exp|ln|-1: 100 (exp(mean |ln(predicted / measured)|) - 1), the typical factor as a percentage; "
     "bias: geometric mean of predicted / measured;\nin 10 %, in 25 %: percentage of the cells predicted that closely"
 )
-CELLS: Final[Columns] = {
-    "framework": "{.framework}",
-    "network": "{.network}",
-    "device": "{.device}",
-    "threads": lambda cell: "" if cell.threads is None else str(cell.threads),
-    "measured_s": "{.measured_s:.3f}",
-    "predicted_s": "{.predicted_s:.3f}",
-    "ratio": "{.ratio:.2f}",
-    "bound_by": "{.bottleneck}",
-}
-INTERVALS: Final[Columns] = {
-    "cells of": "{.subset}",
-    "80 % intervals": "{.intervals}",
-    "cells": "{.cells:,}",
-    "in interval [%]": "{.coverage_percent:.0f}",
-    "high / low": "{.median_ratio:.2f}",
-    "score of ln": "{.log_score:.3f}",
-    "score [s]": "{.time_score_s:.4g}",
-}
+CELLS: Final = ("framework", "network", "device", "threads", "measured_s", "predicted_s", "ratio", "bottleneck")
 INTERVAL_LEGEND: Final = (
-    "in interval: 80 is right; high / low: median, how sharp; score: mean interval score of ln(time) and of the time, "
-    "lower is better; each\ninterval, and each constant ratio, is made without a residual of what its fold holds out"
+    "in 80 % interval: 80 is right; high / low: median, how sharp; score: mean interval score of ln(time) and "
+    "of the time, lower is better; each\n"
+    "interval, and each constant ratio, is made without residuals of what its fold holds out"
 )
-FOLDS: Final[Columns] = {
-    "cells of": "{.subset}",
-    "held out": "{.held_out}",
-    "cells fitted": "{.fitted_cells}",
-    "scored": "{.scored_cells:,}",
-    "constants": "{.fitted:,}",
-    "MAPE [%]": "{.mape:.1f}",
-    "exp|ln|-1 [%]": "{.typical_factor_percent:.1f}",
-    "bias": "{.geometric_mean_ratio:.2f}",
-}
 MOST_FOLDS: Final = 40
 """Folds up to which each is printed; --json has them all. [1]"""
 
-FACTORS: Final[Columns] = {
-    "cells of": "{.subset}",
-    "factor on": "{.name}",
-    "value": "{.factor:.2f}",
-    "80 % interval": "{0.low:.2f} to {0.high:.2f}",
-}
+
+def printed(rows: Table[Any], columns: Sequence[str] = (), *, title: str = "") -> str:
+    """Return some columns of a table, or all, as text with the headings and formats of ``FIGURES``."""
+    shown = columns or rows.columns
+    lines = [{name: _shown(name, getattr(row, name)) for name in shown} for row in rows]
+    headings = {name: FIGURES.get(name, (name,))[0] for name in shown}
+    return row_table(lines, title=title or rows.title, headings=headings).to_text()
 
 
-def printed(rows: Iterable[Any], columns: Columns, *, title: str = "") -> Table[Any]:
-    """Return rows as texts, ready to print."""
-    names = {f"column_{place}": heading for place, heading in enumerate(columns)}
-    shows = [show.format if isinstance(show, str) else show for show in columns.values()]
-    lines = [dict(zip(names, (show(row) for show in shows), strict=True)) for row in rows]
-    return row_table(lines, title=title, headings=names)
-
-
-def cell_lines(cells: Iterable[PredictedCell], *, title: str) -> Table[Any]:
-    """Return measured cells beside their predictions, ready to print."""
-    return printed(cells, CELLS, title=title)
-
-
-SCORE_HEADINGS: Final = {
-    "mape": "MAPE [%]",
-    "subset": "cells of",
-    "typical_factor_percent": "exp|ln|-1 [%]",
-    "median_ape": "median [%]",
-    "p90_ape": "p90 [%]",
-    "geometric_mean_ratio": "bias",
-    "fitted": "constants",
-    "naive": "best naive rule, told the same",
-    "naive_mape": "its MAPE [%]",
-    "naive_typical_factor_percent": "its exp|ln|-1 [%]",
-    "most_percent": "most [%]",
-    "is_pair": "one family of one framework",
-    "change": "change",
-}
-
-TWO_PLACES: Final = ("geometric_mean_ratio", "factor")
-
-
-def score_lines(table: Table[Any]) -> Table[Any]:
-    """Return a table of scores with its numbers as people read them."""
-    columns = {SCORE_HEADINGS.get(name, name): partial(_score_text, name) for name in table.columns}
-    return printed(table, columns, title=table.title)
-
-
-def _score_text(name: str, row: object) -> str:
-    value = getattr(row, name)
+def _shown(name: str, value: Any) -> str:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return ""
     if isinstance(value, bool):
         return "YES" if value else ""
-    if isinstance(value, float):
-        if np.isnan(value):
-            return ""
-        return f"{value:.2f}" if name in TWO_PLACES else f"{value:.1f}"
-    return str(value)
+    return format(value, FIGURES[name][1]) if name in FIGURES else str(value)
 
 
 SMALLER_UNITS: Final = {"milliseconds": 1e3, "microseconds": 1e6}
@@ -270,9 +225,9 @@ def unit_hints(report: ValidationReport) -> list[str]:
 def report_text(report: ValidationReport) -> str:
     """Return the text of ``print(report)``."""
     board = printed(report.scoreboard, SCORES, title=f"{report.table}, protocol {report.protocol}")
-    parts = [*unit_hints(report), f"{board.to_text()}\n{LEGEND}"]
+    parts = [*unit_hints(report), f"{board}\n{LEGEND}"]
     if len(report.intervals):
-        parts.append(f"{printed(report.intervals, INTERVALS)}\n{INTERVAL_LEGEND}")
+        parts.append(f"{printed(report.intervals)}\n{INTERVAL_LEGEND}")
     for subset in report.subsets:
         part = report.only(subset)
         share, pairs = part.rank_order
@@ -286,14 +241,13 @@ def report_text(report: ValidationReport) -> str:
         "(--json lists them)"
     )
     if 1 < len(report.folds) <= MOST_FOLDS:
-        parts.append(str(printed(report.folds, FOLDS, title="every fold")))
+        parts.append(printed(report.folds, title="every fold"))
     if len(report.factors):
-        parts.append(str(printed(report.factors, FACTORS, title="fitted factors on the sourced constants")))
+        parts.append(printed(report.factors, title="fitted factors on the sourced constants"))
     if report.set_aside:
-        parts.append(
-            cell_lines(report.set_aside, title="set aside, not scored (reasons in the table's file)").to_text()
-        )
-    parts.append(str(cell_lines(report.worst(), title="worst cells")))
+        aside = Table(report.set_aside, title="set aside, not scored (reasons in the table's file)")
+        parts.append(printed(aside, CELLS))
+    parts.append(printed(report.worst(), CELLS))
     return "\n\n".join(parts)
 
 
@@ -350,30 +304,18 @@ def read_records(file: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-PARTS: Final[Columns] = {
-    "cells of": "{0.score.subset}",
-    "part": "{.part}",
-    "model": "{0.score.model}",
-    "cells": "{0.score.cells}",
-    "constants": "{0.score.fitted}",
-    "MAPE [%]": "{0.score.mape:.1f}",
-    "median [%]": "{0.score.median_ape:.1f}",
-    "p90 [%]": "{0.score.p90_ape:.1f}",
-    "bias": "{0.score.geometric_mean_ratio:.2f}",
-    "percent_within_10": "{0.score.percent_within_10:.1f}",
-    "percent_within_25": "{0.score.percent_within_25:.1f}",
-}
-PART_INTERVALS: Final[Columns] = {
-    "in 80 % interval [%]": lambda part: f"{part.intervals.coverage_percent:.0f}" if part.intervals else "",
-    "interval score": lambda part: f"{part.intervals.log_score:.2f}" if part.intervals else "",
-}
-"""Columns of tables whose predictions have intervals; the score is Winkler's of ln(time)."""
-
-
 def parts_text(parts: Sequence[PartScore], *, title: str) -> str:
-    """Return scores as text, a line for each part and model."""
-    columns = {**PARTS, **PART_INTERVALS} if any(part.intervals for part in parts) else PARTS
-    return printed(parts, columns, title=title).to_text()
+    """Return scores as text, a line for each part and model; the score of intervals is Winkler's of ln(time)."""
+    of_intervals = ("coverage_percent", "log_score") if any(part.intervals for part in parts) else ()
+    lines = [
+        {"subset": part.score.subset, "part": part.part, **{name: getattr(part.score, name) for name in _OF_PART}}
+        | {name: getattr(part.intervals, name, None) for name in of_intervals}
+        for part in parts
+    ]
+    return printed(row_table(lines, title=title))
+
+
+_OF_PART: Final = ("model", "cells", "fitted", *METRICS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

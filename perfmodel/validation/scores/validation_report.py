@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import compress
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -311,25 +311,18 @@ class ValidationReport(Drawn):
         rows = [row for part in self.of_subsets if part.cells for row in score_rows(part)]
         return Table(rows, title=f"{self.table}, {self.protocol}")
 
+    _DICT_KEYS = ("table", "protocol", "parameter_count", "fitted", "folds", "factors", "intervals", "scoreboard")
+
     def to_dict(self) -> dict[str, Any]:
         """Return scores and cells as plain numbers and text, for JSON."""
-        low, high = self.bootstrap
         share, pairs = self.rank_order
-        return {
-            "table": self.table,
-            "protocol": self.protocol,
-            "parameter_count": self.parameter_count,
-            "fitted": self.fitted,
-            "folds": [asdict(row) for row in self.folds],
-            "factors": [asdict(row) for row in self.factors],
+        return super().to_dict() | {
             "estimated_fields": list(self.estimates),
             "mape_percent": self.mape,
-            "mape_bootstrap_percent": [low, high],
+            "mape_bootstrap_percent": list(self.bootstrap),
             "rank_order_share": share,
             "rank_order_pairs": pairs,
-            "intervals": [asdict(row) for row in self.intervals],
-            "scoreboard": [asdict(row) for row in self.scoreboard],
-            "cells": [asdict(cell) for cell in self.rows],
+            "cells": self.rows.to_dicts(),
         }
 
     def _figure(self) -> Figure:
