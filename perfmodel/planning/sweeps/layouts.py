@@ -132,8 +132,7 @@ class Layouts:
             return None
         on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
         shared = tuple((name, code) for name, code in codes.items() if name != "shard_stage")
-        # parameters that are gathered by workers which scatter gradients need no casts
-        return _UnplacedJob(job, interleave, on, (*shared, ("scatters", job.shard_stage > 1)))
+        return _UnplacedJob(job, interleave, on, shared)
 
     def _kind(self, request: _UnplacedJob) -> LayoutKind:
         job = request.job
@@ -142,7 +141,8 @@ class Layouts:
         # dies of a board slow down as more of them work
         known = self._known.once(("known", request.on, id(job.target.processor_spec)), Known)
         lowering = lowering_of(job, known=known)
-        return LayoutKind(job=job, lowering=lowering, shared=request.shared)
+        # parameters that are gathered in the type of the products need no casts
+        return LayoutKind(job=job, lowering=lowering, shared=(*request.shared, lowering.gathers_narrow))
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
         """Return the layout, checked against the rules of its schedule."""
@@ -446,7 +446,7 @@ class _Stack:
             unit = self.units[index]
             columns = unit.alone.columns[used[places] - self.starts[index]]
             alone, like = (
-                (of, columns.tobytes(), order[places].tobytes()) for of in (id(unit.alone), unit.exchanges_like)
+                (of, columns.tobytes(), order[places].tobytes()) for of in (unit.turns_like, unit.exchanges_like)
             )
             if alone not in devices:
                 devices[alone] = unit.devices(taken(turns, places), columns)

@@ -167,6 +167,12 @@ class Lowering:
         """Type of gradients that workers exchange. [-]"""
         return exchanged_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
 
+    @derived_property
+    def gathers_narrow(self) -> bool:
+        """Whether parameters arrive in a narrower type than workers that share none hold them in."""
+        held = whole_dtype(self.profile, self.target.processor, dtype=self.dtype)
+        return self.layout.scatters and held != self.dtype
+
     @property
     def _element_sizes(self) -> dict[str, Any]:
         """Sizes of an element of a tensor, of a gradient that workers exchange, and of a parameter held whole. [B]"""
@@ -306,7 +312,7 @@ class Lowering:
             lowered_for=self.target.lowered_for,
             support=self.software[1],
             recompute=self.runs_again,
-            gathers=self.layout.scatters,
+            gathers=self.gathers_narrow,
         )
 
     def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
@@ -434,7 +440,7 @@ class Lowering:
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
-        key = (id(placed.graph), self.layout.scatters)
+        key = (id(placed.graph), self.gathers_narrow)
         lowered = self.known.lowered.get(key)
         if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
             lowered = self.known.lowered[key] = (placed.graph, self._lowered(placed))
