@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 BATCH: Final = ("batch_size", "global_batch_size")
 PASSES: Final = "accumulation_steps"
 """Axis that counts passes of all micro-batches, which take the same turns."""
+SHARED: Final = ("shard_stage", "no_sync")
+"""Axes that only decide what workers share and when, beside which a worker alone does the same."""
 TURNS: Final = ("schedule", "micro_batches", PASSES)
 """Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
@@ -131,7 +133,7 @@ class Layouts:
         if job.target.lowered_for not in FAST_TARGETS or not job.target.takes_parts:
             return None
         on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
-        shared = tuple((name, code) for name, code in codes.items() if name != "shard_stage")
+        shared = tuple((name, code) for name, code in codes.items() if name not in SHARED)
         return _UnplacedJob(job, interleave, on, shared)
 
     def _kind(self, request: _UnplacedJob) -> LayoutKind:
