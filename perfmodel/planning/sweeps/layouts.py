@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -358,6 +358,12 @@ class _Stack:
         counts = [len(alone.sizes) for alone in first.values()]
         alone_starts = dict(zip(first, np.cumsum([0, *counts]), strict=False))
         self.alone = np.concatenate([alone_starts[id(unit.alone)] + np.arange(len(unit.alone.sizes)) for unit in units])
+        turns_like: dict[Hashable, Ints] = {}
+        spans = [start + np.arange(count) for start, count in zip(self.starts, self.counts, strict=True)]
+        self.turns_like = np.concatenate(
+            [turns_like.setdefault(unit.turns_like, span) for unit, span in zip(units, spans, strict=True)]
+        )
+        """The first configuration with the turns of each."""
         self.worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
         self.without_turns = replace(self.worker, **turns)
@@ -385,11 +391,14 @@ class _Stack:
     def turned(self, rows: Sequence[tuple[Layout, Ints]]) -> list[_TurnedRows]:
         """Return the ends of turns and the exchanges of rows, each with the layout of their order of turns."""
         shared = [np.unique(at, return_inverse=True) for _, at in rows]  # many rows share a few micro-batch sizes
-        workers = [
-            self._adding_up(self.worker, used, layout) for (layout, _), (used, _) in zip(rows, shared, strict=True)
-        ]
+        alike = [np.unique(self.turns_like[used], return_inverse=True) for used, _ in shared]
+
+        def workers(of_rows: Iterable[Ints]) -> list[WorkerWork]:
+            return [self._adding_up(self.worker, some, layout) for (layout, _), some in zip(rows, of_rows, strict=True)]
+
         orders = [self.orders(layout) for layout, _ in rows]
-        turns_of_rows = all_turned(workers, orders)
+        turns_of_alike = all_turned(workers(some for some, _ in alike), orders)
+        turns_of_rows = [taken(turns, places) for turns, (_, places) in zip(turns_of_alike, alike, strict=True)]
         if self.exchanged is not None:
             exchanges = [taken(self.exchanged, used) for used, _ in shared]
         else:
@@ -403,7 +412,7 @@ class _Stack:
             exchanges = [taken(exchanged, slice(end - count, end)) for end, count in zip(ends, counts, strict=True)]
         messages = [exchanged.messages for exchanged in exchanges]
         if len(orders[0]) > 1 and any(map(slow_turns, messages)):
-            slowed_of_rows = all_turned(workers, orders, messages)
+            slowed_of_rows = all_turned(workers(used for used, _ in shared), orders, messages)
             both = zip(turns_of_rows, slowed_of_rows, strict=True)
             turns_of_rows = [replace(turns, slowed=slowed) for turns, slowed in both]
         return [
