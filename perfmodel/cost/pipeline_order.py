@@ -251,6 +251,11 @@ def following_turn(turn: Turn, *, chunk_count: int) -> Turn | None:
     return Turn("backward", turn.chunk - 1, turn.micro_batch) if turn.chunk else None
 
 
+def kept_counts(order: Sequence[Turn], chunks: tuple[int, ...], *, with_working: bool) -> tuple[tuple[int, ...], ...]:
+    """Return what ``most_kept``, or with working chunks ``most_kept_beside``, depends on of an order of turns."""
+    return _kept_counts(ById(order), chunks, with_working=with_working)
+
+
 def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Quantity:
     """Return the most memory that a device keeps for micro-batches between their forward and backward phases.
 
@@ -274,7 +279,7 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
     >>> int(most_kept(order, kept_bytes={0: 10}))
     40
     """
-    counts = _kept_counts(ById(order), tuple(kept_bytes))
+    counts = kept_counts(order, tuple(kept_bytes), with_working=False)
     return reduce(maximum, [_held(moment, kept_bytes.values()) for moment in counts], 0)
 
 
@@ -306,7 +311,7 @@ def most_kept_beside(
     [3, 8]
     """
     most: tuple[Quantity, Quantity] = 0, 0
-    for moment in _kept_counts(ById(order), tuple(kept_bytes), with_working=True):
+    for moment in kept_counts(order, tuple(kept_bytes), with_working=True):
         kept = _held(moment[: len(kept_bytes)], kept_bytes.values())
         most = larger_pair(most, (kept, _held(moment[len(kept_bytes) :], meanwhile_bytes.values())))
     return most
@@ -325,7 +330,7 @@ def larger_pair(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]
 
 
 @lru_cache(maxsize=MOST_ORDERS)
-def _kept_counts(key: ById, chunks: tuple[int, ...], *, with_working: bool = False) -> tuple[tuple[int, ...], ...]:
+def _kept_counts(key: ById, chunks: tuple[int, ...], *, with_working: bool) -> tuple[tuple[int, ...], ...]:
     """Return a device's micro-batches in each chunk, at moments when no other moment holds more of every chunk.
 
     With ``with_working``, behind them, 1 for each chunk that is between its first and its last backward phase.

@@ -373,6 +373,7 @@ class _Stack:
         layouts = [unit.prepared.layout for unit in units]
         self.shares = np.array([layout.update_share for layout in layouts])
         self.adding_shares = np.repeat([layout.adding_share for layout in layouts], self.counts)
+        self.memories: dict[Hashable, tuple[Any, Any]] = {}
         self.exchanged = None
         if not any(unit.waits_for_turns for unit in units):
             self.exchanged = stacked([unit.exchanged_by_itself for unit in units], self.counts)
@@ -528,22 +529,28 @@ class _Stack:
 
     def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
         """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
-        footprints, agreement = {}, self.units[0].agreement
-        for count in (1, 2):
-            if ((parts > 1) == (count > 1)).any():
-                footprints[count] = [
-                    without_served_state(device.footprint(order, parts=count), agreement)
-                    for device, order in zip(self.devices, self.orders(layout), strict=True)
-                ]
+        orders, is_cut = self.orders(layout), parts > 1
+        needed = np.zeros(len(at))
+        for count, rows in ((1, ~is_cut), (2, is_cut)):
+            if rows.any():
+                of_all, capacity = self._memory_of(orders, parts=count)
+                needed[rows] = of_all[at[rows]]
+        return needed, capacity[at]
+
+    def _memory_of(self, orders: Orders, *, parts: int) -> tuple[Any, Any]:
+        """Return the memory, and its capacity, of all configurations; orders that hold as much share it. [B]"""
+        key = (parts, *(device.moments(order) for device, order in zip(self.devices, orders, strict=True)))
+        if key not in self.memories:
+            agreement, needed = self.units[0].agreement, []
+            for device, order, held in zip(self.devices, orders, self._held_beside, strict=True):
+                footprint = without_served_state(device.footprint(order, parts=parts), agreement)
+                needed.append(footprint.total_bytes + held)
+            both = reduce(maximum, needed), self.devices[0].alone.capacity_bytes
+            self.memories[key] = tuple(np.broadcast_to(size, sum(self.counts)) for size in both)
+        return self.memories[key]
+
+    @derived_property
+    def _held_beside(self) -> list[Any]:
+        """What each device holds beside a worker, of all configurations. [B]"""
         beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)
-        server_bytes = [np.repeat(of_units, self.counts) for of_units in beside]
-        totals = {
-            count: reduce(
-                maximum,
-                [of.total_bytes + held for of, held in zip(of_devices, server_bytes, strict=True)],
-            )
-            for count, of_devices in footprints.items()
-        }
-        whole = [np.broadcast_to(totals.get(count, 0.0), sum(self.counts))[at] for count in (1, 2)]
-        capacity = np.broadcast_to(next(iter(footprints.values()))[0].capacity_bytes, sum(self.counts))[at]
-        return np.where(parts > 1, whole[1], whole[0]), capacity
+        return [np.repeat(of_units, self.counts) for of_units in beside]
