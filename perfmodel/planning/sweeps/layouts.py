@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -31,7 +31,7 @@ from perfmodel.prediction.job.compose import Composed, fed_with, is_served, step
 from perfmodel.prediction.job.parameter_server import held_beside, server_of, without_served_state
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
-from perfmodel.prediction.job.turns import all_turned, slow_turns
+from perfmodel.prediction.job.turns import all_turned, slow_places, slow_turns, slowed_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -393,12 +393,11 @@ class _Stack:
         """Return the ends of turns and the exchanges of rows, each with the layout of their order of turns."""
         shared = [np.unique(at, return_inverse=True) for _, at in rows]  # many rows share a few micro-batch sizes
         alike = [np.unique(self.turns_like[used], return_inverse=True) for used, _ in shared]
-
-        def workers(of_rows: Iterable[Ints]) -> list[WorkerWork]:
-            return [self._adding_up(self.worker, some, layout) for (layout, _), some in zip(rows, of_rows, strict=True)]
-
         orders = [self.orders(layout) for layout, _ in rows]
-        turns_of_alike = all_turned(workers(some for some, _ in alike), orders)
+        workers = [
+            self._adding_up(self.worker, some, layout) for (layout, _), (some, _) in zip(rows, alike, strict=True)
+        ]
+        turns_of_alike = all_turned(workers, orders)
         turns_of_rows = [taken(turns, places) for turns, (_, places) in zip(turns_of_alike, alike, strict=True)]
         if self.exchanged is not None:
             exchanges = [taken(self.exchanged, used) for used, _ in shared]
@@ -413,9 +412,18 @@ class _Stack:
             exchanges = [taken(exchanged, slice(end - count, end)) for end, count in zip(ends, counts, strict=True)]
         messages = [exchanged.messages for exchanged in exchanges]
         if len(orders[0]) > 1 and any(map(slow_turns, messages)):
-            slowed_of_rows = all_turned(workers(used for used, _ in shared), orders, messages)
-            both = zip(turns_of_rows, slowed_of_rows, strict=True)
-            turns_of_rows = [replace(turns, slowed=slowed) for turns, slowed in both]
+            slow = [slow_places(sent, count=len(used)) for sent, (used, _) in zip(messages, shared, strict=True)]
+            some = [row for row, places in enumerate(slow) if len(places)]
+            slowed = all_turned(
+                [self._adding_up(self.worker, shared[row][0][slow[row]], rows[row][0]) for row in some],
+                [orders[row] for row in some],
+                [taken(messages[row], slow[row]) for row in some],
+            )
+            slowed_of_rows = dict(zip(some, slowed, strict=True))
+            turns_of_rows = [
+                replace(turns, slowed=slowed_at(slow[row], of=turns, to=slowed_of_rows.get(row)))
+                for row, turns in enumerate(turns_of_rows)
+            ]
         return [
             _TurnedRows(used, row, turns, exchanged.devices)
             for (used, row), turns, exchanged in zip(shared, turns_of_rows, exchanges, strict=True)

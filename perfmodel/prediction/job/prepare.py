@@ -9,7 +9,7 @@ from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph.execution import BLOCKS, blocks_of, check_recomputable
 from perfmodel.graph.repeats import first_alike, shorten
-from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph, TensorHabits
+from perfmodel.parallelism.base import ONE_DEVICE, Layout, Placement, Request, StageGraph, TensorHabits
 from perfmodel.prediction.job.lowered import exchanged_dtype, lowered_graph, whole_dtype
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
-WHOLE: Final = Layout()
-"""One device with the whole network and mini-batch."""
 MOST_PLACEMENTS: Final = 32
 """Placements kept per uncut graph. [1]"""
 MOST_PREPARED: Final = 32
@@ -146,7 +144,7 @@ class Lowering:
     library: str | Path | LibraryProfile | None = None
     recompute: Recompute = None
     image_layout: str | None = None
-    layout: Layout = WHOLE
+    layout: Layout = ONE_DEVICE
     parallelism: str = "data"
     shared_results: Known | None = None
 
@@ -412,7 +410,7 @@ class Lowering:
         return known[samples, device_count]
 
     def _layer_seconds_alone(self, samples: int) -> dict[str, float]:
-        whole = replace(self, layout=WHOLE, parallelism="data", shared_results=self.known)
+        whole = replace(self, layout=ONE_DEVICE, parallelism="data", shared_results=self.known)
         if isinstance(self.recompute, int):  # each stage runs its first blocks again, which move no cut
             whole = replace(whole, recompute=None, shared_results=None)
         timed = whole.prepared(samples).timed_stages()[0]
