@@ -262,7 +262,7 @@ class _UnplacedJob(NamedTuple):
     job: Job
     interleave: int
     on: Hashable
-    shared: Hashable
+    shared: tuple[Hashable, ...]
 
 
 class _Request:
@@ -553,8 +553,11 @@ class _Stack:
             for device, order, held in zip(self.devices, orders, self._held_beside, strict=True):
                 footprint = without_served_state(device.footprint(order, parts=parts), agreement)
                 needed.append(footprint.total_bytes + held)
-            both = reduce(maximum, needed), self.devices[0].alone.capacity_bytes
-            self.memories[key] = tuple(np.broadcast_to(size, sum(self.counts)) for size in both)
+            count, capacity_bytes = sum(self.counts), self.devices[0].alone.capacity_bytes
+            self.memories[key] = (
+                np.broadcast_to(reduce(maximum, needed), count),
+                np.broadcast_to(capacity_bytes, count),
+            )
         return self.memories[key]
 
     @derived_property

@@ -92,8 +92,9 @@ def slowed_at(places: NDArray[np.intp], *, of: Turned, to: Turned | None) -> Tur
     """Return turns of configurations, some of which messages slow down; there are none if ``to`` is None."""
     if to is None or of.ends is None or of.free is None:
         return of
-    count = len(of.ends.device_s[0])  # type: ignore[arg-type]
-    quiet = Turned(*(replace(ends, left_s=(np.zeros(count),) * len(ends.device_s)) for ends in (of.ends, of.free)))
+    count = len(of.ends.device_s[0])
+    ends, free = (replace(ends, left_s=(np.zeros(count),) * len(ends.device_s)) for ends in (of.ends, of.free))
+    quiet = Turned(ends, free)
     at = np.arange(count)
     at[places] = count + np.arange(len(places))
     return taken(stacked([quiet, to], [count, len(places)]), at)  # type: ignore[no-any-return]
