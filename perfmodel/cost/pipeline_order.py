@@ -253,7 +253,27 @@ def following_turn(turn: Turn, *, chunk_count: int) -> Turn | None:
 
 
 def kept_counts(order: Sequence[Turn], chunks: tuple[int, ...], *, with_working: bool) -> tuple[tuple[int, ...], ...]:
-    """Return what ``most_kept``, or with working chunks ``most_kept_beside``, depends on of an order of turns."""
+    """Return the moments of an order of turns at which a device may hold most: those that no other moment exceeds.
+
+    Parameters
+    ----------
+    order : sequence of Turn
+        Turns of one device. [-]
+    chunks : tuple of int
+        Chunks on the device. [-]
+    with_working : bool
+        Whether to tell, too, which chunks are between their first and their last backward phase. [-]
+
+    Returns
+    -------
+    tuple of tuple of int
+        Micro-batches held in each chunk and, behind them, 1 for each chunk between those phases. [1]
+
+    Examples
+    --------
+    >>> kept_counts(gpipe_order(stage_count=1, micro_batch_count=3)[0], (0,), with_working=True)
+    ((3, 1),)
+    """
     return _kept_counts(ById(order), chunks, with_working=with_working)
 
 

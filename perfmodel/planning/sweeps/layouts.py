@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from perfmodel.cost.pipeline_order import orders_of
+from perfmodel.cost.pipeline_order import kept_counts, orders_of
 from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
@@ -547,7 +547,11 @@ class _Stack:
 
     def _memory_of(self, orders: Orders, *, parts: int) -> tuple[Any, Any]:
         """Return the memory, and its capacity, of all configurations; orders that hold as much share it. [B]"""
-        key = (parts, *(device.moments(order) for device, order in zip(self.devices, orders, strict=True)))
+        moments = (
+            kept_counts(order, device.chunks, with_working=any(map(np.any, device.gradient_bytes)))
+            for device, order in zip(self.devices, orders, strict=True)
+        )
+        key = (parts, *moments)
         if key not in self.memories:
             agreement, needed = self.units[0].agreement, []
             for device, order, held in zip(self.devices, orders, self._held_beside, strict=True):

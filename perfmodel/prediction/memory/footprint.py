@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.cost.model_state import model_state_bytes
-from perfmodel.cost.pipeline_order import Turn, kept_counts, larger_pair, most_kept, most_kept_beside
+from perfmodel.cost.pipeline_order import Turn, larger_pair, most_kept, most_kept_beside
 from perfmodel.derived import derived
 from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
@@ -281,7 +281,6 @@ def graph_memory(
         if policy.allocator == "best_fit":
             gaps = gap_bytes_per_sample(graph.lifetimes(phase, rules=rules, input_gradient=input_gradient))
             in_use = in_use + np.array([[0], [gaps]], dtype=object)  # never given back once they are there
-        # once for all that workers may share
         alive = Alive(in_use, made, cache(partial(unit_gradients, graph, live.moments, made)))
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
@@ -436,15 +435,6 @@ class SharedMemory:
     gradient_bytes: tuple[Any, ...]
     trains: bool
 
-    @property
-    def _has_lent(self) -> bool:
-        """Whether gradients exist that are shared later."""
-        return any(map(np.any, self.gradient_bytes))
-
-    def moments(self, order: Sequence[Turn]) -> tuple[tuple[int, ...], ...]:
-        """Moments of an order of turns at which memory may peak: orders with the same have the same footprint. [-]"""
-        return kept_counts(order, self.chunks, with_working=self._has_lent)
-
     def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
         """Footprint at the peak of a step. [B]"""
         if len(self.chunks) == 1 and parts == 1:
@@ -454,7 +444,7 @@ class SharedMemory:
             for sizes in (self.waiting_bytes, self.arriving_bytes, self.gradient_bytes)
         )
         kept: tuple[Quantity, Quantity] = (most_kept(order, kept_bytes=waiting), 0.0)
-        if self._has_lent:
+        if any(map(np.any, self.gradient_bytes)):
             kept = most_kept_beside(order, kept_bytes=waiting, meanwhile_bytes=gradients)
         return replace(
             self.among,
