@@ -200,21 +200,26 @@ def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
     levels, slot_count = _levels(tuple([ById(orders) for orders, *_ in pipelines]), chunk_count)
     link_s, arrived = np.zeros_like(send), np.zeros((slot_count, *shape))
     taken_s, after_s, slowdown = messages.reshape(3, -1, *shape)
+    shared = float(slowdown.flat[0]) if slowdown.size and (slowdown == slowdown.flat[0]).all() else None
     left_s, is_sending = np.zeros_like(device_s), False
     for level in levels:
-        end = device_s.take(level.device, axis=0)
-        np.maximum(end, arrived.take(level.source, axis=0), out=end)
+        before = device_s.take(level.device, axis=0)
+        end = np.maximum(before, arrived.take(level.source, axis=0))
         is_sending = is_sending or (has_messages and len(level.last) > 0)
         if is_sending:  # no turn before the first level that ends a chunk has messages beside it
-            left = np.maximum(left_s[level.device] - (end - device_s[level.device]), 0.0)
-            ready_s, late_s = np.zeros((2, *end.shape))
-            ready_s[level.last], late_s[level.last] = taken_s[level.chunk], after_s[level.chunk]
+            left = left_s.take(level.device, axis=0)
+            left -= end - before
+            ready_s: Quantity = 0.0
+            late_s: Quantity = 0.0
+            if len(level.last):
+                ready_s, late_s = np.zeros((2, *end.shape))
+                ready_s[level.last], late_s[level.last] = taken_s[level.chunk], after_s[level.chunk]
             turn_s, left_s[level.device] = turn_beside_messages(
                 work_s=work.take(level.work, axis=0),
-                left_s=left,
+                left_s=np.maximum(left, 0.0, out=left),
                 taken_s=ready_s,
                 after_s=late_s,
-                slowdown=slowdown[level.of_chunk],
+                slowdown=slowdown.take(level.of_chunk, axis=0) if shared is None else shared,
             )
             end += turn_s
         else:

@@ -6,8 +6,8 @@ A pipeline has as many chunks of layers as devices times ``interleave``; chunk k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, reduce
-from itertools import chain
+from functools import lru_cache, partial, reduce
+from itertools import chain, repeat
 from operator import add, ge
 from typing import Any, Final, Literal, NamedTuple
 
@@ -49,7 +49,8 @@ def _turns(phase: Way, chunk: int, count: int) -> tuple[Turn, ...]:
 
 @lru_cache(maxsize=1024)
 def _most_turns(phase: Way, chunk: int, bits: int) -> tuple[Turn, ...]:
-    return tuple([Turn(phase, chunk, batch) for batch in range(1 << bits)])
+    # a third of the time of a call each, of the hundreds of thousands that many layouts have
+    return tuple(map(partial(tuple.__new__, Turn), zip(repeat(phase), repeat(chunk), range(1 << bits), strict=False)))
 
 
 def _in_turn(forward: Sequence[Turn], backward: Sequence[Turn], *, ahead: int) -> tuple[Turn, ...]:
@@ -251,6 +252,31 @@ def following_turn(turn: Turn, *, chunk_count: int) -> Turn | None:
     return Turn("backward", turn.chunk - 1, turn.micro_batch) if turn.chunk else None
 
 
+def kept_counts(order: Sequence[Turn], chunks: tuple[int, ...], *, with_working: bool) -> tuple[tuple[int, ...], ...]:
+    """Return the moments of an order of turns at which a device may hold most: those that no other moment exceeds.
+
+    Parameters
+    ----------
+    order : sequence of Turn
+        Turns of one device. [-]
+    chunks : tuple of int
+        Chunks on the device. [-]
+    with_working : bool
+        Whether to tell, too, which chunks are between their first and their last backward phase. [-]
+
+    Returns
+    -------
+    tuple of tuple of int
+        Micro-batches held in each chunk and, behind them, 1 for each chunk between those phases. [1]
+
+    Examples
+    --------
+    >>> kept_counts(gpipe_order(stage_count=1, micro_batch_count=3)[0], (0,), with_working=True)
+    ((3, 1),)
+    """
+    return _kept_counts(ById(order), chunks, with_working=with_working)
+
+
 def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Quantity:
     """Return the most memory that a device keeps for micro-batches between their forward and backward phases.
 
@@ -274,7 +300,7 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
     >>> int(most_kept(order, kept_bytes={0: 10}))
     40
     """
-    counts = _kept_counts(ById(order), tuple(kept_bytes))
+    counts = kept_counts(order, tuple(kept_bytes), with_working=False)
     return reduce(maximum, [_held(moment, kept_bytes.values()) for moment in counts], 0)
 
 
@@ -306,7 +332,7 @@ def most_kept_beside(
     [3, 8]
     """
     most: tuple[Quantity, Quantity] = 0, 0
-    for moment in _kept_counts(ById(order), tuple(kept_bytes), with_working=True):
+    for moment in kept_counts(order, tuple(kept_bytes), with_working=True):
         kept = _held(moment[: len(kept_bytes)], kept_bytes.values())
         most = larger_pair(most, (kept, _held(moment[len(kept_bytes) :], meanwhile_bytes.values())))
     return most
@@ -325,7 +351,7 @@ def larger_pair(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]
 
 
 @lru_cache(maxsize=MOST_ORDERS)
-def _kept_counts(key: ById, chunks: tuple[int, ...], *, with_working: bool = False) -> tuple[tuple[int, ...], ...]:
+def _kept_counts(key: ById, chunks: tuple[int, ...], *, with_working: bool) -> tuple[tuple[int, ...], ...]:
     """Return a device's micro-batches in each chunk, at moments when no other moment holds more of every chunk.
 
     With ``with_working``, behind them, 1 for each chunk that is between its first and its last backward phase.

@@ -65,6 +65,7 @@ def check_recompute(recompute: Any) -> Recompute:
     return str(recompute)
 
 
+@lru_cache(maxsize=8192)
 def block_of(name: str) -> str | None:
     """Return the start that the names of a block's layers have in common; None for a layer outside blocks.
 

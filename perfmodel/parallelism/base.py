@@ -259,6 +259,9 @@ class Layout:
         return batch_size // self.parts
 
 
+ONE_DEVICE: Final = Layout()
+"""The whole network and mini-batch on one device."""
+
 LayerSeconds = Mapping[str, float]
 """Forward and backward phase of each layer. [s]"""
 
@@ -313,9 +316,9 @@ class Parallelism(ABC):
 
     def resolved(self, layout: Layout) -> Layout:
         """Complete a layout from its workers; raise ArgumentError for sizes that this parallelism does not use."""
-        default, uses = Layout(), self.used_by(layout.workers)
+        uses = self.used_by(layout.workers)
         for name in SIZES:
-            size, plain = getattr(layout, name), getattr(default, name)
+            size, plain = getattr(layout, name), getattr(ONE_DEVICE, name)
             if size != plain and name not in uses:
                 allowed = f"{plain!r} with parallelism={self.name!r}; pass a parallelism that uses it"
                 raise ArgumentError(name, size, allowed)

@@ -220,10 +220,12 @@ class Search(Drawn):
     def _table(self, sweep: Sweep, *, title: str, count: int | None = None) -> Table[Any]:
         names = self._columns
         row_type = row_class("LayoutRow", names)
-        bound_by = self._bottlenecks(sweep) if len(sweep) else np.array([])
+        known = (*sweep.space.by_name, *sweep.results)
+        columns = {name: sweep[name][:count].tolist() for name in (*names, "global_batch_size") if name in known}
+        columns["bound_by"] = self._bottlenecks(sweep)[:count].tolist() if len(sweep) else []
         rows = []
-        for index in range(len(sweep) if count is None else min(count, len(sweep))):
-            row = sweep.row(index) | {"bound_by": str(bound_by[index])}
+        for values in zip(*columns.values(), strict=True):
+            row = dict(zip(columns, values, strict=True))
             row["micro_batch_size"] = micro_batch_size(row)
             rows.append(row_type(**{name: row.get(name) for name in names}))
         return Table(rows, title=title, headings=HEADINGS, row_type=row_type)
@@ -256,7 +258,7 @@ class Search(Drawn):
         results += ["energy_j"] if self.objective == "energy" else []
         return (*IN_LAYOUT, *further, *results)
 
-    @property
+    @derived_property
     def best(self) -> FoundLayout:
         """The best layout by the objective.
 
@@ -270,7 +272,7 @@ class Search(Drawn):
     @property
     def best_row(self) -> Any:
         """The row of the best layout; None if none fits."""
-        return self.rows[0] if len(self) else None
+        return self.best.row if len(self) else None
 
     def found(self, rank: int) -> FoundLayout:
         """Return a layout by its rank.

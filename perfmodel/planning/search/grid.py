@@ -32,11 +32,9 @@ class Grid:
     def __len__(self) -> int:
         return len(self.columns["workers"])
 
-    def configurations(self) -> list[dict[str, Any]]:
-        """Return the arguments of ``predict`` that differ between layouts, one mapping for each."""
-        names = [name for name in self.columns if name in DEFAULTS]
-        listed = [self.columns[name].tolist() for name in names]
-        return [dict(zip(names, row, strict=True)) for row in zip(*listed, strict=True)]
+    def arguments(self) -> dict[str, list[Any]]:
+        """Return the arguments of ``predict`` that differ between layouts, as columns."""
+        return {name: column.tolist() for name, column in self.columns.items() if name in DEFAULTS}
 
 
 def values_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -24,14 +24,16 @@ from perfmodel.parallelism.base import AFTER_UPDATE
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
-from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons
-from perfmodel.planning.sweeps.sweep import sweep
-from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_number
+from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons, checked_columns
+from perfmodel.planning.sweeps.space import listed_values, space_in_columns
+from perfmodel.planning.sweeps.sweep import swept
+from perfmodel.prediction.arguments.checks import flag, from_zero_to, one_of, whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS, of_spec
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.prediction.device_prices import Prices, check_names, prices_of
 from perfmodel.prediction.job.agreement_options import LIBRARY
+from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.prediction.totals import TrainingRun, checked_run
 from perfmodel.prediction.utilisation import model_flop, tokens_per_sample
 from perfmodel.presentation.quantities import percent_text
@@ -171,19 +173,17 @@ def search(
     stated = {name: arguments.pop(name) for name in list(arguments) if name in _VARIED}
     setting = _setting(graph, place, batch, arguments)
     grid = grid_of(setting, {"devices": list(place.counts)} | stated, at_most)
-    swept = sweep(
-        graph,
-        configurations=_with_lists(grid, arguments),
-        columns=(*COLUMNS, *(("energy_j",) if objective == "energy" else ())),
-        progress=progress,
-        system=place.system,
-        global_batch_size=batch,
-        parallelism="pipeline",
-        **{name: value for name, value in arguments.items() if not _is_list(value)},
-    )
+    same = {"system": place.system, "global_batch_size": batch, "parallelism": "pipeline"}
+    same |= {name: value for name, value in arguments.items() if not _is_list(value)}
+    space = space_in_columns(graph, same, _with_lists(grid, arguments))
+    subject_of_graph(graph, optimizer="sgd", phase="forward")
+    results = checked_columns((*COLUMNS, *(("energy_j",) if objective == "energy" else ())))
+    evaluated = swept(space, results, progress=flag("progress", progress))
     prices = prices_of(usd_per_hour)
     check_names(usd_per_hour, [place.processor])
-    return _answer(graph, swept, place, prices, run, objective=objective, reserve=reserve, setting=setting, batch=batch)
+    return _answer(
+        graph, evaluated, place, prices, run, objective=objective, reserve=reserve, setting=setting, batch=batch
+    )
 
 
 _VARIED: Final = frozenset({*(axis.name for axis in AXES), *FOLLOWING} - {"devices"})
@@ -292,15 +292,18 @@ MOST_SEARCHED: Final = 10_000_000
 """Most layouts that a search looks at. [1]"""
 
 
-def _with_lists(grid: Grid, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return all configurations: layouts, with every combination of the other arguments that are lists."""
-    rows = grid.configurations()
-    for name, values in arguments.items():
-        if _is_list(values):
-            if len(rows) * len(values) > MOST_SEARCHED:
-                raise ArgumentError(name, values, f"values that make at most {MOST_SEARCHED:,} layouts")
-            rows = [row | {name: value} for row in rows for value in values]
-    return rows
+def _with_lists(grid: Grid, arguments: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return all configurations as columns: layouts, with every combination of the other arguments that are lists."""
+    columns, count = grid.arguments(), len(grid)
+    for name, listed in arguments.items():
+        if _is_list(listed):
+            values = listed_values(name, listed)
+            if count * len(values) > MOST_SEARCHED:
+                raise ArgumentError(name, listed, f"values that make at most {MOST_SEARCHED:,} layouts")
+            columns = {other: [value for value in column for _ in values] for other, column in columns.items()}
+            columns[name] = list(values) * count
+            count *= len(values)
+    return columns
 
 
 def _answer(

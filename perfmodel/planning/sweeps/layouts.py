@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from perfmodel.cost.pipeline_order import orders_of
+from perfmodel.cost.pipeline_order import kept_counts, orders_of
 from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
@@ -31,7 +31,7 @@ from perfmodel.prediction.job.compose import Composed, fed_with, is_served, step
 from perfmodel.prediction.job.parameter_server import held_beside, server_of, without_served_state
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
-from perfmodel.prediction.job.turns import all_turned, slow_turns
+from perfmodel.prediction.job.turns import all_turned, slow_places, slow_turns, slowed_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 BATCH: Final = ("batch_size", "global_batch_size")
 PASSES: Final = "accumulation_steps"
 """Axis that counts passes of all micro-batches, which take the same turns."""
+SHARED: Final = ("shard_stage", "no_sync")
+"""Axes that only decide what workers share and when, beside which a worker alone does the same."""
 TURNS: Final = ("schedule", "micro_batches", PASSES)
 """Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
@@ -131,9 +133,8 @@ class Layouts:
         if job.target.lowered_for not in FAST_TARGETS or not job.target.takes_parts:
             return None
         on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
-        shared = tuple((name, code) for name, code in codes.items() if name != "shard_stage")
-        # parameters that are gathered by workers which scatter gradients need no casts
-        return _UnplacedJob(job, interleave, on, (*shared, ("scatters", job.shard_stage > 1)))
+        shared = tuple((name, code) for name, code in codes.items() if name not in SHARED)
+        return _UnplacedJob(job, interleave, on, shared)
 
     def _kind(self, request: _UnplacedJob) -> LayoutKind:
         job = request.job
@@ -142,7 +143,8 @@ class Layouts:
         # dies of a board slow down as more of them work
         known = self._known.once(("known", request.on, id(job.target.processor_spec)), Known)
         lowering = lowering_of(job, known=known)
-        return LayoutKind(job=job, lowering=lowering, shared=request.shared)
+        # parameters that are gathered in the type of the products need no casts
+        return LayoutKind(job=job, lowering=lowering, shared=(*request.shared, lowering.gathers_narrow))
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
         """Return the layout, checked against the rules of its schedule."""
@@ -260,7 +262,7 @@ class _UnplacedJob(NamedTuple):
     job: Job
     interleave: int
     on: Hashable
-    shared: Hashable
+    shared: tuple[Hashable, ...]
 
 
 class _Request:
@@ -356,6 +358,12 @@ class _Stack:
         counts = [len(alone.sizes) for alone in first.values()]
         alone_starts = dict(zip(first, np.cumsum([0, *counts]), strict=False))
         self.alone = np.concatenate([alone_starts[id(unit.alone)] + np.arange(len(unit.alone.sizes)) for unit in units])
+        turns_like: dict[Hashable, Ints] = {}
+        spans = [start + np.arange(count) for start, count in zip(self.starts, self.counts, strict=True)]
+        self.turns_like = np.concatenate(
+            [turns_like.setdefault(unit.turns_like, span) for unit, span in zip(units, spans, strict=True)]
+        )
+        """The first configuration with the turns of each."""
         self.worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
         self.without_turns = replace(self.worker, **turns)
@@ -365,6 +373,7 @@ class _Stack:
         layouts = [unit.prepared.layout for unit in units]
         self.shares = np.array([layout.update_share for layout in layouts])
         self.adding_shares = np.repeat([layout.adding_share for layout in layouts], self.counts)
+        self.memories: dict[Hashable, tuple[Any, Any]] = {}
         self.exchanged = None
         if not any(unit.waits_for_turns for unit in units):
             self.exchanged = stacked([unit.exchanged_by_itself for unit in units], self.counts)
@@ -383,11 +392,13 @@ class _Stack:
     def turned(self, rows: Sequence[tuple[Layout, Ints]]) -> list[_TurnedRows]:
         """Return the ends of turns and the exchanges of rows, each with the layout of their order of turns."""
         shared = [np.unique(at, return_inverse=True) for _, at in rows]  # many rows share a few micro-batch sizes
-        workers = [
-            self._adding_up(self.worker, used, layout) for (layout, _), (used, _) in zip(rows, shared, strict=True)
-        ]
+        alike = [np.unique(self.turns_like[used], return_inverse=True) for used, _ in shared]
         orders = [self.orders(layout) for layout, _ in rows]
-        turns_of_rows = all_turned(workers, orders)
+        workers = [
+            self._adding_up(self.worker, some, layout) for (layout, _), (some, _) in zip(rows, alike, strict=True)
+        ]
+        turns_of_alike = all_turned(workers, orders)
+        turns_of_rows = [taken(turns, places) for turns, (_, places) in zip(turns_of_alike, alike, strict=True)]
         if self.exchanged is not None:
             exchanges = [taken(self.exchanged, used) for used, _ in shared]
         else:
@@ -401,9 +412,18 @@ class _Stack:
             exchanges = [taken(exchanged, slice(end - count, end)) for end, count in zip(ends, counts, strict=True)]
         messages = [exchanged.messages for exchanged in exchanges]
         if len(orders[0]) > 1 and any(map(slow_turns, messages)):
-            slowed_of_rows = all_turned(workers, orders, messages)
-            both = zip(turns_of_rows, slowed_of_rows, strict=True)
-            turns_of_rows = [replace(turns, slowed=slowed) for turns, slowed in both]
+            slow = [slow_places(sent, count=len(used)) for sent, (used, _) in zip(messages, shared, strict=True)]
+            some = [row for row, places in enumerate(slow) if len(places)]
+            slowed = all_turned(
+                [self._adding_up(self.worker, shared[row][0][slow[row]], rows[row][0]) for row in some],
+                [orders[row] for row in some],
+                [taken(messages[row], slow[row]) for row in some],
+            )
+            slowed_of_rows = dict(zip(some, slowed, strict=True))
+            turns_of_rows = [
+                replace(turns, slowed=slowed_at(slow[row], of=turns, to=slowed_of_rows.get(row)))
+                for row, turns in enumerate(turns_of_rows)
+            ]
         return [
             _TurnedRows(used, row, turns, exchanged.devices)
             for (used, row), turns, exchanged in zip(shared, turns_of_rows, exchanges, strict=True)
@@ -446,7 +466,7 @@ class _Stack:
             unit = self.units[index]
             columns = unit.alone.columns[used[places] - self.starts[index]]
             alone, like = (
-                (of, columns.tobytes(), order[places].tobytes()) for of in (id(unit.alone), unit.exchanges_like)
+                (of, columns.tobytes(), order[places].tobytes()) for of in (unit.turns_like, unit.exchanges_like)
             )
             if alone not in devices:
                 devices[alone] = unit.devices(taken(turns, places), columns)
@@ -517,22 +537,35 @@ class _Stack:
 
     def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
         """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
-        footprints, agreement = {}, self.units[0].agreement
-        for count in (1, 2):
-            if ((parts > 1) == (count > 1)).any():
-                footprints[count] = [
-                    without_served_state(device.footprint(order, parts=count), agreement)
-                    for device, order in zip(self.devices, self.orders(layout), strict=True)
-                ]
-        beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)
-        server_bytes = [np.repeat(of_units, self.counts) for of_units in beside]
-        totals = {
-            count: reduce(
-                maximum,
-                [of.total_bytes + held for of, held in zip(of_devices, server_bytes, strict=True)],
+        orders, is_cut = self.orders(layout), parts > 1
+        needed = np.zeros(len(at))
+        for count, rows in ((1, ~is_cut), (2, is_cut)):
+            if rows.any():
+                of_all, capacity = self._memory_of(orders, parts=count)
+                needed[rows] = of_all[at[rows]]
+        return needed, capacity[at]
+
+    def _memory_of(self, orders: Orders, *, parts: int) -> tuple[Any, Any]:
+        """Return the memory, and its capacity, of all configurations; orders that hold as much share it. [B]"""
+        moments = (
+            kept_counts(order, device.chunks, with_working=any(map(np.any, device.gradient_bytes)))
+            for device, order in zip(self.devices, orders, strict=True)
+        )
+        key = (parts, *moments)
+        if key not in self.memories:
+            agreement, needed = self.units[0].agreement, []
+            for device, order, held in zip(self.devices, orders, self._held_beside, strict=True):
+                footprint = without_served_state(device.footprint(order, parts=parts), agreement)
+                needed.append(footprint.total_bytes + held)
+            count, capacity_bytes = sum(self.counts), self.devices[0].alone.capacity_bytes
+            self.memories[key] = (
+                np.broadcast_to(reduce(maximum, needed), count),
+                np.broadcast_to(capacity_bytes, count),
             )
-            for count, of_devices in footprints.items()
-        }
-        whole = [np.broadcast_to(totals.get(count, 0.0), sum(self.counts))[at] for count in (1, 2)]
-        capacity = np.broadcast_to(next(iter(footprints.values()))[0].capacity_bytes, sum(self.counts))[at]
-        return np.where(parts > 1, whole[1], whole[0]), capacity
+        return self.memories[key]
+
+    @derived_property
+    def _held_beside(self) -> list[Any]:
+        """What each device holds beside a worker, of all configurations. [B]"""
+        beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)
+        return [np.repeat(of_units, self.counts) for of_units in beside]

@@ -174,6 +174,11 @@ class Unit:
         return len(self.works) > len(self.memory) > 1 and self.agreement is not None
 
     @property
+    def turns_like(self) -> Hashable:
+        """Key shared by units with the same turns, in which a device adds up gradients, all or its share of them."""
+        return (id(self.alone), self.prepared.layout.adding_share)
+
+    @property
     def exchanges_like(self) -> Hashable:
         """Key shared by units with the same exchanges."""
         return (id(self.alone), self.prepared.layout)

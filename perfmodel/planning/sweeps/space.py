@@ -80,7 +80,7 @@ LOADED_BY: Final[Mapping[str, Check | None]] = {
 
 def label(value: Any) -> Any:
     """Return a value as a table shows it: a number, Boolean or text; an object by its name."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if _is_simple(value):
         return value
     if isinstance(value, np.generic):
         return value.item()
@@ -268,7 +268,12 @@ def space_of(
     """Return the requested configurations, with every value checked separately."""
     made = tuple(axis_of(name, requested) for name, requested in axes.items())
     most = MOST_CONFIGURATIONS if limit is None else whole_number("limit", limit)
-    space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
+    return _checked(
+        _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
+    )
+
+
+def _checked(space: Space) -> Space:
     workers = space.by_name.get("workers")
     if DEVICES in space.by_name and workers is not None:
         raise ArgumentError(
@@ -315,26 +320,39 @@ def _list(graph: Any, axes: tuple[Axis, ...], configurations: Iterable[Mapping[s
             raise ArgumentError("configurations", row, "a list of mappings of argument to value")
     if len(rows) > most:
         raise ArgumentError("limit", most, f"at least {len(rows):,}, the number of listed configurations")
+    fixed = _single(axes)
+    names = dict.fromkeys([*fixed, *(name for row in rows for name in row)])
+    columns = {name: [row.get(name, fixed.get(name, DEFAULTS.get(name))) for row in rows] for name in names}
+    return _in_columns(graph, columns)
+
+
+def space_in_columns(graph: Any, axes: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]) -> Space:
+    """Return the configurations that columns list, all with the values of the axes, every value checked separately."""
+    count = len(next(iter(columns.values())))
+    same = _single([axis_of(name, value) for name, value in axes.items()])
+    return _checked(_in_columns(graph, {name: [value] * count for name, value in same.items()} | dict(columns)))
+
+
+def _single(axes: Sequence[Axis]) -> dict[str, Any]:
+    """Return the values of axes that have one, by argument."""
     several = next((axis for axis in axes if len(axis) > 1), None)
     if several is not None:
         allowed = "one value with configurations=, which list what varies"
         raise ArgumentError(several.name, list(several.values), allowed)
-    names = list(dict.fromkeys([*(axis.name for axis in axes), *(name for row in rows for name in row)]))
-    fixed = {axis.name: axis.values[0] for axis in axes}
+    return {axis.name: axis.values[0] for axis in axes}
+
+
+def _in_columns(graph: Any, columns: Mapping[str, Sequence[Any]]) -> Space:
     made, listed = [], {}
-    for name in names:
+    for name, column in columns.items():
         axis_of(name, None)  # rejects an unknown name
-        places: dict[Any, int] = {}
-        values: list[Any] = []
-        codes = np.empty(len(rows), dtype=np.int32)
-        for index, row in enumerate(rows):
-            value = row.get(name, fixed.get(name, DEFAULTS[name]))
-            plain = value is None or isinstance(value, bool | int | float | str)
-            key = (type(value), value) if plain else id(value)
-            if key not in places:
-                places[key] = len(values)
-                values.append(value)
-            codes[index] = places[key]
-        made.append(Axis(name, tuple(values)))
-        listed[name] = codes
-    return Space(graph=graph, axes=tuple(made), size=len(rows), listed=listed)
+        keys = [(type(value), value) if _is_simple(value) else id(value) for value in column]
+        values = dict(zip(reversed(keys), reversed(column), strict=True))  # of equal values, the first one stays
+        places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        made.append(Axis(name, tuple([values[key] for key in places])))
+        listed[name] = np.array([places[key] for key in keys], dtype=np.int32)
+    return Space(graph=graph, axes=tuple(made), size=len(listed[name]), listed=listed)
+
+
+def _is_simple(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)

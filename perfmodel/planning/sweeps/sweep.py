@@ -111,7 +111,38 @@ def sweep(
         subject_of_graph(graph, optimizer="sgd", phase="forward")
         _check_batch_sizes(space)
     size = None if dataset_size is None else whole_number("dataset_size", dataset_size)
-    results, reasons = _evaluated(space, asked, prices, size, executor=executor, progress=progress)
+    return swept(space, asked, prices=prices, dataset_size=size, executor=executor, progress=progress)
+
+
+def swept(
+    space: Space,
+    columns: tuple[str, ...],
+    *,
+    prices: Prices | None = None,
+    dataset_size: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = False,
+) -> Sweep:
+    """Predict every configuration of a space whose values, and columns whose names, are checked.
+
+    Parameters
+    ----------
+    space : Space
+        The configurations. [-]
+    columns : tuple of str
+        Results to keep. [-]
+    prices : Prices or None
+        Of devices; None if no column needs them. [-]
+    dataset_size, executor, progress : object
+        As of :func:`sweep`. [-]
+
+    Returns
+    -------
+    Sweep
+        Columns of arguments and results. [-]
+    """
+    priced = Prices() if prices is None else prices
+    results, reasons = _evaluated(space, columns, priced, dataset_size, executor=executor, progress=progress)
     return Sweep(space, results, tuple(reasons.texts))
 
 

@@ -9,7 +9,7 @@ from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph.execution import BLOCKS, blocks_of, check_recomputable
 from perfmodel.graph.repeats import first_alike, shorten
-from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph, TensorHabits
+from perfmodel.parallelism.base import ONE_DEVICE, Layout, Placement, Request, StageGraph, TensorHabits
 from perfmodel.prediction.job.lowered import exchanged_dtype, lowered_graph, whole_dtype
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
-WHOLE: Final = Layout()
-"""One device with the whole network and mini-batch."""
 MOST_PLACEMENTS: Final = 32
 """Placements kept per uncut graph. [1]"""
 MOST_PREPARED: Final = 32
@@ -146,7 +144,7 @@ class Lowering:
     library: str | Path | LibraryProfile | None = None
     recompute: Recompute = None
     image_layout: str | None = None
-    layout: Layout = WHOLE
+    layout: Layout = ONE_DEVICE
     parallelism: str = "data"
     shared_results: Known | None = None
 
@@ -166,6 +164,12 @@ class Lowering:
     def exchanged_dtype(self) -> str:
         """Type of gradients that workers exchange. [-]"""
         return exchanged_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
+
+    @derived_property
+    def gathers_narrow(self) -> bool:
+        """Whether parameters arrive in a narrower type than workers that share none hold them in."""
+        held = whole_dtype(self.profile, self.target.processor, dtype=self.dtype)
+        return self.layout.scatters and held != self.dtype
 
     @property
     def _element_sizes(self) -> dict[str, Any]:
@@ -306,7 +310,7 @@ class Lowering:
             lowered_for=self.target.lowered_for,
             support=self.software[1],
             recompute=self.runs_again,
-            gathers=self.layout.scatters,
+            gathers=self.gathers_narrow,
         )
 
     def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
@@ -406,7 +410,7 @@ class Lowering:
         return known[samples, device_count]
 
     def _layer_seconds_alone(self, samples: int) -> dict[str, float]:
-        whole = replace(self, layout=WHOLE, parallelism="data", shared_results=self.known)
+        whole = replace(self, layout=ONE_DEVICE, parallelism="data", shared_results=self.known)
         if isinstance(self.recompute, int):  # each stage runs its first blocks again, which move no cut
             whole = replace(whole, recompute=None, shared_results=None)
         timed = whole.prepared(samples).timed_stages()[0]
@@ -434,7 +438,7 @@ class Lowering:
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
-        key = (id(placed.graph), self.layout.scatters)
+        key = (id(placed.graph), self.gathers_narrow)
         lowered = self.known.lowered.get(key)
         if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
             lowered = self.known.lowered[key] = (placed.graph, self._lowered(placed))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.cost.pipeline_ends import NO_MESSAGES, TurnMessages, pipeline_ends, pipelines_ends
-from perfmodel.prediction.job.stacking import taken
+from perfmodel.prediction.job.stacking import stacked, taken
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from perfmodel.cost.pipeline_ends import PipelineEnds
     from perfmodel.cost.pipeline_order import Orders
     from perfmodel.prediction.job.agreement import Agreement
@@ -79,6 +81,23 @@ def messages_of_chunks(
 def slow_turns(messages: Messages) -> bool:
     """Whether any messages slow turns down."""
     return any(is_symbolic(sent.slowdown) or bool(np.any(sent.slowdown)) for sent in messages)
+
+
+def slow_places(messages: Messages, *, count: int) -> NDArray[np.intp]:
+    """Return those of so many configurations [1] whose turns messages slow down."""
+    return np.flatnonzero(np.any([np.broadcast_to(sent.slowdown, count) for sent in messages], axis=0))
+
+
+def slowed_at(places: NDArray[np.intp], *, of: Turned, to: Turned | None) -> Turned:
+    """Return turns of configurations, some of which messages slow down; there are none if ``to`` is None."""
+    if to is None or of.ends is None or of.free is None:
+        return of
+    count = len(of.ends.device_s[0])
+    ends, free = (replace(ends, left_s=(np.zeros(count),) * len(ends.device_s)) for ends in (of.ends, of.free))
+    quiet = Turned(ends, free)
+    at = np.arange(count)
+    at[places] = count + np.arange(len(places))
+    return taken(stacked([quiet, to], [count, len(places)]), at)  # type: ignore[no-any-return]
 
 
 def sent_s(ends: PipelineEnds) -> tuple[Quantity, ...]:

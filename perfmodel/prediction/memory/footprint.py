@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -284,7 +284,7 @@ def graph_memory(
         if policy.allocator == "best_fit":
             gaps = gap_bytes_per_sample(graph.lifetimes(phase, rules=rules, input_gradient=input_gradient))
             in_use = in_use + np.array([[0], [gaps]], dtype=object)  # never given back once they are there
-        alive = Alive(in_use, made, partial(unit_gradients, graph, live.moments, made))
+        alive = Alive(in_use, made, cache(partial(unit_gradients, graph, live.moments, made)))
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
     return GraphMemory(
