@@ -7,7 +7,7 @@ Map of the folder, lowest module first:
 - ``reading``: finds, reads and checks a table: ``load``, ``names`` and ``from_frame``.
 - ``scaling_tables``: tables of several devices, in ``scaling/``, ``parallel/`` and ``speedups/``,
   and of networks that a torch package defines, in ``networks/``.
-- ``published_tables``: published figures, layouts and tables of fully sharded training, in ``published/`` and ``sharded/``.
+- ``published_tables``: layouts, sharded training and whole runs, in ``published/``, ``sharded/`` and ``totals/``.
 - ``kernel_tables``: CSVs of kernels, layers and collectives; ``formats/`` says which columns they have.
 - ``*.csv``, ``*.toml``: the tables that come with perfmodel; the format is described in docs/measurements.md.
 """
