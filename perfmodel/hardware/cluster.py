@@ -268,7 +268,8 @@ def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -
             places.append(Place(name=switch, kind="fabric", detail=link.name))
             uplink = wire_of(FABRIC, switch, link, latency_s=hop, startup_s=link.latency_s)
             wires.append(uplink.times(len(adapters) / fabric.oversubscription))
-        wires += [wire_of(switch, adapter, link, latency_s=hop, startup_s=link.latency_s) for adapter in adapters]
+        first = wire_of(switch, adapters[0], link, latency_s=hop, startup_s=link.latency_s)
+        wires += [first.joining(switch, adapter) for adapter in adapters]
     for name, system in machines:
         places += [place.within(name) for place in system.wiring.places]
     return Wiring(

@@ -7,7 +7,6 @@ host memory.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Final
 from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError, check_known
 from perfmodel.hardware.alike_sockets import Branches, branches_of, numbers
+from perfmodel.hardware.ways import quickest, widest
 from perfmodel.hardware.wires import Channel, MachineWires, Place, Wire, Wires
 from perfmodel.numeric import largest
 
@@ -86,45 +86,6 @@ def _joined_by(wires: Iterable[Wire], *, outside: _Joints | None = None) -> _Joi
         if not wire.peer:
             joints.above[wire.lower] = wire.upper
     return joints
-
-
-def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
-    """Return the largest bottleneck capacity of any path."""
-    best: dict[str, float] = {}
-    heap = [(-float("inf"), source)]
-    while heap:
-        width, name = heapq.heappop(heap)
-        if name in best:
-            continue
-        best[name] = -width
-        if name == sink:
-            return -width
-        for following, channel in edges[name]:
-            heapq.heappush(heap, (-min(-width, channel.capacity_bytes_per_s), following))
-    return None
-
-
-def quickest(
-    edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str, *, width: float
-) -> tuple[tuple[str, ...], tuple[Channel, ...]]:
-    """Return the path of lowest latency over channels that are wide enough."""
-    heap: list[tuple[float, int, tuple[str, ...], tuple[str, ...]]] = [(0.0, 0, (source,), ())]
-    by_name: dict[str, Channel] = {}
-    done: set[str] = set()
-    while heap:
-        latency, hops, nodes, names = heapq.heappop(heap)
-        if nodes[-1] == sink:
-            return nodes, tuple(by_name[name] for name in names)
-        if nodes[-1] in done:
-            continue
-        done.add(nodes[-1])
-        for following, channel in edges[nodes[-1]]:
-            if channel.capacity_bytes_per_s >= width:
-                by_name[channel.name] = channel
-                label = (latency + channel.latency_s, hops + 1, (*nodes, following), (*names, channel.name))
-                heapq.heappush(heap, label)
-    message = f"no way from {source} to {sink}"
-    raise AssertionError(message)
 
 
 ENDS: Final = frozenset({"memory", "device", "storage", "process"})
@@ -232,7 +193,10 @@ class Topology:
 
     def upward(self, name: str) -> Channel:
         """Return the channel from a node to the one above it."""
-        return self.channels_to(name)[self._joints(name).above[name]][0]
+        like, moved = self._in_first_machine(name)
+        channel = self.channels_to(like)[self._joints(like).above[like]][0]
+        one, sign, other = channel.ends
+        return channel.renamed(f"{moved(one)}{sign}{moved(other)}")
 
     @property
     def channels(self) -> dict[str, Channel]:
@@ -390,10 +354,16 @@ class Topology:
         if self._place(name).kind == "memory":
             return name
         like, moved = self._in_first_machine(name)
-        for above in self.upwards(like):
-            if self.places[above].kind == "socket":
-                return moved(next(other for other in self._beside(above) if self.places[other].kind == "memory"))
-        raise ArgumentError("name", name, "a node attached to a socket")
+        memory = self._memory_near(like)
+        if memory is None:
+            raise ArgumentError("name", name, "a node attached to a socket")
+        return moved(memory)
+
+    @derived
+    def _memory_near(self, name: str) -> str | None:
+        """Return the memory of the socket above a node, if there is one."""
+        socket = next((above for above in self.upwards(name) if self.places[above].kind == "socket"), None)
+        return socket and next(other for other in self._beside(socket) if self.places[other].kind == "memory")
 
     def root_complex(self, name: str) -> str:
         """Return the PCIe root above a node: one that the file lists, else the socket."""

@@ -131,7 +131,10 @@ class Wire:
 
     def within(self, node: str) -> Wire:
         """Return the wire renamed for a machine of a cluster."""
-        lower, upper = f"{node}/{self.lower}", f"{node}/{self.upper}"
+        return self.joining(f"{node}/{self.lower}", f"{node}/{self.upper}")
+
+    def joining(self, lower: str, upper: str) -> Wire:
+        """Return a wire like this one between two other places."""
         shared = self.upward.name == self.downward.name
         upward = self.upward.renamed(f"{lower}={upper}" if shared else f"{lower}>{upper}")
         downward = upward if shared else self.downward.renamed(f"{upper}>{lower}")

@@ -82,12 +82,12 @@ def _one_round(
     done: dict[int, list[str]] = defaultdict(list)
     received: dict[int, float] = defaultdict(float)
     label_counts: dict[str, int] = defaultdict(int)
-    for message, route in zip(round_.messages, round_.routes, strict=True):
+    for message, route, latency_s in zip(round_.messages, round_.routes, round_.latencies_s, strict=True):
         label = f"{name}/{message.source}>{message.sink}"
         label_counts[label] += 1
         label += f" ({label_counts[label]})" if label_counts[label] > 1 else ""  # a ring of two is the same both ways
         before = tuple(dict.fromkeys((*ready[message.source], *ready[message.sink])))
-        tasks.append(_message(label, route, message.share * size_bytes, after=before))
+        tasks.append(_message(label, route, latency_s, message.share * size_bytes, after=before))
         received[message.sink] += message.share
         for rank in (message.source, message.sink):
             done[rank].append(label)
@@ -100,9 +100,9 @@ def _one_round(
     return tasks
 
 
-def _message(name: str, route: Route, flow_bytes: float, *, after: tuple[str, ...]) -> Task:
+def _message(name: str, route: Route, latency_s: float, flow_bytes: float, *, after: tuple[str, ...]) -> Task:
     channels = route.channel_names if flow_bytes else ()
-    return Task(name, flow_bytes=flow_bytes, channels=channels, latency_s=route.latency_s, after=after, kind="message")
+    return Task(name, flow_bytes=flow_bytes, channels=channels, latency_s=latency_s, after=after, kind="message")
 
 
 @dataclass(frozen=True, kw_only=True)

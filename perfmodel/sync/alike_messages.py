@@ -8,15 +8,16 @@ also says whether it leaves its leaf, and what links its leaves have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.cost.transfer import rates_of_passes
-from perfmodel.sync.base import Message, Round, message_arrays
+from perfmodel.derived import derived, derived_property
+from perfmodel.sync.base import Integers, Message, Round, joined
 from perfmodel.sync.placed_round import PlacedRound, to_servers
 from perfmodel.sync.ring_order import way_between
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 MANY_MESSAGES: Final = 4096
 """Fewest messages of a collective, over all rounds, that are sorted into classes below one switch. [1]"""
+
+MANY_ALIKE: Final = 64
+"""Fewest messages of a round among equal machines whose routes are found by kind; arrays of fewer take longer. [1]"""
 
 MANY_OF_KIND: Final = 4
 """Fewest messages for each kind below one switch; with fewer, looking at each message costs less. [1]"""
@@ -37,86 +41,162 @@ simulation sends them one by one. [1]"""
 MOST_SENT: Final = 500_000
 """Most messages, in all repetitions of rounds, that a simulation sends one by one, of a million events in all. [1]"""
 
+MOST_NUMBERS: Final = 8
+"""Most numbers for each message that are listed, as sorting the messages takes longer. [1]"""
+
 FEW_MESSAGES: Final = 4
 """Most messages of a round that is compared with others, message by message. [1]"""
 
-Integers = NDArray[np.int64]
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ends:
+    """Nodes between which messages go.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ends:
-    """Numbers of machines, by name and of every rank and server, of places in a machine, and each machine's leaf."""
+    Parameters
+    ----------
+    topology : Topology
+        The system. [-]
+    names : mapping of int to str
+        Node of each rank from 0 and of each server from ``SERVER`` down. [-]
+    through_host : bool
+        Whether copies between devices go through host memory. [-]
+    """
 
     topology: Topology
+    names: Mapping[int, str]
     through_host: bool
-    names: tuple[str, ...]
-    first: int
-    number: Mapping[str, int]
-    machine: Integers
-    place: Integers
-    leaves: tuple[str, ...]
-    leaf: Integers
+
+    def route(self, source: int, sink: int) -> Route:
+        """Return the route between two ranks or servers."""
+        return way_between(self.topology, self.names[source], self.names[sink], through_host=self.through_host)
+
+    @derived_property
+    def _nodes(self) -> tuple[tuple[str, ...], Integers, tuple[str, ...], Integers]:
+        """Names of machines and the number of each rank's and server's, and the same of places in a machine.
+
+        Servers come last, where their numbers index.
+        """
+        parts = (self.names[rank].rpartition("/") for rank in sorted(self.names, key=lambda rank: (rank < 0, rank)))
+        nodes, _, places = zip(*parts, strict=True)
+        return *_of_names(nodes), *_of_names(places)
 
     @property
+    def machine(self) -> Integers:
+        """Number of the machine of each rank and server. [1]"""
+        return self._nodes[1]
+
+    @property
+    def place(self) -> Integers:
+        """Number of the place of each rank and server in its machine, the same in equal machines. [1]"""
+        return self._nodes[3]
+
+    @derived_property
+    def _leaves(self) -> tuple[tuple[str, ...], Integers]:
+        """Names of leaf switches, and the number of each machine's."""
+        return _of_names(map(self.topology.leaf, self._nodes[0]))
+
+    @property
+    def leaf(self) -> Integers:
+        """Number of the leaf of each machine. [1]"""
+        return self._leaves[1]
+
+    @derived_property
     def leaf_kind(self) -> Integers:
         """Number of the kind of each leaf by its links to other switches. [1]"""
-        links = [self.topology.leaf_links(leaf) for leaf in self.leaves]
+        links = list(map(self.topology.leaf_links, self._leaves[0]))
         return np.array([links.index(own) for own in links])
 
-    @classmethod
-    def of(cls, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> _Ends:
-        first = min(names)
-        ordered = tuple(names[rank] for rank in range(first, max(names) + 1))
-        parts = [name.rpartition("/") for name in ordered]
-        machines = {node: index for index, node in enumerate(dict.fromkeys(node for node, _, _ in parts))}
-        places = {place: index for index, place in enumerate(dict.fromkeys(place for _, _, place in parts))}
-        leaf_of = [topology.leaf(node) for node in machines]
-        leaves = {leaf: index for index, leaf in enumerate(dict.fromkeys(leaf_of))}
-        return cls(
-            topology=topology,
-            through_host=through_host,
-            names=ordered,
-            first=first,
-            number=machines,
-            machine=np.array([machines[node] for node, _, _ in parts]),
-            place=np.array([places[place] for _, _, place in parts]),
-            leaves=tuple(leaves),
-            leaf=np.array([leaves[leaf] for leaf in leaf_of]),
-        )
+    @derived_property
+    def _ways(self) -> dict[Hashable, _Way]:
+        """What was found of messages by their kind: below one switch, of all messages of the system."""
+        return _known_ways(self.topology) if self.topology.alike else {}
+
+    def way(self, kind: tuple[int, ...], source: int, sink: int) -> _Way:
+        """Return what holds for all messages of a kind, from the route of the first that was met."""
+        places = self._nodes[2]
+        key = places[kind[0]], places[kind[1]], *kind[2:], self.through_host
+        if key not in self._ways:
+            route = self.route(source, sink)
+            machines = tuple(name.rpartition("/")[0] for name in (route.nodes[0], route.nodes[-1]))
+            passes = tuple(
+                _Pass(*_place_of(channel, machines, self.topology), channel.capacity_bytes_per_s)
+                for channel in route.channels
+            )
+            self._ways[key] = _Way(route.latency_s, route.leaves_machine, passes)
+        return self._ways[key]
 
 
-def classes_of_rounds(
-    rounds: Sequence[Round], topology: Topology, names: Mapping[int, str], *, through_host: bool, plays: bool = True
-) -> tuple[PlacedRound, ...] | None:
-    """Return one message of each class for every round, equal rounds once; None if there are too few messages.
+class _Pass(NamedTuple):
+    """Place of a channel in its owner, whose it is, and its capacity [B/s]."""
+
+    place: str
+    owner: int
+    capacity: float
+
+
+class _Way(NamedTuple):
+    """Latency of a message [s], whether it leaves its machine, and what it passes."""
+
+    latency_s: float
+    leaves: bool
+    passes: tuple[_Pass, ...]
+
+
+@derived
+def _known_ways(topology: Topology) -> dict[Hashable, _Way]:
+    del topology
+    return {}
+
+
+def _of_names(names: Iterable[str]) -> tuple[tuple[str, ...], Integers]:
+    """Return the names that occur, and the number of each one among them. [-], [1]"""
+    numbers: dict[str, int] = {}
+    of_all = np.array([numbers.setdefault(name, len(numbers)) for name in names])
+    return tuple(numbers), of_all
+
+
+def worth_sorting(rounds: Sequence[Round], ends: Ends, *, plays: bool) -> bool:
+    """Whether a collective has enough messages for one of each class to stand for the others.
 
     Parameters
     ----------
     rounds : sequence of Round
-        Rounds of a collective among all its ranks. [-]
-    topology : Topology
-        The system. [-]
-    names : mapping of int to str
+        Its rounds among all its ranks. [-]
+    ends : Ends
         Node of each rank and server. [-]
-    through_host : bool
-        Whether copies between devices go through host memory. [-]
     plays : bool
         Whether a simulation sends each message of the algorithm. [-]
 
     Returns
     -------
-    tuple of PlacedRound or None
+    bool
+        False where machines differ. [-]
+    """
+    topology = ends.topology
+    if not topology.equal_machines:
+        return False
+    count = sum(map(len, rounds))
+    is_sent = plays and sum(round_.repeat * len(round_) for round_ in rounds) <= MOST_SENT
+    if count < (MANY_MESSAGES if topology.alike and is_sent else MANY_OVER_LEAVES):
+        return False
+    return not topology.alike or count >= MANY_OF_KIND * _kind_count(rounds, ends)
+
+
+def classes_of_rounds(rounds: Sequence[Round], ends: Ends) -> tuple[PlacedRound, ...]:
+    """Return one message of each class for every round, equal rounds once.
+
+    Parameters
+    ----------
+    rounds : sequence of Round
+        Rounds among equal machines. [-]
+    ends : Ends
+        Node of each rank and server. [-]
+
+    Returns
+    -------
+    tuple of PlacedRound
         In the order of the rounds; a round equal to an earlier one only adds to its ``repeat``. [-]
     """
-    if not topology.equal_machines:
-        return None
-    count = sum(len(round_.messages) for round_ in rounds)
-    is_sent = plays and sum(round_.repeat * len(round_.messages) for round_ in rounds) <= MOST_SENT
-    if count < (MANY_MESSAGES if topology.alike and is_sent else MANY_OVER_LEAVES):
-        return None
-    ends = _Ends.of(topology, names, through_host=through_host)
-    if topology.alike and count < MANY_OF_KIND * _kind_count(rounds, ends):
-        return None
     classes: dict[object, PlacedRound] = {}
     for round_ in rounds:
         key = _recognised(round_, ends)
@@ -128,16 +208,17 @@ def classes_of_rounds(
     return tuple(classes.values())
 
 
-def _kind_count(rounds: Sequence[Round], ends: _Ends) -> int:
+def _kind_count(rounds: Sequence[Round], ends: Ends) -> int:
     """Count the kinds of messages, by their places in machines and whether they leave one. [1]"""
-    ranks = message_arrays(*rounds)[0] - ends.first
-    machines = ends.machine[ranks]
-    return int(_numbered(*ends.place[ranks], machines[0] == machines[1]).max()) + 1
+    every = joined(*rounds)
+    source, sink = every.sources, every.sinks
+    is_inside = ends.machine[source] == ends.machine[sink]
+    return int(_numbered(ends.place[source], ends.place[sink], is_inside).max()) + 1
 
 
-def _recognised(round_: Round, ends: _Ends) -> object:
+def _recognised(round_: Round, ends: Ends) -> object:
     """Return a key shared by rounds that take the same time; a long round has a key of its own."""
-    if len(round_.messages) > FEW_MESSAGES:
+    if len(round_) > FEW_MESSAGES:
         return id(round_)
     met: dict[int, int] = {}
     leaves: dict[int, int] = {}
@@ -145,7 +226,7 @@ def _recognised(round_: Round, ends: _Ends) -> object:
     messages: list[tuple[float, ...]] = []
     for message in round_.messages:
         for rank in (message.source, message.sink):
-            machine, place = int(ends.machine[rank - ends.first]), int(ends.place[rank - ends.first])
+            machine, place = int(ends.machine[rank]), int(ends.place[rank])
             leaf = int(ends.leaf[machine])
             above = leaves.setdefault(leaf, len(leaves)), int(kinds[leaf])
             messages.append((met.setdefault(machine, len(met)), place, *above))
@@ -153,44 +234,78 @@ def _recognised(round_: Round, ends: _Ends) -> object:
     return round_.reduced_share, tuple(messages)
 
 
-def _classes(round_: Round, ends: _Ends) -> PlacedRound:
-    (source, sink), share = message_arrays(round_)
-    source, sink = source - ends.first, sink - ends.first
+@dataclass(frozen=True, kw_only=True)
+class _Sorted:
+    """Kind of each message of a round, what holds for each kind, and rates."""
+
+    kind: Integers
+    ways: list[_Way]
+    passes: _Passes
+    inside: NDArray[np.bool_]
+    rates: NDArray[np.float64]
+    apart: NDArray[np.float64] | None
+    """Rates while only messages are in flight that leave their machine, or only those that do not. [B/s]"""
+
+
+def _sorted(round_: Round, ends: Ends) -> _Sorted:
+    source, sink, share = round_.sources, round_.sinks, round_.shares
     machines = np.stack([ends.machine[source], ends.machine[sink]])
-
-    def route_of(index: int) -> Route:
-        one, other = ends.names[source[index]], ends.names[sink[index]]
-        return way_between(ends.topology, one, other, through_host=ends.through_host)
-
-    shares = np.unique(share, return_inverse=True)[1]
+    shares = np.unique(share, return_inverse=True)[1] if np.ndim(round_.share) else np.zeros_like(source)
     leaves = ends.leaf[machines]
-    apart = machines[0] == machines[1], leaves[0] == leaves[1], *ends.leaf_kind[leaves]
-    kind = _numbered(shares, ends.place[source], ends.place[sink], *apart)
-    _, of_kind = np.unique(kind, return_index=True)
-    passes = _passes_of(kind, machines, [route_of(index) if share[index] else None for index in of_kind], ends)
-    weights = np.array([round_.weight(share[index]) for index in of_kind])[kind]
+    inside = machines[0] == machines[1]
+    of_way = ends.place[source], ends.place[sink], inside, leaves[0] == leaves[1], *ends.leaf_kind[leaves]
+    kind = _numbered(shares, *of_way)
+    first = _first_of(kind)
+    keys = np.stack(of_way)[:, first].T.tolist()
+    ways = [
+        ends.way(tuple(key), *ends_of)
+        for key, ends_of in zip(keys, np.stack([source, sink])[:, first].T.tolist(), strict=True)
+    ]
+    passed = [way.passes if share[at] else () for way, at in zip(ways, first, strict=True)]
+    passes = _passes_of(kind, machines, passed, ends)
+    weights = np.array([round_.weight(share[at]) for at in first])[kind]
     flows = share > 0
+    near, far = flows & inside, flows & ~inside
+    apart = None
+    if to_servers(round_) and near.any() and far.any():
+        apart = np.minimum(passes.rates(near, weights), passes.rates(far, weights))
     rates = passes.rates(flows, weights)
-    meet_later = to_servers(round_) and bool((flows & apart[0]).any() and (flows & ~apart[0]).any())
-    alone = np.minimum(passes.rates(flows & apart[0], weights), passes.rates(flows & ~apart[0], weights))
-    told = (rates, alone) if meet_later else (rates,)
-    member = _numbered(kind, *(np.unique(each, return_inverse=True)[1] for each in told))
-    _, chosen, sizes = np.unique(member, return_index=True, return_counts=True)
+    return _Sorted(kind=kind, ways=ways, passes=passes, inside=inside, rates=rates, apart=apart)
+
+
+def _told(round_: Round, ends: Ends, of: _Sorted, chosen: Integers) -> dict[str, Any]:
+    """Return what a placed round says of some of its messages."""
+    ways = [of.ways[kind] for kind in of.kind[chosen].tolist()]
+    columns = round_.sources[chosen].tolist(), round_.sinks[chosen].tolist(), round_.shares[chosen].tolist()
+    return {
+        "messages": tuple(map(Message, *columns)),
+        "way": ends.route,
+        "latencies_s": tuple(way.latency_s for way in ways),
+        "leaves": tuple(way.leaves for way in ways),
+        "rates_bytes_per_s": tuple(of.rates[chosen].tolist()),
+        "apart_bytes_per_s": () if of.apart is None else tuple(of.apart[chosen].tolist()),
+        "reduced_share": round_.reduced_share,
+        "repeat": round_.repeat,
+    }
+
+
+def one_by_one(round_: Round, ends: Ends) -> PlacedRound:
+    """Place a round among equal machines, each of whose messages is sent."""
+    of = _sorted(round_, ends)
+    return PlacedRound(**_told(round_, ends, of, np.arange(len(round_))))
+
+
+def _classes(round_: Round, ends: Ends) -> PlacedRound:
+    of = _sorted(round_, ends)
+    rates = (of.rates,) if of.apart is None else (of.rates, of.apart)
+    member = _numbered(of.kind, *(np.unique(each, return_inverse=True)[1] for each in rates))
+    chosen, sizes = _first_of(member), np.bincount(member)
     order = np.argsort(chosen)  # classes in the order of their first messages
-    chosen, sizes = chosen[order], sizes[order]
     return PlacedRound(
-        messages=tuple(
-            Message(int(source[index] + ends.first), int(sink[index] + ends.first), float(share[index]))
-            for index in chosen
-        ),
-        routes=tuple(map(route_of, chosen)),
-        rates_bytes_per_s=tuple(rates[chosen].tolist()),
-        reduced_share=round_.reduced_share,
-        repeat=round_.repeat,
-        sent_share=float(share.sum()),
-        counts=tuple(sizes.tolist()),
-        apart_bytes_per_s=tuple(alone[chosen].tolist()) if meet_later else (),
-        met=passes.meetings(np.argsort(order)[member], near=apart[0]) if meet_later else None,
+        **_told(round_, ends, of, chosen[order]),
+        sent_share=float(round_.shares.sum()),
+        counts=tuple(sizes[order].tolist()),
+        met=None if of.apart is None else of.passes.meetings(np.argsort(order)[member], near=of.inside),
     )
 
 
@@ -230,27 +345,19 @@ class _Passes:
         return tuple((int(pair // count), int(pair % count)) for pair in pairs)
 
 
-def _passes_of(kind: Integers, machines: Integers, routes: Sequence[Route | None], ends: _Ends) -> _Passes:
-    """Return the channels that each message passes; ``routes`` has one route per kind, None for no bytes."""
+def _passes_of(kind: Integers, machines: Integers, passed: Sequence[tuple[_Pass, ...]], ends: Ends) -> _Passes:
+    """Return the channels that each message passes; ``passed`` has them for each kind, none without bytes."""
     owners = np.stack([*machines, *ends.leaf[machines], np.zeros_like(kind)])
+    most = [int(owners[sort : sort + 2].max()) + 1 for sort in (0, 2, 4)]
     begins: dict[tuple[str, int], int] = {}  # numbers of channels, by place in an owner and the sort of owner
-    places: dict[tuple[str, str, str], tuple[int, int]] = {}
-    shape = len(routes), max((len(route.channels) for route in routes if route), default=0)
+    shape = len(passed), max(map(len, passed), default=0)
     begin, owner, capacity = np.zeros(shape, dtype=np.int64), np.full(shape, -1), np.zeros(shape)
     count = 0
-    for row, route in enumerate(routes):
-        if route is None:
-            continue
-        one, other = (name.rpartition("/")[0] for name in (route.nodes[0], route.nodes[-1]))
-        for column, channel in enumerate(route.channels):
-            key = channel.name, one, other
-            if key not in places:
-                place, of = _place_of(channel, (one, other), ends.topology)
-                at = begins.setdefault((place, of // 2), count)
-                count += (int(owners[of // 2 * 2 :][:2].max()) + 1) * (at == count)
-                places[key] = at, of
-            begin[row, column], owner[row, column] = places[key]
-            capacity[row, column] = channel.capacity_bytes_per_s
+    for row, of_kind in enumerate(passed):
+        for column, (place, of, bytes_per_s) in enumerate(of_kind):
+            at = begins.setdefault((place, of // 2), count)
+            count += most[of // 2] * (at == count)
+            begin[row, column], owner[row, column], capacity[row, column] = at, of, bytes_per_s
     message, place_in_route = np.nonzero(owner[kind] >= 0)
     at_pass = kind[message], place_in_route
     channel_number = begin[at_pass] + owners[owner[at_pass], message]
@@ -259,7 +366,7 @@ def _passes_of(kind: Integers, machines: Integers, routes: Sequence[Route | None
     return _Passes(message=message, channel=channel_number, capacity=of_channel)
 
 
-def _place_of(channel: Channel, machines: tuple[str, str], topology: Topology) -> tuple[str, int]:
+def _place_of(channel: Channel, machines: tuple[str, ...], topology: Topology) -> tuple[str, int]:
     """Return a channel's name within its owner, and whose it is: a machine's (0, 1), a leaf's (2, 3), no one's (4)."""
     ends = channel.ends
     leaves = [topology.leaf(machine) for machine in machines]
@@ -271,8 +378,19 @@ def _place_of(channel: Channel, machines: tuple[str, str], topology: Topology) -
 
 
 def _numbered(*keys: NDArray[np.int64 | np.bool_]) -> Integers:
-    """Return one number for every combination of keys that occurs. [1]"""
+    """Return one number for every combination of keys that occurs, in the order of the keys. [1]"""
     number = np.zeros(len(keys[0]), dtype=np.int64)
     for key in keys:
-        _, number = np.unique(number * (int(key.max(initial=0)) + 1) + key, return_inverse=True)
-    return number
+        number = number * (int(key.max(initial=0)) + 1) + key
+        if number.max(initial=0) > MOST_NUMBERS * len(number):
+            _, number = np.unique(number, return_inverse=True)
+    occurs = np.zeros(int(number.max(initial=0)) + 1, dtype=bool)
+    occurs[number] = True
+    return (np.cumsum(occurs) - 1)[number]
+
+
+def _first_of(number: Integers) -> Integers:
+    """Return where each number from 0 on occurs first. [1]"""
+    first = np.zeros(int(number.max(initial=-1)) + 1, dtype=np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]  # what is written last stays
+    return first

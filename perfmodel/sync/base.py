@@ -5,10 +5,8 @@ Both agree: the time is that of the rounds if each worker has one full-duplex po
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
@@ -42,14 +40,21 @@ class Message(NamedTuple):
     share: float
 
 
-@dataclass(frozen=True, slots=True)
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Round:
     """Messages in flight at once; the next round starts when all have arrived.
 
+    Their ends are arrays, because an object for each of a hundred thousand messages takes most of a second.
+
     Parameters
     ----------
-    messages : tuple of Message
-        The messages. [-]
+    sources, sinks : ndarray, shape (messages,)
+        Ends of each message: ranks from 0; servers from ``SERVER`` down. [1]
+    share : float or ndarray, shape (messages,)
+        Part of the n bytes of the collective in each message; a number if it is the same in all. [1]
     reduced_share : float
         Largest part of the n bytes that one rank or server adds to its own in this round. [1]
     repeat : int
@@ -58,22 +63,43 @@ class Round:
         Part of the n bytes that one ring passes on, where several share a message; 0 where each message is one. [1]
     """
 
-    messages: tuple[Message, ...]
+    sources: Integers
+    sinks: Integers
+    share: float | NDArray[np.float64]
     reduced_share: float = 0.0
     repeat: int = 1
     ring_share: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Part of the n bytes in each message. [1]"""
+        return np.broadcast_to(np.asarray(self.share, dtype=float), self.sources.shape)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Its messages, one by one."""
+        return tuple(map(Message, self.sources.tolist(), self.sinks.tolist(), self.shares.tolist()))
+
+    @property
+    def sent_share(self) -> float:
+        """Part of the n bytes in all its messages and repetitions. [1]"""
+        return self.repeat * float(self.shares.sum())
 
     def weight(self, share: float) -> float:
         """Return the rings in a message with a share of the bytes, each of which gets a flow's part of a channel."""
         return share / self.ring_share if self.ring_share else 1.0
 
 
-def message_arrays(*rounds: Round) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return sources and sinks of all messages of some rounds, shape (2, messages), and their shares. [-], [1]"""
-    numbers = itertools.chain.from_iterable(itertools.chain.from_iterable(round_.messages for round_ in rounds))
-    count = sum(len(round_.messages) for round_ in rounds)
-    of_messages = np.fromiter(numbers, dtype=float, count=3 * count).reshape(count, 3).T
-    return of_messages[:2].astype(np.int64), of_messages[2]
+def joined(*rounds: Round) -> Round:
+    """Return one round with the messages of several."""
+    return Round(
+        sources=np.concatenate([each.sources for each in rounds]),
+        sinks=np.concatenate([each.sinks for each in rounds]),
+        share=np.concatenate([each.shares for each in rounds]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,19 +268,19 @@ class Collective(ABC):
 
     def wire_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
         """Most bytes that any worker or server sends or receives: a lower bound on the time. [B]"""
-        sent: Counter[tuple[str, int]] = Counter()
-        for round_ in self.rounds(worker_count, **options):
-            for message in round_.messages:
-                sent["sent", message.source] += round_.repeat * message.share  # type: ignore[assignment]
-                sent["received", message.sink] += round_.repeat * message.share  # type: ignore[assignment]
+        rounds = self.rounds(worker_count, **options)
         # an adding switch has a port for each worker, and each carries no more than that worker's own port
-        loads = [load for (_, rank), load in sent.items() if rank >= 0 or self.server_kind != "switch"]
-        return size_bytes * max(loads, default=0.0)
+        first = 0 if self.server_kind == "switch" else -self.server_count_of(**options)
+        loads = np.zeros((2, int(worker_count) - first))
+        for round_ in rounds:
+            for load, ends in zip(loads, (round_.sources, round_.sinks), strict=True):
+                counted = ends >= first
+                np.add.at(load, ends[counted] - first, round_.repeat * round_.shares[counted])
+        return size_bytes * float(loads.max())
 
     def sent_share(self, worker_count: int, **options: Any) -> float:
         """All messages together, as a multiple of the n bytes; an algorithm of many equal ranks says it at once. [1]"""
-        rounds = self.rounds(worker_count, **options)
-        return sum(round_.repeat * message.share for round_ in rounds for message in round_.messages)
+        return sum(round_.sent_share for round_ in self.rounds(worker_count, **options))
 
     def sent_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
         """Bytes of all messages together. [B]"""

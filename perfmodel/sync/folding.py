@@ -57,16 +57,20 @@ def representatives(topology: Topology, groups: tuple[Group, ...], *, few: bool)
 
 @derived
 def _representatives(topology: Topology, groups: tuple[Group, ...], few: bool) -> Sequence[Group]:
-    if len({name.partition("/")[0] for group in groups for name in group}) < FEWEST_FOLDED:
+    places = topology.places
+    machines = [[places[name].node for name in group] for group in groups]
+    if len(set().union(*machines)) < FEWEST_FOLDED:
         return groups
     sets: dict[tuple[str, ...], list[_Part]] = {}
-    for group in groups:
-        parts = [name.partition("/") for name in group]
-        runs = [(node, tuple(part[2] for part in run)) for node, run in itertools.groupby(parts, lambda part: part[0])]
+    for group, of_ranks in zip(groups, machines, strict=True):
+        runs = [(node, sum(1 for _ in run)) for node, run in itertools.groupby(of_ranks)]
         nodes = tuple(node for node, _ in runs)
         if len(set(nodes)) < len(nodes):
             return groups
-        sets.setdefault(nodes, []).append(_Part(group, tuple(local for _, local in runs)))
+        local = (name[len(node) :] for name, node in zip(group, of_ranks, strict=True))
+        sets.setdefault(nodes, []).append(
+            _Part(group, tuple(tuple(itertools.islice(local, count)) for _, count in runs))
+        )
     used = [node for nodes in sets for node in nodes]
     patterns = {tuple(part.places for part in parts) for parts in sets.values()}
     if len(set(used)) < len(used) or len(patterns) > 1:

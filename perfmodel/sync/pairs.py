@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
+import numpy as np
+
 from perfmodel.symbolic import Quantity
-from perfmodel.sync.base import Collective, Hockney, Message, Round, paired
+from perfmodel.sync.base import Collective, Hockney, Integers, Round, paired
 
 
 class SendReceive(Collective):
@@ -36,7 +37,8 @@ class SendReceive(Collective):
         return link.times(alpha=1, beta=1)
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        return (Round(tuple(Message(rank, rank + 1, 1.0) for rank in range(worker_count - 1))),)
+        ranks = np.arange(worker_count)
+        return (Round(ranks[:-1], ranks[1:], 1.0),)
 
     def sent_share(self, worker_count: int, **options: Any) -> float:  # noqa: D102
         return worker_count - 1.0
@@ -69,40 +71,48 @@ class AllToAll(Collective):
         return link.times(alpha=1 if at_once else worker_count - 1, beta=(worker_count - 1) / worker_count)
 
     def schedule(self, worker_count: int, *, at_once: bool = False, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        ranks = range(worker_count)
         if at_once:
-            pairs = itertools.permutations(ranks, 2)
-            return (Round(tuple(Message(rank, other, 1 / worker_count) for rank, other in pairs)),)
-        return tuple(
-            Round(tuple(Message(rank, (rank + step) % worker_count, 1 / worker_count) for rank in ranks))
-            for step in range(1, worker_count)
-        )
+            return (Round(*ordered_pairs(worker_count), 1 / worker_count),)
+        ranks = np.arange(worker_count)
+        return tuple(Round(ranks, (ranks + step) % worker_count, 1 / worker_count) for step in range(1, worker_count))
 
 
-def folding(worker_count: int) -> tuple[tuple[int, ...], tuple[Round, ...], tuple[Round, ...]]:
+def ordered_pairs(count: int) -> tuple[Integers, Integers]:
+    """Return the first and the second of every two different numbers below a count.
+
+    Examples
+    --------
+    >>> [each.tolist() for each in ordered_pairs(3)]
+    [[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]]
+    """
+    first, second = np.nonzero(~np.eye(count, dtype=bool))
+    return first, second
+
+
+def folding(worker_count: int) -> tuple[Integers, tuple[Round, ...], tuple[Round, ...]]:
     """Ranks that take part if the number of workers is not a power of two, and the rounds by which the others join in.
 
     Examples
     --------
     >>> folding(5)[0]
-    (1, 2, 3, 4)
+    array([1, 2, 3, 4])
     """
     doublings, _ = paired(worker_count)
     beyond = worker_count - 2**doublings
     if not beyond:
-        return tuple(range(worker_count)), (), ()
-    left = (*range(1, 2 * beyond, 2), *range(2 * beyond, worker_count))
-    join = Round(tuple(Message(rank - 1, rank, 1.0) for rank in left[:beyond]), reduced_share=1.0)
-    learn = Round(tuple(Message(rank, rank - 1, 1.0) for rank in left[:beyond]))
-    return left, (join,), (learn,)
+        return np.arange(worker_count), (), ()
+    joined = np.arange(1, 2 * beyond, 2)
+    join = Round(joined - 1, joined, 1.0, reduced_share=1.0)
+    learn = Round(joined, joined - 1, 1.0)
+    return np.concatenate([joined, np.arange(2 * beyond, worker_count)]), (join,), (learn,)
 
 
-def exchange(ranks: tuple[int, ...], *, distance: int, share: float, reduces: bool) -> Round:
+def exchange(ranks: Integers, *, distance: int, share: float, reduces: bool) -> Round:
     """Round in which each rank swaps a share with the rank at a distance.
 
     Parameters
     ----------
-    ranks : tuple of int
+    ranks : ndarray
         Ranks that take part, a power of two of them. [1]
     distance : int
         Distance between partners, a power of two. [1]
@@ -118,11 +128,10 @@ def exchange(ranks: tuple[int, ...], *, distance: int, share: float, reduces: bo
 
     Examples
     --------
-    >>> exchange((0, 1), distance=1, share=0.5, reduces=False).messages[0]
+    >>> exchange(np.arange(2), distance=1, share=0.5, reduces=False).messages[0]
     Message(source=0, sink=1, share=0.5)
     """
-    messages = tuple(Message(rank, ranks[place ^ distance], share) for place, rank in enumerate(ranks))
-    return Round(messages, reduced_share=share if reduces else 0.0)
+    return Round(ranks, ranks[np.arange(len(ranks)) ^ distance], share, reduced_share=share if reduces else 0.0)
 
 
 class RecursiveDoubling(Collective):

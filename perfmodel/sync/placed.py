@@ -17,11 +17,11 @@ from perfmodel.derived import derived, derived_property, kept, uncollected
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
-from perfmodel.sync.alike_messages import classes_of_rounds
-from perfmodel.sync.base import SERVER, Collective, Message, Round, message_arrays
+from perfmodel.sync.alike_messages import MANY_ALIKE, Ends, classes_of_rounds, one_by_one, worth_sorting
+from perfmodel.sync.base import SERVER, Collective, Integers, Round
 from perfmodel.sync.folding import representatives
 from perfmodel.sync.placed_round import PlacedRound, to_servers
-from perfmodel.sync.ring_order import ring_order, ring_starts, way_between
+from perfmodel.sync.ring_order import ring_order, ring_starts
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route, Topology
@@ -149,7 +149,7 @@ class Placed:
             return reduce(minimum, [way.time(size_bytes) for way in self._ways])
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
         if self.fill_rounds:
-            latencies_s = [route.latency_s for round_ in self.rounds for route in round_.routes]
+            latencies_s = [latency_s for round_ in self.rounds for latency_s in round_.latencies_s]
             near_s = latencies_s[0] if is_symbolic(*latencies_s) else min(latencies_s)
             far_s = largest(round_.latency_s for round_ in self.rounds)
             stream = sum(round_.seconds_per_byte for round_ in self.rounds)
@@ -171,10 +171,11 @@ class Placed:
     def with_latencies(self, factor: float, *, network_s: float = 0.0) -> Placed:
         """Scale the latency of every message by a factor [1], and add a time [s] to those that leave a machine."""
 
-        def slowed(route: Route) -> Route:
-            return replace(route, latency_s=factor * route.latency_s + network_s * route.leaves_machine)
+        def slowed(round_: PlacedRound) -> PlacedRound:
+            ways = zip(round_.latencies_s, round_.leaves, strict=True)
+            return replace(round_, latencies_s=tuple(factor * each_s + network_s * leaves for each_s, leaves in ways))
 
-        rounds = (replace(round_, routes=tuple(map(slowed, round_.routes))) for round_ in self.rounds)
+        rounds = map(slowed, self.rounds)
         cut = tuple(way.with_latencies(factor, network_s=network_s) for way in self.cut)
         return replace(self, rounds=tuple(rounds), cut=cut)
 
@@ -195,7 +196,7 @@ class Placed:
     @derived_property
     def network_rounds(self) -> float:
         """Rounds on the way of ``path_latency_s`` that leave a machine, averaged over rings. [1]"""
-        crosses = any(route.leaves_machine for round_ in self.rounds for route in round_.routes)
+        crosses = any(any(round_.leaves) for round_ in self.rounds)
         if not crosses:
             return 0.0
         if self.fill_rounds:
@@ -326,14 +327,16 @@ def place(
     names |= {SERVER - index: name for index, name in enumerate(name for nodes in hosts for name in nodes)}
     merged = [_of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed) for round_ in rounds]
     part = len(orders) * len(orders[0]) / (len(stated) * len(ranks))
-    classes = classes_of_rounds(merged, topology, names, through_host=through_host, plays=collective.plays)
-    if classes is not None:
-        part *= sum(len(of_round.routes) for of_round in classes) / sum(len(round_.messages) for round_ in merged)
+    ends = Ends(topology=topology, names=names, through_host=through_host)
+    by_class = worth_sorting(merged, ends, plays=collective.plays)
+    of_rounds = classes_of_rounds(merged, ends) if by_class else tuple(_placed(round_, ends) for round_ in merged)
+    if by_class:
+        part *= sum(len(of_round.messages) for of_round in of_rounds) / sum(map(len, merged))
     placed = Placed(
         collective=collective,
         order=orders[0] if orders[0] and len(orders[0]) == len(ranks) else stated[0],
         servers=hosts[0],
-        rounds=classes or tuple(_placed(round_, topology, names, through_host=through_host) for round_ in merged),
+        rounds=of_rounds,
         reduce_s_per_byte=reduce_s_per_byte,
         chunk_count=options.get("chunk_count"),
         group_size=options.get("group_size"),
@@ -343,27 +346,30 @@ def place(
     if not rounds or options.get("chunk_count") is not None:
         return placed
     merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
-    return replace(placed, cut=_cut(placed, topology, names, merged_of, through_host=through_host))
+    return replace(placed, cut=_cut(placed, ends, merged_of, by_class=by_class))
 
 
-def _cut(
-    placed: Placed,
-    topology: Topology,
-    names: Mapping[int, str],
-    merged: Callable[[Round], Round],
-    *,
-    through_host: bool,
-) -> tuple[Placed, ...]:
+def _cut(placed: Placed, ends: Ends, merged: Callable[[Round], Round], *, by_class: bool) -> tuple[Placed, ...]:
     """Return the same collective with its message cut into more chunks, placing rounds of equal ends once."""
-    known: dict[Any, PlacedRound] = {}
+    known: dict[tuple[bytes, bytes], PlacedRound] = {}
+
+    def scaled(round_: Round) -> PlacedRound:
+        """Place a round of equal messages, or scale a known round with the same ends."""
+        key = round_.sources.tobytes(), round_.sinks.tobytes()
+        if key not in known:
+            known[key] = classes_of_rounds([round_], ends)[0] if by_class else _placed(round_, ends)
+        like, share = known[key], float(round_.shares[0])
+        return replace(
+            like,
+            messages=tuple(message._replace(share=share) for message in like.messages),
+            sent_share=None if like.sent_share is None else len(round_) * share,
+            reduced_share=round_.reduced_share,
+            repeat=round_.repeat,
+        )
 
     def of_count(count: int) -> Placed:
         rounds = placed.collective.rounds(len(placed.order), chunk_count=count)
-        whole = map(merged, rounds)
-        return replace(
-            placed,
-            rounds=tuple(_scaled(round_, topology, names, through_host=through_host, known=known) for round_ in whole),
-        )
+        return replace(placed, rounds=tuple(map(scaled, map(merged, rounds))))
 
     return tuple(of_count(count) for count in placed.collective.chunk_counts[1:])
 
@@ -387,14 +393,13 @@ def _on_rings(round_: Round, rings: NDArray[np.int64]) -> Round:
     ring_count, rank_count = rings.shape
     if ring_count == 1 and bool((np.diff(rings[0]) == 1).all()):
         return round_
-    ends, share = message_arrays(round_)
-    pairs = rings[:, ends[0]] * rank_count + rings[:, ends[1]]
+    pairs = rings[:, round_.sources] * rank_count + rings[:, round_.sinks]
     pair, first, number = np.unique(pairs.ravel(), return_index=True, return_inverse=True)
-    shares = np.bincount(number, weights=np.tile(share / ring_count, ring_count))
+    shares = np.bincount(number, weights=np.tile(round_.shares / ring_count, ring_count)).astype(float)
     order = np.argsort(first)
     sources, sinks = np.divmod(pair[order], rank_count)
-    messages = tuple(map(Message, sources.tolist(), sinks.tolist(), shares[order].tolist()))
-    return replace(round_, messages=messages, ring_share=round_.messages[0].share / ring_count)
+    ring_share = float(round_.shares[0]) / ring_count
+    return replace(round_, sources=sources, sinks=sinks, share=shares[order], ring_share=ring_share)
 
 
 def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
@@ -402,27 +407,27 @@ def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count
     if group_count == 1:
         return round_
 
-    def end(rank: int, group: int) -> int:
-        return rank + group * rank_count if rank >= 0 else rank - group * server_count
+    groups = np.arange(group_count)[:, np.newaxis]
 
-    messages = tuple(
-        Message(end(message.source, group), end(message.sink, group), message.share)
-        for group in range(group_count)
-        for message in round_.messages
-    )
-    return replace(round_, messages=messages)
+    def of_all(ends: Integers) -> Integers:
+        return (ends + groups * np.where(ends >= 0, rank_count, -server_count)).ravel()
+
+    share = np.tile(round_.shares, group_count) if np.ndim(round_.share) else round_.share
+    return replace(round_, sources=of_all(round_.sources), sinks=of_all(round_.sinks), share=share)
 
 
-def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> PlacedRound:
-    routes = tuple(
-        way_between(topology, names[message.source], names[message.sink], through_host=through_host)
-        for message in round_.messages
-    )
-    flows = [index for index, message in enumerate(round_.messages) if message.share]
+def _placed(round_: Round, ends: Ends) -> PlacedRound:
+    if len(round_) >= MANY_ALIKE and ends.topology.equal_machines and ends.topology.stated is ends.topology:
+        return one_by_one(round_, ends)
+    messages = round_.messages
+    routes = tuple(ends.route(message.source, message.sink) for message in messages)
+    flows = [index for index, message in enumerate(messages) if message.share]
     near, far = ([at for at in flows if routes[at].leaves_machine == leaves] for leaves in (False, True))
     return PlacedRound(
-        messages=round_.messages,
-        routes=routes,
+        messages=messages,
+        way=ends.route,
+        latencies_s=tuple(route.latency_s for route in routes),
+        leaves=tuple(route.leaves_machine for route in routes),
         rates_bytes_per_s=_rates_of(round_, routes, flows),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
@@ -436,7 +441,7 @@ def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> t
     rates = np.full(len(routes), np.inf, dtype=object if open_links else float)
     for flows in filter(None, together):
         used = [routes[index] for index in flows]
-        weights = [round_.weight(round_.messages[index].share) for index in flows]
+        weights = [round_.weight(share) for share in round_.shares[flows].tolist()]
         if open_links:
             rates[flows] = [1 / per_byte for per_byte in byte_times(used, weights)]
             continue
@@ -451,24 +456,6 @@ def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> t
             weights=np.array(weights),
         )
     return tuple(rates.tolist())
-
-
-def _scaled(
-    round_: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool, known: dict[Any, PlacedRound]
-) -> PlacedRound:
-    """Place a round of equal messages, or scale a known round with the same ends."""
-    ends = tuple((message.source, message.sink) for message in round_.messages)
-    if ends not in known:
-        of_classes = classes_of_rounds([round_], topology, names, through_host=through_host)
-        known[ends] = of_classes[0] if of_classes else _placed(round_, topology, names, through_host=through_host)
-    like, share = known[ends], round_.messages[0].share
-    return replace(
-        like,
-        messages=tuple(message._replace(share=share) for message in like.messages),
-        sent_share=None if like.sent_share is None else len(ends) * share,
-        reduced_share=round_.reduced_share,
-        repeat=round_.repeat,
-    )
 
 
 def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ Line = tuple[float, float]
 
 def to_servers(round_: Round) -> bool:
     """Whether a round is between ranks and servers, in their own machines or in others."""
-    return any(min(message.source, message.sink) < 0 for message in round_.messages)
+    return bool((round_.sources < 0).any() or (round_.sinks < 0).any())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,8 +33,12 @@ class PlacedRound:
     ----------
     messages : tuple of Message
         Messages that are sent. [-]
-    routes : tuple of Route
-        The route of each message. [-]
+    way : callable
+        Takes a source and a sink, and returns the route between them. [-]
+    latencies_s : tuple of float
+        Latency of each message. [s]
+    leaves : tuple of bool
+        Whether each message leaves its machine. [-]
     rates_bytes_per_s : tuple of float
         Rate of each message while all are in flight. [B/s]
     reduced_share : float
@@ -54,7 +58,9 @@ class PlacedRound:
     """
 
     messages: tuple[Message, ...]
-    routes: tuple[Route, ...]
+    way: Callable[[int, int], Route]
+    latencies_s: tuple[Quantity, ...]
+    leaves: tuple[bool, ...]
     rates_bytes_per_s: tuple[float, ...]
     reduced_share: float
     repeat: int
@@ -64,6 +70,11 @@ class PlacedRound:
     met: tuple[tuple[int, int], ...] | None = None
 
     @derived_property
+    def routes(self) -> tuple[Route, ...]:
+        """The route of each message."""
+        return tuple(self.way(message.source, message.sink) for message in self.messages)
+
+    @derived_property
     def lines(self) -> tuple[Line, ...]:
         """Latency and seconds per byte of messages that may arrive last, by rising latency. [s, s/B]."""
         undercut: list[Line] = []
@@ -71,8 +82,10 @@ class PlacedRound:
             self._met()
             if self.apart_bytes_per_s
             else (
-                (route.latency_s, message.share / rate)
-                for message, route, rate in zip(self.messages, self.routes, self.rates_bytes_per_s, strict=True)
+                (latency_s, message.share / rate)
+                for message, latency_s, rate in zip(
+                    self.messages, self.latencies_s, self.rates_bytes_per_s, strict=True
+                )
             )
         )
         if is_symbolic(*itertools.chain(*lines)):
@@ -97,8 +110,8 @@ class PlacedRound:
         """
         rates = zip(self.rates_bytes_per_s, self.apart_bytes_per_s, strict=True)
         numbers = [
-            (route.latency_s, message.share, rate, alone)
-            for message, route, (rate, alone) in zip(self.messages, self.routes, rates, strict=True)
+            (latency_s, message.share, rate, alone)
+            for message, latency_s, (rate, alone) in zip(self.messages, self.latencies_s, rates, strict=True)
         ]
         for latency_s, share, _, alone in numbers:
             yield latency_s, share / alone
@@ -132,26 +145,26 @@ class PlacedRound:
     @property
     def latency_s(self) -> Quantity:
         """Time until the last empty message has arrived. [s]"""
-        return largest(route.latency_s for route in self.routes)
+        return largest(self.latencies_s)
 
     @property
     def mean_latency_s(self) -> Quantity:
         """Mean latency that a byte meets in it. [s]"""
-        return self._mean([route.latency_s for route in self.routes])
+        return self._mean(self.latencies_s)
 
     @property
     def mean_crossings(self) -> float:
         """Share of its bytes that leave their machine. [1]"""
-        return float(self._mean([float(route.leaves_machine) for route in self.routes]))
+        return float(self._mean([float(leaves) for leaves in self.leaves]))
 
-    def _mean(self, of_routes: Sequence[Quantity]) -> Quantity:
+    def _mean(self, of_messages: Sequence[Quantity]) -> Quantity:
         """Mean over the bytes of a round."""
         # several rings share messages inside machines, so that a message counts by its bytes
         counts = self.counts or (1,) * len(self.messages)
         shares = [count * message.share for count, message in zip(counts, self.messages, strict=True)]
         if len(set(shares)) == 1:
-            return sum(of_routes) / len(of_routes)
-        return sum(share * quantity for share, quantity in zip(shares, of_routes, strict=True)) / sum(shares)
+            return sum(of_messages) / len(of_messages)
+        return sum(share * quantity for share, quantity in zip(shares, of_messages, strict=True)) / sum(shares)
 
     @property
     def seconds_per_byte(self) -> Quantity:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from perfmodel.symbolic import Quantity
-from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count
+from perfmodel.sync.base import Collective, Hockney, Round, group_count
 
 
 def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> Round:
@@ -31,9 +34,15 @@ def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> 
     Message(source=2, sink=0, share=0.3333333333333333)
     """
     ways = (1, -1) if both_ways else (1,)
-    share = 1 / worker_count / len(ways)
-    messages = tuple(Message(rank, (rank + way) % worker_count, share) for way in ways for rank in range(worker_count))
-    return Round(messages, reduced_share=1 / worker_count if reduces else 0.0, repeat=worker_count - 1)
+    ranks = np.arange(worker_count)
+    sinks = np.concatenate([(ranks + way) % worker_count for way in ways])
+    return Round(
+        sources=np.tile(ranks, len(ways)),
+        sinks=sinks,
+        share=1 / worker_count / len(ways),
+        reduced_share=1 / worker_count if reduces else 0.0,
+        repeat=worker_count - 1,
+    )
 
 
 class _Ring(Collective):
@@ -51,9 +60,8 @@ class _Ring(Collective):
     def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
         def of_more(round_: Round) -> Round:
             scale = (round_.repeat + 1) / worker_count
-            messages = tuple(message._replace(share=scale * message.share) for message in round_.messages)
             reduced = scale * round_.reduced_share
-            return Round(messages, reduced_share=reduced, repeat=worker_count - 1)
+            return replace(round_, share=scale * round_.share, reduced_share=reduced, repeat=worker_count - 1)
 
         return tuple(map(of_more, rounds))
 
@@ -150,9 +158,8 @@ class ChainBroadcast(_Ring):
         return link.times(alpha=worker_count - 1, beta=1)
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        share = 1 / (worker_count - 1)
-        messages = tuple(Message(rank, rank + 1, share) for rank in range(worker_count - 1))
-        return (Round(messages, repeat=worker_count - 1),)
+        ranks = np.arange(worker_count)
+        return (Round(ranks[:-1], ranks[1:], 1 / (worker_count - 1), repeat=worker_count - 1),)
 
 
 class AllGather(_Ring):
@@ -245,12 +252,12 @@ class Hierarchical(Collective):
     def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         groups = group_count(worker_count, group_size)
         size: Any = group_size
-        inside = [rank - rank % size + (rank + 1) % size for rank in range(worker_count)]
-        across = [(rank + size) % worker_count for rank in range(worker_count)]
-        phases = [
-            (tuple(Message(rank, following, share) for rank, following in enumerate(sinks)), share, repeat)
+        ranks = np.arange(worker_count)
+        inside = ranks - ranks % size + (ranks + 1) % size
+        across = (ranks + size) % worker_count
+        up = [
+            Round(ranks, sinks, share, reduced_share=share, repeat=repeat)
             for sinks, share, repeat in ((inside, 1 / size, size - 1), (across, 1 / worker_count, groups - 1))
             if repeat
         ]
-        up = [Round(messages, reduced_share=share, repeat=repeat) for messages, share, repeat in phases]
-        return (*up, *(Round(messages, repeat=repeat) for messages, _, repeat in reversed(phases)))
+        return (*up, *(replace(each, reduced_share=0.0) for each in reversed(up)))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum, minimum
 from perfmodel.symbolic import Quantity
-from perfmodel.sync.base import SERVER, Collective, Hockney, Message, Round, group_count, levels
+from perfmodel.sync.base import SERVER, Collective, Hockney, Integers, Round, group_count, joined, levels
+from perfmodel.sync.pairs import ordered_pairs
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
@@ -44,9 +46,9 @@ class OneToAll(Collective):
         return link.times(alpha=2 * others, beta=2 * others, gamma=others)
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        others = range(1, worker_count)
-        taken = [Round((Message(rank, 0, 1.0),), reduced_share=1.0) for rank in others]
-        return (*taken, *(Round((Message(0, rank, 1.0),)) for rank in others))
+        master, *others = np.arange(worker_count)[:, np.newaxis]
+        taken = [Round(rank, master, 1.0, reduced_share=1.0) for rank in others]
+        return (*taken, *(Round(master, rank, 1.0) for rank in others))
 
 
 class ParameterServer(Collective):
@@ -103,11 +105,10 @@ class ParameterServer(Collective):
         **options: Any,
     ) -> tuple[Round, ...]:
         _check_servers(server_count)
-        shards = range(SERVER, SERVER - server_count, -1)
+        shards = np.arange(SERVER, SERVER - server_count, -1)
         share = 1 / server_count
-        ends = [rank for rank in range(worker_count) for _ in shards], [*shards] * worker_count
-        push, pull = (tuple(map(Message, *way, itertools.repeat(share))) for way in (ends, ends[::-1]))
-        return (Round(push, reduced_share=worker_count * share), Round(pull))
+        ends = np.arange(worker_count).repeat(server_count), np.tile(shards, worker_count)
+        return (Round(*ends, share, reduced_share=worker_count * share), Round(*ends[::-1], share))
 
     def server_count_of(self, *, server_count: int = 1, **options: Any) -> int:  # noqa: D102
         return server_count
@@ -148,9 +149,8 @@ class HostTree(Collective):
         return link.times(alpha=2, beta=2 * worker_count, gamma=worker_count)
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        ranks = range(worker_count)
-        push = Round(tuple(Message(rank, SERVER, 1.0) for rank in ranks), reduced_share=float(worker_count))
-        return (push, Round(tuple(Message(SERVER, rank, 1.0) for rank in ranks)))
+        ends = np.arange(worker_count), np.full(worker_count, SERVER)
+        return (Round(*ends, 1.0, reduced_share=float(worker_count)), Round(*ends[::-1], 1.0))
 
 
 class InNetwork(Collective):
@@ -181,11 +181,9 @@ class InNetwork(Collective):
         return link.times(alpha=2, beta=1)
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        ranks = range(worker_count)
-        up = tuple(Message(rank, SERVER, 1.0) for rank in ranks)
-        down = tuple(Message(SERVER, rank, 1.0) for rank in ranks)
-        # the last message up still has to come down
-        return (Round((*up, *down)), Round(tuple(Message(SERVER, rank, 0.0) for rank in ranks)))
+        ends = np.arange(worker_count), np.full(worker_count, SERVER)
+        both = Round(np.concatenate(ends), np.concatenate(ends[::-1]), 1.0)
+        return (both, Round(*ends[::-1], 0.0))  # the last message up still has to come down
 
 
 class MulticastSwitch(InNetwork):
@@ -222,18 +220,18 @@ class MulticastSwitch(InNetwork):
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         up, down = super().schedule(worker_count, **options)
-        share = 1 + 1 / worker_count
-        return (replace(up, messages=tuple(message._replace(share=share) for message in up.messages)), down)
+        return (replace(up, share=1 + 1 / worker_count), down)
 
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
         joined = topology.joined_to(ranks[0])
         return any(topology.places[name].reduces and topology.joined_to(name).issuperset(ranks) for name in joined)
 
 
-def _pairs_inside(worker_count: int, group_size: int) -> list[tuple[int, int]]:
-    """Return every ordered pair of ranks of one machine, for all machines."""
-    starts = range(0, worker_count, group_size)
-    return [pair for start in starts for pair in itertools.permutations(range(start, start + group_size), 2)]
+def _pairs_inside(worker_count: int, group_size: int) -> tuple[Integers, Integers]:
+    """Return the first and the second of every ordered pair of ranks of one machine, for all machines."""
+    starts = np.arange(0, worker_count, group_size)[:, np.newaxis]
+    first, second = ordered_pairs(group_size)
+    return (starts + first).ravel(), (starts + second).ravel()
 
 
 class FabricSwitch(InNetwork):
@@ -276,11 +274,8 @@ class FabricSwitch(InNetwork):
         if size == 1:
             return both, down
         near = _pairs_inside(worker_count, size)
-        parts = [message._replace(share=1 / size) for message in both.messages]
-        # a part is on its way to its device, or back from it
-        inside = [Message(source, sink, 2 / size) for source, sink in near]
-        latencies = Round(tuple(Message(source, sink, 0.0) for source, sink in near), repeat=2)
-        return Round((*inside, *parts)), down, latencies
+        inside = Round(*near, 2 / size)  # a part is on its way to its device, or back from it
+        return joined(inside, replace(both, share=1 / size)), down, Round(*near, 0.0, repeat=2)
 
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
         adds = any(topology.places[name].reduces for name in topology.fabrics)
@@ -337,29 +332,25 @@ class SwitchTrees(Collective):
     def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         size = group_size or 1
         machines = int(group_count(worker_count, size))
-        starts, near = range(0, worker_count, size), _pairs_inside(worker_count, size)
         # as many bytes over each port as through the switch and in trees, but to neighbours
-        ways = (1, -1) if machines > 2 else (1,) * (machines - 1)
-        far = [(start, (start + way * size) % worker_count) for start in starts for way in ways]
-        inside = [Message(source, sink, (1 + 1 / size) / (size - 1)) for source, sink in near]
-        between = [Message(source, sink, 1.0) for source, sink in far]
-        rounds = [Round((*inside, *between))]
-        if far:
-            rounds.append(self._levels(far, machine_count=machines))
-        if near:
-            rounds.append(Round(tuple(message._replace(share=0.0) for message in inside), repeat=2))
-        return tuple(rounds)
+        ways = np.array((1, -1) if machines > 2 else (1,) * (machines - 1), dtype=int)
+        starts = np.arange(0, worker_count, size).repeat(len(ways))
+        between = Round(starts, (starts + np.tile(ways * size, machines)) % worker_count, 1.0)
+        inside = [Round(*_pairs_inside(worker_count, size), (1 + 1 / size) / (size - 1))] if size > 1 else []
+        rounds = [joined(*inside, between)]
+        if machines > 1:
+            rounds.append(self._levels(between, machine_count=machines))
+        return (*rounds, *(replace(each, share=0.0, repeat=2) for each in inside))
 
     def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         both, passes, *inside = rounds
-        size = 1 + sum(message.source == 0 for each in inside for message in each.messages)
-        far = [(message.source, message.sink) for message in passes.messages]
-        return (both, self._levels(far, machine_count=worker_count // size), *inside)
+        size = 1 + sum(int((each.sources == 0).sum()) for each in inside)
+        return (both, self._levels(passes, machine_count=worker_count // size), *inside)
 
     @staticmethod
-    def _levels(far: Sequence[tuple[int, int]], *, machine_count: int) -> Round:
+    def _levels(far: Round, *, machine_count: int) -> Round:
         """Latencies up and down a tree beyond that of the messages themselves."""
-        return Round(tuple(Message(source, sink, 0.0) for source, sink in far), repeat=2 * levels(machine_count) - 1)
+        return replace(far, share=0.0, repeat=2 * levels(machine_count) - 1)
 
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
         machines = Counter(topology.places[name].node for name in ranks if name in topology.places)

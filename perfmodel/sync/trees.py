@@ -13,7 +13,7 @@ from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import minimum
 from perfmodel.symbolic import Quantity, is_symbolic
-from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count, levels
+from perfmodel.sync.base import Collective, Hockney, Integers, Round, group_count, levels
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
@@ -27,10 +27,9 @@ def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
     >>> [len(each.messages) for each in broadcast_rounds(6)]
     [1, 2, 2]
     """
-    return tuple(
-        Round(tuple(Message(rank, rank + 2**round_, 1.0) for rank in range(min(2**round_, worker_count - 2**round_))))
-        for round_ in range(levels(worker_count))
-    )
+    ranks = np.arange(worker_count)
+    told = [ranks[2**round_ : 2 * 2**round_] for round_ in range(levels(worker_count))]
+    return tuple(Round(ranks[: len(sinks)], sinks, 1.0) for sinks in told)
 
 
 class Broadcast(Collective):
@@ -90,47 +89,35 @@ class BinomialTree(Collective):
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         down = broadcast_rounds(worker_count)
-        up = tuple(
-            Round(tuple(Message(message.sink, message.source, 1.0) for message in round_.messages), reduced_share=1.0)
-            for round_ in reversed(down)
-        )
+        up = tuple(Round(each.sinks, each.sources, 1.0, reduced_share=1.0) for each in reversed(down))
         return (*up, *down)
 
 
-Edge = tuple[int, int]
-
-
-def two_trees(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
-    """Edges, from parent to child, of two trees in which no rank has children in both.
+def two_trees(worker_count: int) -> tuple[Integers, Integers]:
+    """Edges, a row of parent and child each, of two trees in which no rank has children in both.
 
     Examples
     --------
-    >>> two_trees(4)
-    (((2, 1), (0, 2), (2, 3)), ((1, 2), (3, 1), (1, 0)))
+    >>> [tree.tolist() for tree in two_trees(4)]
+    [[[2, 1], [0, 2], [2, 3]], [[1, 2], [3, 1], [1, 0]]]
     """
-    first = tuple((_parent(rank, worker_count), rank) for rank in range(1, worker_count))
-
-    def other(rank: int) -> int:
-        return (rank + 1) % worker_count if worker_count % 2 else worker_count - 1 - rank
-
-    return first, tuple((other(parent), other(child)) for parent, child in first)
-
-
-def _parent(rank: int, worker_count: int) -> int:
-    lowest = rank & -rank
-    above = (rank ^ lowest) | (lowest << 1)
-    return above if above < worker_count else rank ^ lowest
+    ranks = np.arange(1, worker_count)
+    lowest = ranks & -ranks
+    above = (ranks ^ lowest) | (lowest << 1)
+    first = np.stack([np.where(above < worker_count, above, ranks ^ lowest), ranks], axis=1)
+    return first, (first + 1) % worker_count if worker_count % 2 else worker_count - 1 - first
 
 
-def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
+def colours(worker_count: int) -> tuple[Integers, Integers]:
     """Split the edges of both trees into two sets; in each, every rank sends and receives at most once.
 
     Examples
     --------
-    >>> colours(2)
-    (((0, 1),), ((1, 0),))
+    >>> [each.tolist() for each in colours(2)]
+    [[[0, 1]], [[1, 0]]]
     """
-    edges = [edge for tree in two_trees(worker_count) for edge in tree]
+    of_trees = np.concatenate(two_trees(worker_count))
+    edges = of_trees.tolist()
     sharing: tuple[dict[int, list[int]], dict[int, list[int]]] = {}, {}  # edges by parent, and by child
     for place, ends in enumerate(edges):
         for of_end, end in zip(sharing, ends, strict=True):
@@ -146,7 +133,8 @@ def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
             # in the graph from senders to receivers, every node has at most two edges, so that its cycles are even
             near = {other for of_end, end in zip(sharing, edges[place], strict=True) for other in of_end[end]}
             waiting += [(other, 1 - colour_of_edge) for other in sorted(near - {place})]
-    return tuple(tuple(edge for place, edge in enumerate(edges) if colour[place] == tree) for tree in (0, 1))  # type: ignore[return-value]
+    of_edges = np.array([colour[place] for place in range(len(edges))])
+    return of_trees[of_edges == 0], of_trees[of_edges == 1]
 
 
 CHUNK_COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -162,21 +150,20 @@ class Line(NamedTuple):
     gamma: float
 
 
-def _starts(edges: tuple[Edge, ...]) -> tuple[dict[Edge, int], dict[Edge, int]]:
-    """Return the rounds in which a tree's edges pass their first chunk, up and down, by source and sink."""
-    parent_of = {child: parent for parent, child in edges}
-    above = {rank: 0 for rank in parent_of.values() if rank not in parent_of}
-    waiting = dict(parent_of)
-    while waiting:
-        for child, parent in list(waiting.items()):
-            if parent in above:
-                above[child] = above[parent] + 1
-                del waiting[child]
-    below = dict.fromkeys(above, 0)
-    for rank in sorted(parent_of, key=above.__getitem__, reverse=True):
-        below[parent_of[rank]] = max(below[parent_of[rank]], below[rank] + 1)
-    up = {(child, parent): below[child] for child, parent in parent_of.items()}
-    return up, {(parent, child): above[parent] for child, parent in parent_of.items()}
+def _starts(edges: Integers) -> tuple[Integers, Integers]:
+    """Return the rounds in which a tree's edges pass their first chunk, up and down."""
+    parents, children = edges.T
+    parent_of = np.full(len(edges) + 1, -1)
+    parent_of[children] = parents
+    above, at = np.zeros_like(parent_of), parent_of
+    while (at >= 0).any():
+        above += at >= 0
+        at = np.where(at >= 0, parent_of[at], -1)
+    below = np.zeros_like(parent_of)
+    for level in range(int(above.max()), 0, -1):
+        ranks = np.flatnonzero(above == level)
+        np.maximum.at(below, parent_of[ranks], below[ranks] + 1)
+    return below[children], above[parents]
 
 
 @lru_cache(maxsize=1024)
@@ -188,20 +175,20 @@ def chunk_rounds(worker_count: int, chunk_count: int) -> tuple[Round, ...]:
     >>> [(len(each.messages), each.repeat) for each in chunk_rounds(4, 8)]
     [(4, 1), (6, 7), (2, 1), (2, 1), (6, 7), (4, 1)]
     """
-    trees = [_starts(edges) for edges in two_trees(worker_count)]
+    trees = two_trees(worker_count)
+    parents, children = np.concatenate(trees).T
+    up, down = map(np.concatenate, zip(*map(_starts, trees), strict=True))
     rounds = []
-    for way in (0, 1):
-        starts = [(edge, start) for tree in trees for edge, start in tree[way].items()]
-        depth = 1 + max(start for _, start in starts)
+    for sources, sinks, starts, adds in ((children, parents, up, True), (parents, children, down, False)):
+        depth = 1 + int(starts.max())
         passing = Counter(
             (max(0, number - chunk_count + 1), min(number, depth - 1)) for number in range(depth + chunk_count - 1)
         )
         for (first, last), repeat in passing.items():
-            edges = [edge for edge, start in starts if first <= start <= last]
+            edges = (first <= starts) & (starts <= last)
             share = 0.5 / chunk_count
-            added = max(Counter(sink for _, sink in edges).values()) * share if way == 0 else 0.0
-            messages = tuple(Message(source, sink, share) for source, sink in edges)
-            rounds.append(Round(messages, reduced_share=added, repeat=repeat))
+            added = int(np.bincount(sinks[edges]).max()) * share if adds else 0.0
+            rounds.append(Round(sources[edges], sinks[edges], share, reduced_share=added, repeat=repeat))
     return tuple(rounds)
 
 
@@ -212,11 +199,9 @@ def _line(worker_count: int, chunk_count: int) -> Line:
         return Line(0, 0, 0)
     alpha, beta, gamma = 0, 0.0, 0.0
     for round_ in chunk_rounds(worker_count, chunk_count):
-        passing = Counter(
-            end for message in round_.messages for end in (("from", message.source), ("to", message.sink))
-        )
+        most = max(int(np.bincount(ends).max()) for ends in (round_.sources, round_.sinks))
         alpha += round_.repeat
-        beta += round_.repeat * max(passing.values()) * round_.messages[0].share
+        beta += round_.repeat * most * float(round_.shares[0])
         gamma += round_.repeat * round_.reduced_share
     return Line(alpha, beta, gamma)
 
@@ -341,14 +326,14 @@ class LibraryTrees(Collective):
 
 def _rounds_of_trees(machine_count: int, group_size: int) -> tuple[Round, ...]:
     """Return rounds up and down both trees of the machines' first ranks, with a chain of ranks inside each machine."""
-    starts = range(0, machine_count * group_size, group_size)
-    chains = [(start + rank, start + rank + 1) for start in starts for rank in range(group_size - 1)]
+    starts = np.arange(0, machine_count * group_size, group_size)
+    chain = (starts[:, np.newaxis] + np.arange(group_size - 1)).ravel()
     both = [
-        (*chains, *((group_size * parent, group_size * child) for parent, child in edges))
+        [np.concatenate(ends) for ends in zip((chain, chain + 1), group_size * edges.T, strict=True)]
         for edges in colours(machine_count)
     ]
-    up = [Round(tuple(Message(child, parent, 0.5) for parent, child in edges), reduced_share=0.5) for edges in both]
-    return (*up, *(Round(tuple(Message(parent, child, 0.5) for parent, child in edges)) for edges in both))
+    up = [Round(children, parents, 0.5, reduced_share=0.5) for parents, children in both]
+    return (*up, *(Round(parents, children, 0.5) for parents, children in both))
 
 
 class MachineTrees(LibraryTrees, DoubleBinaryTree):

@@ -5,8 +5,10 @@ import itertools
 import pytest
 
 import perfmodel as pm
+from perfmodel.hardware.topology import Topology
 from perfmodel.prediction.device import system_part
 from perfmodel.prediction.job import parameter_server
+from perfmodel.prediction.words import paragraphs
 from perfmodel.sync import alike_messages
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective
@@ -164,3 +166,49 @@ def test_groups_that_straddle_machines_make_few_classes_and_wires_of_few_machine
     placed = place(collective(name), topology, groups[0], beside=groups[1:])
     assert max(len(round_.routes) for round_ in placed.rounds) <= 32
     assert len(topology._inside) <= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("double_binary_tree", {}), ("parameter_server", {"server_count": 16}), ("send_receive", {})],
+    ids=str,
+)
+def test_routes_are_looked_up_for_each_kind_of_message_not_for_each_message(name, options, monkeypatch):
+    # two trees of 16,384 ranks in racks of 72 took 13 s, most of it for the routes and objects of 4.6 million messages
+    asked = []
+    legs = Topology.legs
+    monkeypatch.setattr(Topology, "legs", lambda *of, **how: asked.append(of[1:]) or legs(*of, **how))
+    counts, messages = [], []
+    for machines in (200, 400):
+        topology = pm.load_system("dgx_h100", machines=machines).topology
+        devices = topology.devices()[:-3]  # the last machine is not full
+        groups = [devices[at : at + 3] for at in range(0, len(devices) - 2, 3)] if name == "send_receive" else [devices]
+        asked.clear()
+        placed = place(collective(name), topology, groups[0], beside=groups[1:], **options)
+        placed.time(1e8)
+        counts.append(len(asked))
+        messages.append(sum(len(round_.messages) for each in (placed, *placed.cut) for round_ in each.rounds))
+    assert counts[1] <= 1.3 * counts[0]
+    assert name != "send_receive" or counts[1] < messages[1] / 4
+
+
+def test_words_ask_for_machines_that_differ_only(monkeypatch):
+    # without an exchange every number of workers was composed: minutes at 16,384
+    composed = []
+    size = paragraphs.job_size
+    monkeypatch.setattr(paragraphs, "job_size", lambda *of: composed.append(of[1]) or size(*of))
+    network, place_of = pm.zoo.build("alexnet"), {"batch_size": 2, "system": "dgx_h100", "machines": 24}
+    pm.predict(network, workers=192, sync="none", **place_of).explain()
+    assert len(set(composed)) <= 2 * 8
+    p = pm.predict(network, workers=192, **place_of)
+    p.explain()
+    assert len(p.basis.prepared.target.system_part.system.topology._inside) <= 4
+
+
+@pytest.mark.parametrize("machines", [2, 3])
+def test_every_number_of_workers_is_as_fast_as_when_it_is_composed(machines):
+    p = pm.predict(
+        pm.zoo.build("alexnet"), batch_size=64, system="dgx_a100", machines=machines, workers=8 * machines, sync="none"
+    )
+    for size in paragraphs.job_sizes(p.basis):
+        assert size == paragraphs.job_size(p.basis, size.worker_count)

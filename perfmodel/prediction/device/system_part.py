@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -239,6 +240,20 @@ class SystemPart:
             )
         return tuple(ways)
 
+    @property
+    def unlike_machines(self) -> Iterator[Hashable]:
+        """Yield a key for the first worker, the first two, and so on, equal where they use no other machines."""
+        if self.chosen or not self.system.topology.alike:
+            yield from range(self.worker_count)
+            return
+        whole: frozenset[tuple[str, ...]] = frozenset()
+        for _, names in itertools.groupby(self.names, self.node_of):
+            used: tuple[str, ...] = ()
+            for name in names:
+                used = (*used, name.partition("/")[2])
+                yield whole | {used}
+            whole |= {used}
+
     @derived_property
     def unlike_input_routes(self) -> tuple[Route, ...]:
         """Input routes on machines that differ in wiring or in the devices that run; alike ones copy as fast."""
@@ -247,8 +262,8 @@ class SystemPart:
             return self.input_routes
         used: dict[str, list[str]] = {}
         for name in self.names:
-            used.setdefault(self.node_of(name), []).append(name)
-        unlike = {tuple(name.partition("/")[2] for name in names): names for names in reversed(used.values())}
+            used.setdefault(topology.places[name].node, []).append(name)
+        unlike = {tuple(name[len(node) :] for name in names): names for node, names in reversed(used.items())}
         return tuple(
             topology.route(topology.home_memory(name), name) for names in reversed(unlike.values()) for name in names
         )

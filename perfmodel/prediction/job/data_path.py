@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -93,6 +94,15 @@ class DataPath:
             name: reads_of_array(arrays[name], read_bytes=self._read_bytes) for name in {way.nodes[0] for way in ways}
         }
         return tuple(behind[way.nodes[0]].then(way) for way in ways)
+
+    @property
+    def unlike_machines(self) -> Iterator[Hashable]:
+        """Yield a key for the first worker, the first two, and so on: with equal keys, all workers are fed as fast."""
+        remote = isinstance(self.input_from, Storage) and self.input_from.is_remote
+        if self.system_part is None or remote or any(route.leaves_machine for route in self.read_routes):
+            yield from range(self.worker_count)
+        else:
+            yield from self.system_part.unlike_machines
 
     @property
     def _read_bytes(self) -> float:

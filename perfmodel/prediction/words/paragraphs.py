@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -44,7 +44,12 @@ class JobSize:
     worker_count: int
     period_s: float
     stage_s: dict[str, float]
-    samples_per_s: float
+    batch_size: int
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples of all workers. [1/s]"""
+        return self.worker_count * self.batch_size / self.period_s
 
     @property
     def bound_by(self) -> str:
@@ -73,15 +78,24 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
         worker_count=worker_count,
         period_s=period_s,
         stage_s=stages,
-        samples_per_s=worker_count * prepared.batch_size / period_s,
+        batch_size=prepared.batch_size,
     )
 
 
 def job_sizes(basis: Basis) -> list[JobSize]:
     """Periods of a predicted job with one worker, two, and so on, up to all devices of its system."""
-    system_part = basis.prepared.target.system_part
-    most = 1 if system_part is None else system_part.alike_count
-    return [job_size(basis, worker_count) for worker_count in range(1, most + 1)]
+    path = basis.prepared.data_path
+    assert path is not None
+    if path.system_part is None:
+        return [job_size(basis, 1)]
+    every = path.with_workers(path.system_part.alike_count)
+    known: dict[Hashable, JobSize] = {}
+    sizes = []
+    for worker_count, machines in enumerate(every.unlike_machines, start=1):
+        if machines not in known:
+            known[machines] = job_size(basis, worker_count)
+        sizes.append(replace(known[machines], worker_count=worker_count))
+    return sizes
 
 
 def most_useful(sizes: list[JobSize]) -> JobSize | None:
@@ -161,7 +175,9 @@ def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_pe
     """Double the lanes of bounding links until every worker gets the rate it needs."""
     routes = system_part.unlike_input_routes  # machines like these need the same
     channels = {channel.name: channel for route in routes for channel in route.channels}
-    below = {wire.downward.name: wire.lower for wire in system_part.system.topology.wires}
+    below = {  # copies go down to the device
+        channel.name: node for route in routes for node, channel in zip(route.nodes[1:], route.channels, strict=True)
+    }
     names = list(channels)
     capacity = np.array([channels[name].capacity_bytes_per_s for name in names])
     last_channel = np.array([names.index(route.channel_names[-1]) for route in routes])
