@@ -92,14 +92,13 @@ class FoundLayout:
         Its row in the table. [-]
     totals : TrainingTotals or None
         Days, device-hours and USD of the run; None without ``tokens`` or ``samples``. [-]
-    block_count, machine_devices : int
-        Blocks of the network, and devices of a machine. [1]
+    machine_devices : int
+        Devices of a machine. [1]
     """
 
     job: Job
     row: Any
     totals: TrainingTotals | None
-    block_count: int
     machine_devices: int
 
     def command(self, program: str = "megatron") -> str:
@@ -122,7 +121,7 @@ class FoundLayout:
         ArgumentError
             If the program cannot run this layout; says what it can.
         """
-        return launch_command(self.job, program, block_count=self.block_count, devices_per_machine=self.machine_devices)
+        return launch_command(self.job, program, devices_per_machine=self.machine_devices)
 
     @derived_property
     def prediction(self) -> Prediction:
@@ -157,8 +156,8 @@ class Search(Drawn):
         How long the run is; None without ``tokens`` or ``samples``. [-]
     usd_per_hour : float or None
         Price of a device; None if unknown. [USD/h]
-    block_count, machine_devices : int
-        Blocks of the network, and devices of a machine. [1]
+    machine_devices : int
+        Devices of a machine. [1]
     notes : tuple of str
         Caveats on the numbers. [-]
     """
@@ -169,7 +168,6 @@ class Search(Drawn):
     reserve: float
     run: TrainingRun | None
     usd_per_hour: float | None
-    block_count: int
     machine_devices: int
     notes: tuple[str, ...] = ()
 
@@ -309,7 +307,6 @@ class Search(Drawn):
             job=job,
             row=self._table(sweep.taken(np.array([index])), title="")[0],
             totals=totals,
-            block_count=self.block_count,
             machine_devices=self.machine_devices,
         )
 

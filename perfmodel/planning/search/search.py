@@ -183,7 +183,7 @@ def search(
     )
     prices = prices_of(usd_per_hour)
     check_names(usd_per_hour, [place.processor])
-    return _answer(graph, swept, place, prices, run, objective=objective, reserve=reserve, setting=setting, batch=batch)
+    return _answer(graph, swept, place, prices, run, objective=objective, reserve=reserve, batch=batch)
 
 
 _VARIED: Final = frozenset({*(axis.name for axis in AXES), *FOLLOWING} - {"devices"})
@@ -312,7 +312,6 @@ def _answer(
     *,
     objective: str,
     reserve: float,
-    setting: Setting,
     batch: int,
 ) -> Search:
     results = dict(swept.results)
@@ -335,7 +334,6 @@ def _answer(
         reserve=reserve,
         run=run,
         usd_per_hour=None if math.isnan(price) else price,
-        block_count=setting.block_count,
         machine_devices=place.machine_devices,
         notes=_notes(swept, prices, str(device.stem), reserve),
     )
