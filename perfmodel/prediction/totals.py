@@ -194,5 +194,7 @@ def _checked_pauses(pauses: Mapping[str, Any]) -> dict[str, Any]:
         raise ArgumentError("failures_per_device_day", failures, allowed)
     checked["checkpoint_every_s"] = None if every_s is None else positive("checkpoint_every_s", every_s)
     every = pauses["evaluate_every"]
+    if checked["evaluation_s"] and every is None:
+        raise ArgumentError("evaluation_s", pauses["evaluation_s"], "0 without evaluate_every=, the steps between two")
     checked["evaluate_every"] = None if every is None else whole_number("evaluate_every", every)
     return checked

@@ -261,7 +261,7 @@ class Search(Drawn):
         Raises
         ------
         ArgumentError
-            If no layout fits; says how much memory the smallest needs.
+            If no layout fits; says how much memory the smallest needs, or what none can have.
         """
         return self.found(0)
 
@@ -288,6 +288,8 @@ class Search(Drawn):
         ArgumentError
             If fewer layouts fit.
         """
+        if self._least is None:
+            self._job(self.layouts, self._usual_fault).predict()  # says what no layout can have
         if not len(self):
             raise ArgumentError("reserve", self.reserve, f"smaller, or other devices: {self._smallest}")
         rank = whole_number("rank", rank, minimum=0, maximum=len(self) - 1)
@@ -356,9 +358,11 @@ class Search(Drawn):
             If none does, or it is no number above 0; says how much the smallest needs.
         """
         budget_bytes = positive("memory_bytes", memory_bytes)
+        if not len(self):
+            return self.best  # which says why there is none
         steps = np.flatnonzero(self._staircase.results["memory_bytes"] <= budget_bytes)
         if not len(steps):
-            raise ArgumentError("memory_bytes", memory_bytes, f"larger: {self._smallest}")
+            raise ArgumentError("memory_bytes", memory_bytes, f"larger: {self._needed_by_least}")
         return self._found(self._staircase, int(steps[-1]))
 
     @property
@@ -373,18 +377,28 @@ class Search(Drawn):
         return int(np.nanargmin(memory)) if np.isfinite(memory).any() else None
 
     @property
+    def _usual_fault(self) -> int:
+        """Place of the first layout that cannot be, or does not fit, for the reason of most."""
+        codes = self.layouts.results[REASON]
+        return int(np.argmax(codes == np.bincount(codes).argmax()))
+
+    @property
+    def _needed_by_least(self) -> str:
+        row = self.layouts.row(self._least or 0)
+        return f"the layout that needs least memory, {layout_text(row)}, needs {bytes_text(row['memory_bytes'])}"
+
+    @property
     def _smallest(self) -> str:
         least = self._least
         if least is None:
-            return f"no layout can be: {next(iter(self.layouts.refused), '')}"
+            return str(self.layouts.row(self._usual_fault)[REASON])
         row = self.layouts.row(least)
         usable = (1 - self.reserve) * row["capacity_bytes"]
         if not row[FITS] and row["memory_bytes"] <= usable:  # a parameter server lacks memory of its own
             return f"of the layout that needs least memory, {layout_text(row)}: {row[REASON]}"
-        needs = f"{bytes_text(row['memory_bytes'])} of {bytes_text(usable)}"
         most = 1 - row["memory_bytes"] / row["capacity_bytes"]
         nearest = f"; reserve={math.floor(1000 * most) / 1000:g} would do" if most >= 0 else ""
-        return f"the layout that needs least memory, {layout_text(row)}, needs {needs}{nearest}"
+        return f"{self._needed_by_least} of {bytes_text(usable)}{nearest}"
 
     @property
     def refused(self) -> dict[str, int]:
@@ -478,7 +492,8 @@ class Search(Drawn):
             lines.append(
                 f"memory: {most}{'' if len(peaks) == 1 else f', {bytes_text(min(peaks))} on the emptiest stage'}"
             )
-            lines.append(f"front of time, memory and money: {len(self.front)} layouts (.front, .by_memory)")
+            count = len(self.front)
+            lines.append(f"front of time, memory and money: {count} layout{'s' * (count > 1)} (.front, .by_memory)")
         else:
             lines.append(f"no layout fits: {self._smallest}")
         refused = ", ".join(f"{count:,} by {reason}" for reason, count in self.refused.items())
@@ -491,8 +506,8 @@ class Search(Drawn):
         totals = self.totals
         if totals is None:
             return text
-        text += f"; the run takes {totals.days:,.1f} days, {totals.device_hours:,.0f} device-hours"
-        return text if self.usd_per_hour is None else f"{text}, {totals.usd:,.0f} USD"
+        text += f"; the run takes {_amount(totals.days, 1)} days, {_amount(totals.device_hours, 0)} device-hours"
+        return text if self.usd_per_hour is None else f"{text}, {_amount(totals.usd, 0)} USD"
 
     def __repr__(self) -> str:
         return f"<Search {self.title}>"
@@ -504,6 +519,11 @@ class Search(Drawn):
         figure = picture(self.layouts, x="memory_bytes", y=OBJECTIVES["time"], by="stages")
         figure.axes[0].set_title(self.title)
         return figure
+
+
+def _amount(amount: float, places: int) -> str:
+    """Write an amount of a run, of a short one with three significant digits."""
+    return f"{amount:,.{places}f}" if amount >= 1 else f"{amount:.3g}"
 
 
 def device_counts(sweep: Sweep) -> NDArray[np.int64]:
