@@ -284,7 +284,8 @@ class MemoryTable(spec.SpecTable):
     whole for its weight gradient or gathers it again; ``divided_loss_tensors`` counts what is made in the size of the
     group's scores for the gradient of its loss, beyond what an undivided loss makes. ``full_recomputation`` says what
     ``recompute="full"`` runs again: what back-propagation reads, or each block as a whole from its input; ``gates``,
-    whether the activation of a gated unit is kept for the product that reads it, or made again in its kernel. With
+    whether the activation of a gated unit is kept for the product that reads it, or made again in its kernel;
+    ``gradients``, whether those of parameters take memory once they are ``made``, or for the whole run (``kept``). With
     ``allocator = "best_fit"`` footprints contain the gaps that freed tensors leave, see
     :func:`perfmodel.graph.arena.reserved_bytes`.
     """
@@ -300,6 +301,7 @@ class MemoryTable(spec.SpecTable):
     gathered_inputs: Literal["kept", "gathered_again"] = "gathered_again"
     divided_loss_tensors: Annotated[int, Field(ge=0, strict=True)] = 0
     gates: Literal["kept", "made_again"] = "kept"
+    gradients: Literal["made", "kept"] = "made"
     full_recomputation: Literal["what_is_read", "blocks"] = "what_is_read"
     allocator: Literal["exact", "best_fit"] = "exact"
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0

@@ -82,3 +82,19 @@ def test_a_second_sequence_takes_as_much_as_the_first(footprints):
     assert one.activations_bytes > inputs + scores
     assert one.total_bytes / GIGA == pytest.approx(42.2, abs=0.1)
     assert two.total_bytes / GIGA == pytest.approx(60.6, abs=0.1)
+
+
+@pytest.mark.parametrize("shard_stage", [0, 1])
+def test_megatrons_buffer_of_gradients_is_there_before_they_are_made(shard_stage):
+    """One micro-batch needs what the last of several does: all gradients in fp32 beside all kept activations."""
+    graph = pm.zoo.gpt(layers=4, width=512, heads=8, sequence_length=512, vocabulary=4096)
+    job = {"system": "dgx_h100", "optimizer": "adamw", "dtype": "bf16", "workers": 8, "shard_stage": shard_stage}
+    for framework, keeps in (("megatron_core", True), ("pytorch_2", False)):
+        one, several = (
+            pm.predict(graph, global_batch_size=8 * count, accumulation_steps=count, framework=framework, **job).memory
+            for count in (1, 2)
+        )
+        assert (one.total_bytes == several.total_bytes) == keeps
+        assert one.total_bytes <= several.total_bytes
+        if keeps:
+            assert one.gradients_bytes == 4 * graph.trained_parameter_count
