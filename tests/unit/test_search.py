@@ -261,6 +261,7 @@ def test_commands_name_the_layout(found):
     ("asked", "argument", "says"),
     [
         ({"global_batch_size": 31, "limits": {"stages": 1, "tensor_size": 2}}, "global_batch_size", "nearest is 32"),
+        ({"global_batch_size": 10**9}, "global_batch_size", "or with limits={'micro_batches': 1024}, as pipelines"),
         ({"reserve": 1.5}, "reserve", "below 1"),
         ({"devices": 80, "machines": 8}, "devices", "at most 64"),
         ({"system": "dgx_a100_x4", "devices": 33}, "devices", "at most 32"),

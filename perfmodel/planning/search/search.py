@@ -12,6 +12,7 @@ import numpy as np
 
 from perfmodel.cost.model_state import leaves_free
 from perfmodel.cost.money import hire_cost
+from perfmodel.cost.pipeline_order import MOST_TURNS
 from perfmodel.errors import ArgumentError, UnknownNameError, is_one_of
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph.execution import keeps_scores
@@ -171,6 +172,7 @@ def search(
     stated = {name: arguments.pop(name) for name in list(arguments) if name in _VARIED}
     setting = _setting(graph, place, batch, arguments)
     grid = grid_of(setting, {"devices": list(place.counts)} | stated, at_most)
+    _check_turns(grid, batch)
     swept = sweep(
         graph,
         configurations=_with_lists(grid, arguments),
@@ -290,6 +292,28 @@ def _sums_once(framework: Any) -> bool:
 
 MOST_SEARCHED: Final = 10_000_000
 """Most layouts that a search looks at. [1]"""
+
+
+MOST_PLAYED: Final = 100_000_000
+"""Most turns of pipelines, of all layouts together, that a search plays: some minutes. [1]"""
+
+
+def _check_turns(grid: Grid, batch: int) -> None:
+    """Refuse batches, such as those with a zero too many, for which pipelines would be played for hours."""
+    columns = grid.columns
+    turns = 2 * columns["stages"] * columns["interleave"] * columns["micro_batches"]
+    # more than predict plays are refused one by one, at once
+    played = int(turns[(columns["stages"] > 1) & (turns <= MOST_TURNS)].sum())
+    if played > MOST_PLAYED:
+        allowed = (
+            f"smaller, or with limits={{'micro_batches': {LIMIT_SHOWN}}}, as pipelines of all layouts have {played:,} "
+            f"turns, which are played one by one; at most {MOST_PLAYED:,} are"
+        )
+        raise ArgumentError("global_batch_size", batch, allowed)
+
+
+LIMIT_SHOWN: Final = 1024
+"""Micro-batches of a step that are enough to fill any pipeline in use. [1]"""
 
 
 def _with_lists(grid: Grid, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
