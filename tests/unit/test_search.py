@@ -207,6 +207,13 @@ def test_totals_add_up(found):
         found.best.prediction.training_totals()
 
 
+@pytest.mark.parametrize("phase", ["forward", "forward_backward"])
+def test_a_run_consists_of_whole_steps(phase):
+    p = pm.predict(GRAPH, batch_size=4, device="h100_sxm", phase=phase)
+    with pytest.raises(ArgumentError, match=f"phase must be step: .* [(]got '{phase}'[)]"):
+        p.training_totals(tokens=1e9)
+
+
 def test_a_run_takes_what_its_simulation_takes():
     """Failures at random against the closed form: work of a day on 512 devices, checkpoints of a minute."""
     pauses = {"checkpoint_s": 60.0, "checkpoint_every_s": 1800.0, "failures_per_device_day": 0.02, "restart_s": 400.0}

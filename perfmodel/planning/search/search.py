@@ -22,6 +22,7 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.system import MOST_DEVICES, MOST_MACHINES
 from perfmodel.hardware.wiring import Wired
 from perfmodel.parallelism.base import AFTER_UPDATE
+from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
@@ -280,7 +281,17 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
         adds_up_copies=is_one_of(arguments.get("sync"), (LIBRARY,)),
         sums_once=_sums_once(arguments.get("framework", DEFAULTS["framework"])),
         materialised=any(map(keeps_scores, graph.layers)),
+        divides_sequences=_divides_sequences(graph),
     )
+
+
+def _divides_sequences(graph: LayerGraph) -> bool:
+    """Tell whether a tensor group can divide what lies between shared layers by positions."""
+    try:
+        tensor_split(graph, tensor_size=2, element_bytes=2, sequence_parallel=True)
+    except ArgumentError as error:
+        return error.argument != "sequence_parallel"
+    return True
 
 
 def _sums_once(framework: Any) -> bool:
