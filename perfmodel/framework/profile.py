@@ -254,7 +254,8 @@ class MemoryTable(spec.SpecTable):
     whole for its weight gradient or gathers it again; ``divided_loss_tensors`` counts what is made in the size of the
     group's scores for the gradient of its loss, beyond what an undivided loss makes. ``full_recomputation`` says what
     ``recompute="full"`` runs again: what back-propagation reads, or each block as a whole from its input; ``gates``,
-    whether the activation of a gated unit is kept for the product that reads it, or made again in its kernel.
+    whether the activation of a gated unit is kept for the product that reads it, or made again in its kernel;
+    ``gradients``, whether those of parameters take memory once they are ``made``, or for the whole run (``kept``).
     ``shared_units`` says whether parameters that workers share are used where they were gathered (flat), or copied out
     of there one by one, and where gradients lie as they are sent: apart from all else, or among it. With
     ``allocator = "best_fit"`` footprints contain the gaps that freed tensors leave, see
@@ -273,6 +274,7 @@ class MemoryTable(spec.SpecTable):
     divided_loss_tensors: Annotated[int, Field(ge=0, strict=True)] = 0
     shared_units: Literal["flat", "by_parameter"] = "flat"
     gates: Literal["kept", "made_again"] = "kept"
+    gradients: Literal["made", "kept"] = "made"
     full_recomputation: Literal["what_is_read", "blocks"] = "what_is_read"
     allocator: Literal["exact", "best_fit"] = "exact"
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0

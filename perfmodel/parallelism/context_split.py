@@ -18,7 +18,7 @@ from perfmodel.parallelism.base import Beside, Exchange, ExchangeKind, StageGrap
 from perfmodel.parallelism.tensor_split import BY_POSITION
 from perfmodel.records import Phase, Role
 
-SAME_AXIS: Final = (*BY_POSITION, nn.Embedding, nn.RotaryEmbedding, nn.ShardView)
+SAME_AXIS: Final = (*BY_POSITION, nn.Embedding, nn.RotaryEmbedding, nn.ShardView, nn.MixtureOfExperts)
 """Layers that keep the positions of a sequence on their axis."""
 SHAPED: Final = (nn.Reshape, nn.Slice, nn.Rearrange)
 """Layers that state the shape of their result, positions included."""

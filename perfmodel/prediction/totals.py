@@ -15,6 +15,7 @@ from perfmodel.prediction.arguments.checks import from_zero_to, positive, whole_
 from perfmodel.prediction.arguments.finite import finite_answer
 from perfmodel.prediction.bill import paid_count
 from perfmodel.prediction.utilisation import tokens_per_sample
+from perfmodel.records import Phase
 from perfmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -130,10 +131,13 @@ class Trained:
         Raises
         ------
         ArgumentError
-            If neither or both lengths are given, or a number is not allowed.
+            If neither or both lengths are given, a number is not allowed, or the prediction is not of whole steps.
         """
         from perfmodel.prediction.device_prices import price_names, prices_of
 
+        phase = self.basis.prepared.subject.phase
+        if phase is not Phase.STEP:
+            raise ArgumentError("phase", phase.value, "step: a training run consists of whole steps")
         pauses = {
             "checkpoint_s": checkpoint_s,
             "checkpoint_every_s": checkpoint_every_s,
@@ -194,5 +198,7 @@ def _checked_pauses(pauses: Mapping[str, Any]) -> dict[str, Any]:
         raise ArgumentError("failures_per_device_day", failures, allowed)
     checked["checkpoint_every_s"] = None if every_s is None else positive("checkpoint_every_s", every_s)
     every = pauses["evaluate_every"]
+    if checked["evaluation_s"] and every is None:
+        raise ArgumentError("evaluation_s", pauses["evaluation_s"], "0 without evaluate_every=, the steps between two")
     checked["evaluate_every"] = None if every is None else whole_number("evaluate_every", every)
     return checked

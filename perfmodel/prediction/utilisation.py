@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
-from perfmodel.graph.execution import blocks_of
+from perfmodel.graph.execution import blocks_of, wants_gradient
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import one_of
@@ -76,7 +76,9 @@ def _product_flop(operations: Iterable[Operation], *, attention_flop: str) -> fl
 
 
 def model_flop(graph: LayerGraph, *, trains: bool, attention_flop: str = "full") -> float:
-    """Products of a sample: forward, and twice as many backward, less weight gradients that frozen layers lack.
+    """Products of a sample: forward, and twice as many backward, less what frozen layers lack of it.
+
+    These have no weight gradients, and those that no trained layer comes before have no backward phase.
 
     Parameters
     ----------
@@ -103,10 +105,12 @@ def model_flop(graph: LayerGraph, *, trains: bool, attention_flop: str = "full")
     1.0
     """
     size = graph.fixed_batch_size
+    wanted = wants_gradient(graph.input_shapes, graph.layers, input_gradient=False)
     frozen = {node.name for node in graph.layers if node.parameter_count and not node.trains_weights}
     total = 0.0
     for layer, operation in graph.operations(batch_size=size or 1, phase=Phase.FORWARD):
-        passes = (TRAINED_PASSES - (layer in frozen)) if trains else 1
+        of_weights = layer in frozen and not isinstance(operation, Attention)  # which multiplies activations alone
+        passes = TRAINED_PASSES - of_weights if trains and wanted[layer] else 1
         total += passes * _product_flop((operation,), attention_flop=attention_flop)
     return total / (size or 1)
 

@@ -12,6 +12,7 @@ from perfmodel.cli.app import app
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.parallelism.registry import place
 from perfmodel.records import Attention, Phase
+from perfmodel.zoo.mixtures import mixture
 
 S, H, LAYERS, HEADS = 1024, 512, 4, 8
 GPT = pm.zoo.gpt(layers=LAYERS, width=H, heads=HEADS, sequence_length=S, vocabulary=1024)
@@ -64,6 +65,23 @@ def test_devices_of_a_group_divide_the_work_and_the_kept_activations(method, siz
     if method == "all_to_all":  # attention's result is kept twice: by heads, and by positions for the next product
         own_copies = LAYERS * 2 * S * H / size
     assert kept == pytest.approx(whole / size + own_copies, rel=1e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_groups_send_their_own_positions_to_experts(method):
+    """Every position chooses its experts alone: a device runs its share of the products, with all experts' weights."""
+    sizes = {"sequence_length": 256, "layers": 2, "width": 256, "heads": 4, "vocabulary": 512}
+    mixed = mixture("mixed", **sizes, expert_units=128, experts=4, chosen=2, shared=1)
+    part = part_of(mixed, method=method).graph
+    assert part.parameter_count == mixed.parameter_count
+    assert 4 * product_flop(part, attention=False) == product_flop(mixed, attention=False)
+    # of 256 positions two experts each, of 64 as many, all routed on the device
+    rows = [graph.operations(batch_size=8, phase="forward") for graph in (mixed, part)]
+    of_experts = [{each.m for _, each in pairs if getattr(each, "count", 1) == 4} for pairs in rows]
+    assert of_experts == [{8 * 256 * 2 // 4}, {8 * 64 * 2 // 4}]
+    with pytest.raises(ArgumentError, match=r"'block1_attention' \(latent_attention\) needs the whole sequence"):
+        part_of(mixture("latent", **sizes, expert_units=128, experts=4, chosen=2, shared=1, latent=32, query_latent=64,
+                        head_size=64, rotary_size=32, value_size=64))  # fmt: skip
 
 
 def test_messages_are_those_of_the_papers():

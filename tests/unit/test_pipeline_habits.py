@@ -107,7 +107,7 @@ def test_frameworks_of_a_sweep_place_their_own_stages():
 @pytest.mark.parametrize(("framework", "is_told"), [("generic", True), ("megatron_core", False)])
 def test_megatron_is_told_an_order_that_is_not_its_own(framework, is_told):
     job = Job(GPT, batch_size=8, framework=framework, stages=2, workers=8, **TWO_MACHINES)
-    command = launch_command(job, "megatron", block_count=8, devices_per_machine=8)
+    command = launch_command(job, "megatron", devices_per_machine=8)
     assert ("--use-tp-pp-dp-mapping" in command) == is_told
 
 

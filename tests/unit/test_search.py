@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -97,8 +98,8 @@ def test_front_and_budgets_are_those_of_all_pairs(found):
         assert found.best_within(budget).row.step_s == pytest.approx(least, rel=1e-8)
     memory = [row.memory_bytes for row in found.by_memory]
     assert memory == sorted(memory)
-    with pytest.raises(ArgumentError, match="needs"):
-        found.best_within(1.0)
+    with pytest.raises(ArgumentError, match=r"needs least memory, .* needs \d+\.\d+ [MG]B \(got 1"):
+        found.best_within(1.0)  # no reserve would help
     for wrong in ("8 GB", -1, math.nan):
         with pytest.raises(ArgumentError, match="memory_bytes must be a finite number above 0"):
             found.best_within(wrong)
@@ -181,6 +182,8 @@ def test_each_layout_has_an_error_of_its_own_and_messages_have_none(found):
     same = ranking_of(best, in_one_message)
     assert "layout" not in same.shares
     assert same.spread < own_s
+    # products in another type are other kernels
+    assert ranking_of(best, job.replace(dtype="fp16").predict()).spread > own_s
 
 
 def test_memory_per_rank_is_that_of_the_stages(found):
@@ -202,6 +205,13 @@ def test_totals_add_up(found):
     assert found.best.prediction.training_totals(**TOTALS).to_dict() == pytest.approx(t.to_dict())
     with pytest.raises(ArgumentError, match="tokens"):
         found.best.prediction.training_totals()
+
+
+@pytest.mark.parametrize("phase", ["forward", "forward_backward"])
+def test_a_run_consists_of_whole_steps(phase):
+    p = pm.predict(GRAPH, batch_size=4, device="h100_sxm", phase=phase)
+    with pytest.raises(ArgumentError, match=f"phase must be step: .* [(]got '{phase}'[)]"):
+        p.training_totals(tokens=1e9)
 
 
 def test_a_run_takes_what_its_simulation_takes():
@@ -258,12 +268,14 @@ def test_commands_name_the_layout(found):
     ("asked", "argument", "says"),
     [
         ({"global_batch_size": 31, "limits": {"stages": 1, "tensor_size": 2}}, "global_batch_size", "nearest is 32"),
+        ({"global_batch_size": 10**9}, "global_batch_size", "or with limits={'micro_batches': 1024}, as pipelines"),
         ({"reserve": 1.5}, "reserve", "below 1"),
         ({"devices": 80, "machines": 8}, "devices", "at most 64"),
         ({"system": "dgx_a100_x4", "devices": 33}, "devices", "at most 32"),
         ({"limits": {"tensor_size": 0}}, "limits", "tensor_size=1"),
         ({"samples": 10, "tokens": 10}, "samples", "left out"),
         ({"checkpoint_s": 10.0}, "checkpoint_s", "tokens"),
+        ({"evaluation_s": 60.0, "tokens": 1e9}, "evaluation_s", "0 without evaluate_every="),
         ({"batch_size": 4}, "batch_size", "global_batch_size"),
         ({"tensor_size": 3}, "tensor_size", "divisors"),
     ],
@@ -286,8 +298,35 @@ def test_nothing_that_fits_says_what_is_missing():
     assert len(s) == 0
     assert s.best_row is None
     assert "no layout fits" in str(s)
-    with pytest.raises(ArgumentError, match="needs"):
-        _ = s.best
+    for asked in (lambda: s.best, lambda: s.best_within(1e9)):
+        with pytest.raises(ArgumentError, match=r"reserve must be smaller, or other devices: .* needs"):
+            asked()
+
+
+@pytest.mark.parametrize(
+    ("asked", "argument", "says"),
+    [
+        ({"recompute": 99}, "recompute", "at most 8: this network has as many blocks"),
+        ({"shard_group": 2, "sync": "ring_all_reduce"}, "shard_group", "only 'all_reduce' also adds up the copies"),
+    ],
+)
+def test_where_no_layout_can_be_the_answer_says_why(asked, argument, says):
+    s = pm.search(GRAPH, devices=4, stages=1, shard_stage=[1, 2], **(JOB | asked))
+    assert (len(s), set(s.refused)) == (0, {argument})
+    assert f"no layout fits: {argument} must be" in str(s)
+    assert says in str(s)
+    for found in (lambda: s.best, lambda: s.best_within(1e9)):
+        with pytest.raises(ArgumentError, match=says) as refused:
+            found()
+        assert refused.value.argument == argument
+    assert s.certainty is s.smallest is s.totals is None
+
+
+def test_short_runs_take_something():
+    text = str(pm.search(GRAPH, devices=8, tokens=1e6, limits={"stages": 1, "tensor_size": 1}, **JOB))
+    days, hours, usd = re.search(r"the run takes (\S+) days, (\S+) device-hours, (\S+) USD", text).groups()
+    assert min(map(float, (days, hours, usd))) > 0
+    assert float(hours) == pytest.approx(24 * 8 * float(days), rel=0.02)  # both are rounded
 
 
 def test_a_result_like_the_others(found, tmp_path):

@@ -210,3 +210,14 @@ def test_values_that_no_layout_has_are_refused_with_those_that_some_have(asked, 
         pm.search(GRAPH, **JOB | asked)
     assert refused.value.argument == argument
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("network", "divides"), [("fcn5", False), ("vit", False), ("bert", True)])
+def test_groups_divide_positions_only_where_there_are_as_many(network, divides):
+    """A perceptron has no positions, and ViT 197 of them: tensor groups are tried without dividing them."""
+    asked = {"stages": 1, "workers": 4, "micro_batch_size": 2, "recompute": None, "shard_stage": 0}
+    s = pm.search(pm.zoo.build(network), **JOB, tensor_size=2, **asked)
+    assert [row["sequence_parallel"] for row in s.layouts] == [divides] * len(s)
+    assert len(s) == s.evaluated_count > 0
+    named = pm.search(pm.zoo.build(network), **JOB, tensor_size=2, sequence_parallel=True, **asked)
+    assert set(named.refused) == (set() if divides else {"sequence_parallel"})

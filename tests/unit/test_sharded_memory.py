@@ -121,3 +121,19 @@ def test_no_more_is_gathered_than_there_is(llama, limit):
         assert gathered <= copies * NARROW_BYTES * parameters * 1.001
         if limit > LAYERS and copies == 1:
             assert gathered == pytest.approx(NARROW_BYTES * parameters, rel=1e-3)
+
+
+@pytest.mark.parametrize("shard_stage", [0, 1])
+def test_megatrons_buffer_of_gradients_is_there_before_they_are_made(shard_stage):
+    """One micro-batch needs what the last of several does: all gradients in fp32 beside all kept activations."""
+    graph = pm.zoo.gpt(layers=4, width=512, heads=8, sequence_length=512, vocabulary=4096)
+    job = {"system": "dgx_h100", "optimizer": "adamw", "dtype": "bf16", "workers": 8, "shard_stage": shard_stage}
+    for framework, keeps in (("megatron_core", True), ("pytorch_2", False)):
+        one, several = (
+            pm.predict(graph, global_batch_size=8 * count, accumulation_steps=count, framework=framework, **job).memory
+            for count in (1, 2)
+        )
+        assert (one.total_bytes == several.total_bytes) == keeps
+        assert one.total_bytes <= several.total_bytes
+        if keeps:
+            assert one.gradients_bytes == 4 * graph.trained_parameter_count

@@ -92,14 +92,13 @@ class FoundLayout:
         Its row in the table. [-]
     totals : TrainingTotals or None
         Days, device-hours and USD of the run; None without ``tokens`` or ``samples``. [-]
-    block_count, machine_devices : int
-        Blocks of the network, and devices of a machine. [1]
+    machine_devices : int
+        Devices of a machine. [1]
     """
 
     job: Job
     row: Any
     totals: TrainingTotals | None
-    block_count: int
     machine_devices: int
 
     def command(self, program: str = "megatron") -> str:
@@ -122,7 +121,7 @@ class FoundLayout:
         ArgumentError
             If the program cannot run this layout; says what it can.
         """
-        return launch_command(self.job, program, block_count=self.block_count, devices_per_machine=self.machine_devices)
+        return launch_command(self.job, program, devices_per_machine=self.machine_devices)
 
     @derived_property
     def prediction(self) -> Prediction:
@@ -157,8 +156,8 @@ class Search(Drawn):
         How long the run is; None without ``tokens`` or ``samples``. [-]
     usd_per_hour : float or None
         Price of a device; None if unknown. [USD/h]
-    block_count, machine_devices : int
-        Blocks of the network, and devices of a machine. [1]
+    machine_devices : int
+        Devices of a machine. [1]
     notes : tuple of str
         Caveats on the numbers. [-]
     """
@@ -169,7 +168,6 @@ class Search(Drawn):
     reserve: float
     run: TrainingRun | None
     usd_per_hour: float | None
-    block_count: int
     machine_devices: int
     notes: tuple[str, ...] = ()
 
@@ -265,7 +263,7 @@ class Search(Drawn):
         Raises
         ------
         ArgumentError
-            If no layout fits; says how much memory the smallest needs.
+            If no layout fits; says how much memory the smallest needs, or what none can have.
         """
         return self.found(0)
 
@@ -292,6 +290,8 @@ class Search(Drawn):
         ArgumentError
             If fewer layouts fit.
         """
+        if self._least is None:
+            self._job(self.layouts, self._usual_fault).predict()  # says what no layout can have
         if not len(self):
             raise ArgumentError("reserve", self.reserve, f"smaller, or other devices: {self._smallest}")
         rank = whole_number("rank", rank, minimum=0, maximum=len(self) - 1)
@@ -311,7 +311,6 @@ class Search(Drawn):
             job=job,
             row=self._table(sweep.taken(np.array([index])), title="")[0],
             totals=totals,
-            block_count=self.block_count,
             machine_devices=self.machine_devices,
         )
 
@@ -361,9 +360,11 @@ class Search(Drawn):
             If none does, or it is no number above 0; says how much the smallest needs.
         """
         budget_bytes = positive("memory_bytes", memory_bytes)
+        if not len(self):
+            return self.best  # which says why there is none
         steps = np.flatnonzero(self._staircase.results["memory_bytes"] <= budget_bytes)
         if not len(steps):
-            raise ArgumentError("memory_bytes", memory_bytes, f"larger: {self._smallest}")
+            raise ArgumentError("memory_bytes", memory_bytes, f"larger: {self._needed_by_least}")
         return self._found(self._staircase, int(steps[-1]))
 
     @property
@@ -378,18 +379,28 @@ class Search(Drawn):
         return int(np.nanargmin(memory)) if np.isfinite(memory).any() else None
 
     @property
+    def _usual_fault(self) -> int:
+        """Place of the first layout that cannot be, or does not fit, for the reason of most."""
+        codes = self.layouts.results[REASON]
+        return int(np.argmax(codes == np.bincount(codes).argmax()))
+
+    @property
+    def _needed_by_least(self) -> str:
+        row = self.layouts.row(self._least or 0)
+        return f"the layout that needs least memory, {layout_text(row)}, needs {bytes_text(row['memory_bytes'])}"
+
+    @property
     def _smallest(self) -> str:
         least = self._least
         if least is None:
-            return f"no layout can be: {next(iter(self.layouts.refused), '')}"
+            return str(self.layouts.row(self._usual_fault)[REASON])
         row = self.layouts.row(least)
         usable = (1 - self.reserve) * row["capacity_bytes"]
         if not row[FITS] and row["memory_bytes"] <= usable:  # a parameter server lacks memory of its own
             return f"of the layout that needs least memory, {layout_text(row)}: {row[REASON]}"
-        needs = f"{bytes_text(row['memory_bytes'])} of {bytes_text(usable)}"
         most = 1 - row["memory_bytes"] / row["capacity_bytes"]
         nearest = f"; reserve={math.floor(1000 * most) / 1000:g} would do" if most >= 0 else ""
-        return f"the layout that needs least memory, {layout_text(row)}, needs {needs}{nearest}"
+        return f"{self._needed_by_least} of {bytes_text(usable)}{nearest}"
 
     @property
     def refused(self) -> dict[str, int]:
@@ -483,7 +494,8 @@ class Search(Drawn):
             lines.append(
                 f"memory: {most}{'' if len(peaks) == 1 else f', {bytes_text(min(peaks))} on the emptiest stage'}"
             )
-            lines.append(f"front of time, memory and money: {len(self.front)} layouts (.front, .by_memory)")
+            count = len(self.front)
+            lines.append(f"front of time, memory and money: {count} layout{'s' * (count > 1)} (.front, .by_memory)")
         else:
             lines.append(f"no layout fits: {self._smallest}")
         refused = ", ".join(f"{count:,} by {reason}" for reason, count in self.refused.items())
@@ -496,8 +508,8 @@ class Search(Drawn):
         totals = self.totals
         if totals is None:
             return text
-        text += f"; the run takes {totals.days:,.1f} days, {totals.device_hours:,.0f} device-hours"
-        return text if self.usd_per_hour is None else f"{text}, {totals.usd:,.0f} USD"
+        text += f"; the run takes {_amount(totals.days, 1)} days, {_amount(totals.device_hours, 0)} device-hours"
+        return text if self.usd_per_hour is None else f"{text}, {_amount(totals.usd, 0)} USD"
 
     def __repr__(self) -> str:
         return f"<Search {self.title}>"
@@ -509,6 +521,11 @@ class Search(Drawn):
         figure = picture(self.layouts, x="memory_bytes", y=OBJECTIVES["time"], by="stages")
         figure.axes[0].set_title(self.title)
         return figure
+
+
+def _amount(amount: float, places: int) -> str:
+    """Write an amount of a run, of a short one with three significant digits."""
+    return f"{amount:,.{places}f}" if amount >= 1 else f"{amount:.3g}"
 
 
 def device_counts(sweep: Sweep) -> NDArray[np.int64]:

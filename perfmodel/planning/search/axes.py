@@ -42,6 +42,8 @@ class Setting:
         Whether the exchange also adds up the copies of state that groups of workers share. [-]
     materialised : bool
         Whether scores of attention go through memory and are kept, unless they are computed again. [-]
+    divides_sequences : bool
+        Whether tensor groups can divide what lies between shared layers by positions. [-]
     sums_once : bool
         Whether a pipeline whose workers share gradients (``shard_stage=2``) adds them up once in each pass, as torch's
         does, and not for every micro-batch. [-]
@@ -57,6 +59,7 @@ class Setting:
     adds_up_copies: bool = False
     materialised: bool = False
     sums_once: bool = False
+    divides_sequences: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +199,7 @@ AXES: Final = (
         name="tensor_size", divides_devices=True,
         usual=lambda at: _powers_of_two(min(at.devices, at.machine_devices)),
     ),
-    SearchAxis(name="sequence_parallel", usual=lambda _: (True,), allows=_sequence_of_groups),
+    SearchAxis(name="sequence_parallel", usual=lambda at: (at.divides_sequences,), allows=_sequence_of_groups),
     SearchAxis(name="context_size", divides_devices=True, usual=_context_sizes),
     SearchAxis(name="context_method", usual=lambda _: CONTEXT_METHODS, allows=_ways_to_share),
     SearchAxis(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, check_known
@@ -16,13 +17,15 @@ Flag = tuple[str, object]
 """A flag and its value; True for a flag without one."""
 
 
-def launch_command(job: Job, program: str, *, block_count: int, devices_per_machine: int) -> str:
+def launch_command(job: Job, program: str, *, devices_per_machine: int) -> str:
     """Return the command that trains with a job's layout, without the flags of network, data and learning rate."""
     check_known("training program", program, PROGRAMS)
-    lines = [f"{flag}" if value is True else f"{flag} {value}" for flag, value in PROGRAMS[program](job, block_count)]
+    lines = [f"{flag}" if value is True else f"{flag} {value}" for flag, value in PROGRAMS[program](job)]
     per_machine = min(devices_per_machine, job.device_count)
-    machines = -(-job.device_count // per_machine)
-    start = f"torchrun --nnodes {machines} --nproc-per-node {per_machine} {SCRIPTS[program]}"
+    if job.device_count % per_machine:
+        allowed = f"a multiple of {per_machine}, as torchrun starts equally many processes in each machine"
+        raise ArgumentError("devices", job.device_count, allowed)
+    start = f"torchrun --nnodes {job.device_count // per_machine} --nproc-per-node {per_machine} {SCRIPTS[program]}"
     return " \\\n  ".join([start, *lines])
 
 
@@ -34,7 +37,7 @@ def _micro_batch_size(job: Job) -> int:
     return job.layout.micro_batch_size(job.samples)
 
 
-def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
+def _megatron(job: Job) -> Iterator[Flag]:
     """Yield the flags of Megatron-LM (megatron/training/arguments.py): its optimizer is ZeRO-1, its FSDP is more."""
     if job.schedule == "gpipe" and job.stages > 1:
         raise ArgumentError("schedule", job.schedule, "'1f1b' or 'interleaved' for megatron, which has no other")
@@ -43,6 +46,8 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
     if job.stages > 1 and job.accumulation_steps > 1:
         allowed = "1 for megatron, whose pipeline is emptied once a step"
         raise ArgumentError("accumulation_steps", job.accumulation_steps, allowed)
+    if job.dtype not in TYPES_OF_MEGATRON:
+        raise ArgumentError("dtype", job.dtype, f"{_or(TYPES_OF_MEGATRON)} for megatron")
     if job.no_sync:
         allowed = "False for megatron, whose FSDP adds up gradients in every pass; shard_stage=1 adds them up once"
         raise ArgumentError("no_sync", job.no_sync, allowed)
@@ -61,8 +66,8 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
     yield "--global-batch-size", job.samples * job.workers
     if (length := tokens_per_sample(job.subject.graph)) is not None:
         yield "--seq-length", length
-    if job.dtype in ("bf16", "fp16"):
-        yield f"--{job.dtype}", True
+    yield from TYPES_OF_MEGATRON[job.dtype]
+    yield from _sums_of_megatron(job)
     if job.shard_stage:
         yield "--use-distributed-optimizer", True
     if job.shard_stage > 1:
@@ -75,12 +80,44 @@ def _megatron(job: Job, block_count: int) -> Iterator[Flag]:
         yield "--overlap-grad-reduce", True
         if job.shard_stage:
             yield "--overlap-param-gather", True
-    if isinstance(job.recompute, int):
+    if isinstance(job.recompute, int) and job.recompute:
         yield "--recompute-granularity", "full"
         yield "--recompute-method", "block"
         yield "--recompute-num-layers", job.recompute
     else:
-        yield from RECOMPUTED_BY_MEGATRON[job.recompute]
+        yield from RECOMPUTED_BY_MEGATRON[job.recompute or None]
+
+
+TYPES_OF_MEGATRON: Final[Mapping[str, tuple[Flag, ...]]] = {
+    "bf16": (("--bf16", True),),
+    "fp16": (("--fp16", True),),
+    "fp32": (),
+    "fp8": (("--bf16", True), ("--fp8-format", "hybrid")),
+    "mxfp8": (("--bf16", True), ("--fp8-format", "e4m3"), ("--fp8-recipe", "mxfp8")),
+}
+"""Data type of a job -> its flags; products in 8 bits leave all else in bf16."""
+
+
+SUMS_OF_MEGATRON: Final[Mapping[str, Mapping[str, tuple[Flag, ...]]]] = {
+    "bf16": {"fp32": (), "bf16": (("--grad-reduce-in-bf16", True),)},
+    "fp16": {"fp16": (), "fp32": (("--accumulate-allreduce-grads-in-fp32", True),)},
+    "fp32": {"fp32": ()},
+}
+"""Type of what is not in 8 bits -> type in which gradients are added up -> its flags."""
+
+
+def _sums_of_megatron(job: Job) -> tuple[Flag, ...]:
+    """Return the flags of the type in which gradients are added up, if the job states one."""
+    known = SUMS_OF_MEGATRON.get(job.dtype, SUMS_OF_MEGATRON["bf16"])
+    if job.gradient_dtype is None:
+        return ()
+    if job.gradient_dtype not in known:
+        raise ArgumentError("gradient_dtype", job.gradient_dtype, f"None or {_or(known)} for megatron in {job.dtype}")
+    return known[job.gradient_dtype]
+
+
+def _or(names: Iterable[str]) -> str:
+    return " or ".join(map(repr, names))
 
 
 _WHOLE_BLOCKS: Final[tuple[Flag, ...]] = (
@@ -145,12 +182,52 @@ def _check_sums_of_torch(job: Job) -> None:
         raise ArgumentError("no_sync", job.no_sync, allowed)
 
 
-def _torchtitan(job: Job, block_count: int) -> Iterator[Flag]:
+def _cuts_of_torchtitan(blocks: Sequence[int], *, chunks_each: int) -> Iterator[Flag]:
+    """Yield the flags with which torchtitan's stages come nearest to a layout's [1]_.
+
+    Blocks, and so many more for either end of the network, are divided evenly, what is left over to the first stages.
+
+    References
+    ----------
+    .. [1] torchtitan, torchtitan/distributed/pipeline.py, generate_llm_fqn_per_model_part; models/llama3/infra/
+       pipeline.py: the number of stages is that of all these over those of a stage, rounded up.
+    """
+    count, nearest = len(blocks), []
+    for first, last in product(range(max(blocks) + 1), repeat=2):
+        shared = sum(blocks) + first + last
+        each, more = divmod(shared, count)
+        most = each + (more > 0)
+        if max(first, last) > each or (chunks_each > DEFAULT_CHUNKS and -(-shared // most) != count):
+            continue
+        cut = [each + (place < more) for place in range(count)]
+        cut[0], cut[-1] = cut[0] - first, cut[-1] - last
+        distance = sum(abs(here - there) for here, there in zip(blocks, cut, strict=True))
+        nearest.append((distance, first, last, most))
+    if not nearest:
+        raise ArgumentError("interleave", chunks_each, f"at most {DEFAULT_CHUNKS} for torchtitan with these blocks")
+    _, first, last, most = min(nearest)
+    yield "--parallelism.pipeline_parallel_first_stage_less_layers", first
+    yield "--parallelism.pipeline_parallel_last_stage_less_layers", last
+    if chunks_each > DEFAULT_CHUNKS:
+        yield "--parallelism.pipeline_parallel_layers_per_stage", most
+
+
+DEFAULT_CHUNKS: Final = 2
+"""Stages that a device has in an interleaved schedule of torchtitan unless it is told otherwise. [1]"""
+
+
+def _torchtitan(job: Job) -> Iterator[Flag]:
     """Yield the flags of torchtitan (torchtitan/config/job_config.py): parameters are copied, or sharded by FSDP."""
     if job.shard_stage == 1:
         allowed = "0, 2 or 3 for torchtitan, which shards gradients with the optimizer's state"
         raise ArgumentError("shard_stage", job.shard_stage, allowed)
-    if job.recompute not in (None, "full"):
+    if job.dtype not in TYPES_OF_TORCHTITAN:
+        raise ArgumentError("dtype", job.dtype, f"{_or(TYPES_OF_TORCHTITAN)} for torchtitan")
+    if job.gradient_dtype not in (None, "fp32"):
+        raise ArgumentError("gradient_dtype", job.gradient_dtype, "None or 'fp32' for torchtitan")
+    if job.tensor_size > 1 and not job.sequence_parallel:
+        raise ArgumentError("sequence_parallel", job.sequence_parallel, "True for torchtitan with tensor_size")
+    if job.recompute not in (None, 0, "full"):
         raise ArgumentError("recompute", job.recompute, "None or 'full' for torchtitan")
     _check_sums_of_torch(job)
     if job.context_size > 1 and not job.shard_stage:
@@ -176,15 +253,21 @@ def _torchtitan(job: Job, block_count: int) -> Iterator[Flag]:
         name = "1f1b" if job.interleave == 1 and job.schedule == "interleaved" else job.schedule
         yield "--parallelism.pipeline_parallel_schedule", SCHEDULES_OF_TORCH[name]
         yield "--parallelism.pipeline_parallel_microbatch_size", _micro_batch_size(job)
-        if job.interleave > 1:
-            yield "--parallelism.pipeline_parallel_layers_per_stage", -(-block_count // (job.stages * job.interleave))
+        yield from _cuts_of_torchtitan(_blocks_of_chunks(job), chunks_each=job.interleave)
     yield "--training.local_batch_size", _micro_batch_size(job) * job.micro_batches
     yield "--training.global_batch_size", job.samples * job.workers
     if (length := tokens_per_sample(job.subject.graph)) is not None:
         yield "--training.seq_len", length
-    yield "--training.mixed_precision_param", "bfloat16" if job.dtype == "bf16" else "float32"
+    yield from TYPES_OF_TORCHTITAN[job.dtype]
     yield "--activation_checkpoint.mode", "full" if job.recompute == "full" else "none"
 
 
-PROGRAMS: Final[Mapping[str, Callable[[Job, int], Iterator[Flag]]]] = {"megatron": _megatron, "torchtitan": _torchtitan}
+TYPES_OF_TORCHTITAN: Final[Mapping[str, tuple[Flag, ...]]] = {
+    "bf16": (("--training.mixed_precision_param", "bfloat16"),),
+    "fp32": (("--training.mixed_precision_param", "float32"),),
+    "fp8": (("--training.mixed_precision_param", "bfloat16"), ("--model.converters", "quantize.linear.float8")),
+}
+"""Data type of a job -> its flags; products in 8 bits leave all else in bf16."""
+
+PROGRAMS: Final[Mapping[str, Callable[[Job], Iterator[Flag]]]] = {"megatron": _megatron, "torchtitan": _torchtitan}
 """Training program -> the flags of a layout."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from perfmodel.cost.model_state import leaves_free
 from perfmodel.cost.money import hire_cost
+from perfmodel.cost.pipeline_order import MOST_TURNS
 from perfmodel.errors import ArgumentError, UnknownNameError, is_one_of
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph.execution import keeps_scores
@@ -21,6 +22,7 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.system import MOST_DEVICES, MOST_MACHINES
 from perfmodel.hardware.wiring import Wired
 from perfmodel.parallelism.base import AFTER_UPDATE
+from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
@@ -173,6 +175,7 @@ def search(
     stated = {name: arguments.pop(name) for name in list(arguments) if name in _VARIED}
     setting = _setting(graph, place, batch, arguments)
     grid = grid_of(setting, {"devices": list(place.counts)} | stated, at_most)
+    _check_turns(grid, batch)
     same = {"system": place.system, "global_batch_size": batch, "parallelism": "pipeline"}
     same |= {name: value for name, value in arguments.items() if not _is_list(value)}
     space = space_in_columns(graph, same, _with_lists(grid, arguments))
@@ -181,9 +184,7 @@ def search(
     evaluated = swept(space, results, progress=flag("progress", progress))
     prices = prices_of(usd_per_hour)
     check_names(usd_per_hour, [place.processor])
-    return _answer(
-        graph, evaluated, place, prices, run, objective=objective, reserve=reserve, setting=setting, batch=batch
-    )
+    return _answer(graph, evaluated, place, prices, run, objective=objective, reserve=reserve, batch=batch)
 
 
 _VARIED: Final = frozenset({*(axis.name for axis in AXES), *FOLLOWING} - {"devices"})
@@ -278,7 +279,17 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
         adds_up_copies=is_one_of(arguments.get("sync"), (LIBRARY,)),
         sums_once=_sums_once(arguments.get("framework", DEFAULTS["framework"])),
         materialised=any(map(keeps_scores, graph.layers)),
+        divides_sequences=_divides_sequences(graph),
     )
+
+
+def _divides_sequences(graph: LayerGraph) -> bool:
+    """Tell whether a tensor group can divide what lies between shared layers by positions."""
+    try:
+        tensor_split(graph, tensor_size=2, element_bytes=2, sequence_parallel=True)
+    except ArgumentError as error:
+        return error.argument != "sequence_parallel"
+    return True
 
 
 def _sums_once(framework: Any) -> bool:
@@ -290,6 +301,28 @@ def _sums_once(framework: Any) -> bool:
 
 MOST_SEARCHED: Final = 10_000_000
 """Most layouts that a search looks at. [1]"""
+
+
+MOST_PLAYED: Final = 100_000_000
+"""Most turns of pipelines, of all layouts together, that a search plays: some minutes. [1]"""
+
+
+def _check_turns(grid: Grid, batch: int) -> None:
+    """Refuse batches, such as those with a zero too many, for which pipelines would be played for hours."""
+    columns = grid.columns
+    turns = 2 * columns["stages"] * columns["interleave"] * columns["micro_batches"]
+    # more than predict plays are refused one by one, at once
+    played = int(turns[(columns["stages"] > 1) & (turns <= MOST_TURNS)].sum())
+    if played > MOST_PLAYED:
+        allowed = (
+            f"smaller, or with limits={{'micro_batches': {LIMIT_SHOWN}}}, as pipelines of all layouts have {played:,} "
+            f"turns, which are played one by one; at most {MOST_PLAYED:,} are"
+        )
+        raise ArgumentError("global_batch_size", batch, allowed)
+
+
+LIMIT_SHOWN: Final = 1024
+"""Micro-batches of a step that are enough to fill any pipeline in use. [1]"""
 
 
 def _with_lists(grid: Grid, arguments: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -315,7 +348,6 @@ def _answer(
     *,
     objective: str,
     reserve: float,
-    setting: Setting,
     batch: int,
 ) -> Search:
     results = dict(swept.results)
@@ -338,7 +370,6 @@ def _answer(
         reserve=reserve,
         run=run,
         usd_per_hour=None if math.isnan(price) else price,
-        block_count=setting.block_count,
         machine_devices=place.machine_devices,
         notes=_notes(swept, prices, str(device.stem), reserve),
     )

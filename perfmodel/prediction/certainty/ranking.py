@@ -141,7 +141,7 @@ def ranking_of(first: Prediction, second: Prediction, costs: Costs | None = None
 def _is_laid_out_differently(first: Prediction, second: Prediction) -> bool:
     """Whether two jobs run other shapes of products, or exchange among other devices."""
     one, other = (p.basis.prepared for p in (first, second))
-    return (one.layout, one.batch_size, one.recompute) != (other.layout, other.batch_size, other.recompute)
+    return any(getattr(one, name) != getattr(other, name) for name in ("layout", "batch_size", "recompute", "dtype"))
 
 
 def probability_of(log_ratio: float, spread: float) -> float:

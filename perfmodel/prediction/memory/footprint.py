@@ -284,7 +284,8 @@ def graph_memory(
         if policy.allocator == "best_fit":
             gaps = gap_bytes_per_sample(graph.lifetimes(phase, rules=rules, input_gradient=input_gradient))
             in_use = in_use + np.array([[0], [gaps]], dtype=object)  # never given back once they are there
-        alive = Alive(in_use, made, cache(partial(unit_gradients, graph, live.moments, made)))
+        held = np.full_like(made, made.max(initial=0.0)) if policy.gradients == "kept" else made
+        alive = Alive(in_use, held, cache(partial(unit_gradients, graph, live.moments, made)))
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
     return GraphMemory(
@@ -498,7 +499,6 @@ def device_memory(
 ) -> DeviceMemory:
     """Memory of a device, before workers share any of it. [B]"""
     chunks = {index: stage for index, stage in enumerate(stages) if stage.stage.placed.device == place}
-    is_shared = len(chunks) > 1 or in_parts
     known = {} if known is None else known
     keys = []
     for timed in chunks.values():
@@ -509,7 +509,7 @@ def device_memory(
                 memory=stage.lowered.memory(stage.subject.graph),
                 samples=prepared.samples(stage),
                 beside=_beside(prepared, timed),
-                waiting_bytes=_waiting_bytes(prepared, stage) if is_shared else 0.0,
+                waiting_bytes=_waiting_bytes(prepared, stage) if in_parts or len(chunks) > 1 else 0.0,
                 gathered_bytes=ELEMENT_BYTES[prepared.dtype],
                 gradient_bytes=prepared.gradient_bytes,
             )
