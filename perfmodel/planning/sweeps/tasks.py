@@ -50,6 +50,9 @@ SLOW_ROWS_PER_TASK: Final = 256
 LAYOUT_ROWS_PER_TASK: Final = 1_000_000
 """Layouts of a task: their common parts are made once per task. [1]"""
 
+OF_AN_EPOCH: Final = frozenset({"epoch_s", "usd_per_epoch"})
+"""Columns that may overflow although the time of a step does not."""
+
 OF_LAYOUT: Final = (*names_of("spread"), "global_batch_size", DEVICES)
 """Arguments that make a configuration a layout if they differ from their defaults."""
 
@@ -250,9 +253,12 @@ class _ResultRows:
 
     def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
         """Write the results of possible configurations, and codes of what is remarked on them."""
+        step_s, is_finite = outcome.step_s, True
         for name, column in self.columns.items():
-            column[rows] = remarks if name == REASON else RESULTS[name](outcome)
-        self._refuse_overflow(np.atleast_1d(rows), outcome)
+            values = column[rows] = remarks if name == REASON else RESULTS[name](outcome)
+            is_finite &= name not in OF_AN_EPOCH or not np.isinf(values).any()
+        if not (is_finite and np.min(step_s) >= 0 and np.max(step_s) < math.inf):
+            self._refuse_overflow(np.atleast_1d(rows), outcome)
 
     def _refuse_overflow(self, rows: NDArray[np.int64], outcome: Outcome) -> None:
         """Give a reason in place of numbers that are not finite: of times, the one that predict gives."""
@@ -266,7 +272,7 @@ class _ResultRows:
                 self.columns[name][rows[place]] = column[0]
             self.columns[REASON][rows[place]] = self.reasons.code(str(fault))
         stated = {"usd_per_hour": np.max(outcome.usd_per_hour), "dataset_size": np.max(outcome.dataset_size)}
-        for name in self.columns.keys() & {"epoch_s", "usd_per_epoch"}:
+        for name in self.columns.keys() & OF_AN_EPOCH:
             infinite = rows[np.isinf(self.columns[name][rows])]
             if len(infinite):
                 self.columns[name][infinite] = math.nan
