@@ -19,7 +19,8 @@ from perfmodel.prediction.job.agreement import AllReduced, Synchronous
 from perfmodel.prediction.job.compose import compose
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import subject_of_graph
-from perfmodel.prediction.memory.footprint import _waiting_bytes, unit_bytes
+from perfmodel.prediction.memory.footprint import _waiting_bytes
+from perfmodel.prediction.memory.whole_gradients import unit_bytes
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline import Hop, pipeline_resources, pipeline_schedule_tasks
 from pipeline_closed_forms import bubble_fraction, schedule_bounds

@@ -16,10 +16,11 @@ import numpy as np
 from perfmodel.derived import uncollected
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.table import Run
+from perfmodel.planning.sweeps.known_jobs import JobValues
 from perfmodel.planning.sweeps.layouts import Layouts
 from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
-from perfmodel.planning.sweeps.worker_steps import Block, JobValues, JointSteps, Refusal, Section, Workers
+from perfmodel.planning.sweeps.worker_steps import Block, JointSteps, Refusal, Section, Workers
 from perfmodel.prediction.arguments.finite import overflow
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import mean_power_of, paid_count

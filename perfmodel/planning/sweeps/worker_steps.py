@@ -12,10 +12,9 @@ import numpy as np
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
-from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
+from perfmodel.planning.sweeps.known_jobs import AGREED_BY, FAST_TARGETS, JobValues, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, FED_BY, OF_WORKER
-from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import paid_count, processor_count, server_power_w
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
@@ -388,45 +387,8 @@ class Workers:
         return self._numbers.setdefault(key, len(self._numbers))
 
 
-AGREED_BY: Final = names_of("workers", "exchange")
-"""Arguments of an agreement."""
-
 MOST_OUTCOMES: Final = 4
 """Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
-
-
-@dataclass(frozen=True, eq=False)
-class JobValues:
-    """Values of the axes that decide what workers do together.
-
-    Parameters
-    ----------
-    codes : mapping of str to int
-        Position of each value on its axis; identifies a job. [1]
-    values : mapping of str to object
-        Arguments of predict. [-]
-    """
-
-    codes: Mapping[str, int]
-    values: Mapping[str, Any]
-
-    def _key(self, names: tuple[str, ...]) -> Hashable:
-        return tuple(self.codes.get(name) for name in names)
-
-    @derived_property
-    def size(self) -> Hashable:
-        """Key of the number of workers."""
-        return self._key(("workers",))
-
-    @derived_property
-    def agreed(self) -> Hashable:
-        """Key of how the workers agree."""
-        return self._key(AGREED_BY)
-
-    @derived_property
-    def fed(self) -> Hashable:
-        """Key of how mini-batches arrive."""
-        return self._key(("workers", *FED_BY))
 
 
 class Refusal(Exception):  # noqa: N818 - not an error: a row of the table

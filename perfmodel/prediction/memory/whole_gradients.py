@@ -1,4 +1,4 @@
-"""Gradients that are whole at each moment of a step, though workers share them, and what is kept of the others."""
+"""Gradients and parameters that are whole for a while, though workers share them, and what is kept of gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.records import Phase
+from perfmodel.parallelism.base import ALL_SHARED
+from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from perfmodel.graph import LayerGraph
     from perfmodel.parallelism.base import Layout
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.stage import Stage
 
 Sizes = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 """Whole gradients of units at each moment, and those of units that are complete. [B]"""
@@ -143,3 +146,50 @@ def unit_gradients_at_once(graph: LayerGraph, *, element_bytes: int) -> Sizes:
     block = max((unit.parameter_count for unit in units if unit.is_block), default=0)
     root = sum(unit.parameter_count for unit in units if not unit.is_block)
     return np.array([float(element_bytes * (root + block))]), np.array([float(element_bytes * max(root, block))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitBytes:
+    """Sizes of whole parameters that exist for a while although workers share them.
+
+    Parameters
+    ----------
+    root_bytes : float
+        Parameters outside blocks, gathered for the whole step. [B]
+    block_bytes, blocks_bytes : float
+        Parameters of the largest block, and of all. [B]
+    copied_bytes : float
+        Narrow copies of parameters; where parameters are shared, the copies are gathered. [B]
+    """
+
+    root_bytes: float
+    block_bytes: float
+    blocks_bytes: float
+    copied_bytes: float
+
+    def gathered(self, layout: Layout) -> float:
+        """Parameters beside a device's own shares: all that stay, or the blocks gathered ahead of one [1]. [B]"""
+        if layout.shard_stage < ALL_SHARED:
+            return self.root_bytes + self.blocks_bytes
+        return self.root_bytes + min((1 + layout.prefetch_limit) * self.block_bytes, self.blocks_bytes)
+
+
+def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
+    """Sizes of the units whose parameters are gathered together. [B]"""
+    from perfmodel.parallelism.units import sharded_units
+
+    element_bytes, overhead = ELEMENT_BYTES[prepared.dtype], prepared.profile.memory.pool_overhead
+    root = block = blocks = 0
+    for stage in stages:
+        for unit in sharded_units(stage.placed.graph):
+            root += 0 if unit.is_block else unit.parameter_count
+            block = max(block, unit.parameter_count if unit.is_block else 0)
+            blocks += unit.parameter_count if unit.is_block else 0
+    rules = [stage.lowered.memory(stage.subject.graph).rules for stage in stages]
+    copied = sum(0 if rule.types is None else rule.types.copied_weight_bytes for rule in rules)
+    return UnitBytes(
+        root_bytes=overhead * element_bytes * root,
+        block_bytes=overhead * element_bytes * block,
+        blocks_bytes=overhead * element_bytes * blocks,
+        copied_bytes=float(overhead * copied),
+    )
