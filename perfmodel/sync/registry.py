@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import numpy as np
+
 from perfmodel.cost.message_protocols import protocol_time, units_taken_share
 from perfmodel.errors import check_known
 from perfmodel.numeric import largest, minimum
@@ -120,7 +122,7 @@ def for_machines(
     return next((form for form in special if (form.fits if by_name else form.runs_on)(topology, ranks)), algorithm)
 
 
-def taken_share(algorithms: Iterable[Placed], blocks: BlocksTable | None, *, unit_count: int) -> Quantity:
+def taken_share(algorithms: Iterable[Placed], blocks: BlocksTable | None, *, unit_count: Any) -> Quantity:
     """Share of a device that a library's blocks occupy while they carry the messages of any of some algorithms.
 
     Parameters
@@ -129,12 +131,12 @@ def taken_share(algorithms: Iterable[Placed], blocks: BlocksTable | None, *, uni
         The algorithms on their devices. [-]
     blocks : BlocksTable or None
         The library's blocks; None if it has none. [-]
-    unit_count : int
+    unit_count : int or ndarray
         Multiprocessors of a device. [1]
 
     Returns
     -------
-    float or sympy.Expr
+    float, ndarray or sympy.Expr
         Share, 0 without blocks or messages. [1]
 
     Examples
@@ -156,7 +158,7 @@ def taken_share(algorithms: Iterable[Placed], blocks: BlocksTable | None, *, uni
         most=blocks.most,
         unit_count=unit_count,
     )
-    return share if is_symbolic(share) else float(share)
+    return share if is_symbolic(share) or np.ndim(share) else float(share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

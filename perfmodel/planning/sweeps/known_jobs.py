@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.planning.sweeps.space import PLACED_BY
+from perfmodel.derived import derived_property
+from perfmodel.planning.sweeps.space import FED_BY, PLACED_BY
+from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.job.agreement_options import WITH_SERVER
 from perfmodel.prediction.job.job import Job
 
@@ -78,3 +80,41 @@ def groups(columns: Sequence[NDArray[np.int64]]) -> Iterator[tuple[tuple[int, ..
     edges = np.flatnonzero(np.diff(key[order])) + 1
     for places in np.split(order, edges):
         yield tuple(int(column[places[0]]) for column in columns), places
+
+
+AGREED_BY: Final = names_of("workers", "exchange")
+"""Arguments of an agreement."""
+
+
+@dataclass(frozen=True, eq=False)
+class JobValues:
+    """Values of the axes that decide what workers do together.
+
+    Parameters
+    ----------
+    codes : mapping of str to int
+        Position of each value on its axis; identifies a job. [1]
+    values : mapping of str to object
+        Arguments of predict. [-]
+    """
+
+    codes: Mapping[str, int]
+    values: Mapping[str, Any]
+
+    def _key(self, names: tuple[str, ...]) -> Hashable:
+        return tuple(self.codes.get(name) for name in names)
+
+    @derived_property
+    def size(self) -> Hashable:
+        """Key of the number of workers."""
+        return self._key(("workers",))
+
+    @derived_property
+    def agreed(self) -> Hashable:
+        """Key of how the workers agree."""
+        return self._key(AGREED_BY)
+
+    @derived_property
+    def fed(self) -> Hashable:
+        """Key of how mini-batches arrive."""
+        return self._key(("workers", *FED_BY))

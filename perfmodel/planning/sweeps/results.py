@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,6 +115,7 @@ def epoch_size(dataset_size: int | None, dataset: Dataset | None) -> int:
     return IMAGENET_EXAMPLES if dataset is None else dataset.example_count
 
 
+@lru_cache(maxsize=65_536)
 def memory_reason(memory_bytes: float, capacity_bytes: float, missing_elsewhere_bytes: float = 0.0) -> str:
     """Return why a configuration does not fit; empty if it does."""
     missing = missing_text(memory_bytes - capacity_bytes, missing_elsewhere_bytes, of=" of device memory")

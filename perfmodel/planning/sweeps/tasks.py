@@ -16,10 +16,11 @@ import numpy as np
 from perfmodel.derived import uncollected
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.table import Run
+from perfmodel.planning.sweeps.known_jobs import JobValues
 from perfmodel.planning.sweeps.layouts import Layouts
 from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
-from perfmodel.planning.sweeps.worker_steps import Block, JobValues, JointSteps, Refusal, Section, Workers
+from perfmodel.planning.sweeps.worker_steps import Block, JointSteps, Refusal, Section, Workers
 from perfmodel.prediction.arguments.finite import overflow
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import mean_power_of, paid_count
@@ -49,6 +50,9 @@ SLOW_ROWS_PER_TASK: Final = 256
 
 LAYOUT_ROWS_PER_TASK: Final = 1_000_000
 """Layouts of a task: their common parts are made once per task. [1]"""
+
+OF_AN_EPOCH: Final = frozenset({"epoch_s", "usd_per_epoch"})
+"""Columns that may overflow although the time of a step does not."""
 
 OF_LAYOUT: Final = (*names_of("spread"), "global_batch_size", DEVICES)
 """Arguments that make a configuration a layout if they differ from their defaults."""
@@ -250,9 +254,12 @@ class _ResultRows:
 
     def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
         """Write the results of possible configurations, and codes of what is remarked on them."""
+        step_s, is_finite = outcome.step_s, True
         for name, column in self.columns.items():
-            column[rows] = remarks if name == REASON else RESULTS[name](outcome)
-        self._refuse_overflow(np.atleast_1d(rows), outcome)
+            values = column[rows] = remarks if name == REASON else RESULTS[name](outcome)
+            is_finite &= name not in OF_AN_EPOCH or not np.isinf(values).any()
+        if not (is_finite and np.min(step_s) >= 0 and np.max(step_s) < math.inf):
+            self._refuse_overflow(np.atleast_1d(rows), outcome)
 
     def _refuse_overflow(self, rows: NDArray[np.int64], outcome: Outcome) -> None:
         """Give a reason in place of numbers that are not finite: of times, the one that predict gives."""
@@ -266,7 +273,7 @@ class _ResultRows:
                 self.columns[name][rows[place]] = column[0]
             self.columns[REASON][rows[place]] = self.reasons.code(str(fault))
         stated = {"usd_per_hour": np.max(outcome.usd_per_hour), "dataset_size": np.max(outcome.dataset_size)}
-        for name in self.columns.keys() & {"epoch_s", "usd_per_epoch"}:
+        for name in self.columns.keys() & OF_AN_EPOCH:
             infinite = rows[np.isinf(self.columns[name][rows])]
             if len(infinite):
                 self.columns[name][infinite] = math.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +12,9 @@ import numpy as np
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
-from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
+from perfmodel.planning.sweeps.known_jobs import AGREED_BY, FAST_TARGETS, JobValues, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, FED_BY, OF_WORKER
-from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import paid_count, processor_count, server_power_w
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
@@ -24,7 +23,7 @@ from perfmodel.prediction.device_prices import Prices, price_names
 from perfmodel.prediction.energy import Draws, energy_of_all, worker_draws
 from perfmodel.prediction.job.agreement import Asynchronous
 from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
-from perfmodel.prediction.job.agreements import agreement_of, beside_blocks
+from perfmodel.prediction.job.agreements import agreement_of, beside_blocks, blocks_on
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with, is_served
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
@@ -110,12 +109,23 @@ class Section:
 
     def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
         """Concatenate each kind's value or array; configurations run along the last axis."""
-        parts = []
-        for kind, value in zip(self.kinds, per_kind, strict=True):
-            values = np.asarray(value)
-            parts.append(np.broadcast_to(values, (*values.shape[:-1], len(kind.places))))
-        joined: NDArray[Any] = np.concatenate(parts, axis=-1)
+        values = [np.asarray(value) for value in per_kind]
+        joined: NDArray[Any]
+        if any(value.ndim for value in values):
+            sized = zip(values, self.counts, strict=True)
+            parts = [  # broadcasting what needs none takes as long as all the rest
+                value if value.shape[-1:] == (count,) else np.broadcast_to(value, (*value.shape[:-1], count))
+                for value, count in sized
+            ]
+            joined = np.concatenate(parts, axis=-1)
+        else:
+            joined = np.repeat(values, self.counts)
         return joined if self.only is None else joined[..., self.only]
+
+    @derived_property
+    def counts(self) -> list[int]:
+        """Number of workers of each kind. [1]"""
+        return [len(kind.places) for kind in self.kinds]
 
     @derived_property
     def places(self) -> NDArray[np.int64]:
@@ -139,15 +149,19 @@ class Section:
 
     def copied_s(self, agreement: Agreement) -> Any:
         """Time to copy gradients into the messages of an exchange and back. [s]"""
-        return self._joined_unless_none(
-            [kind.prepared.copied_s(kind.timed.stages[0], agreement) for kind in self.kinds]
-        )
+        return self._of_messages(agreement, "copied_s", lambda kind: (kind.timed.stages[0], agreement))
 
     def buckets_bytes(self, agreement: Agreement | None) -> Any:
         """Second copies of gradients in buckets, where workers exchange copies. [B]"""
-        if agreement is None:
-            return 0.0
-        return self._joined_unless_none([kind.prepared.buckets_bytes(agreement) for kind in self.kinds])
+        return self._of_messages(agreement, "buckets_bytes", lambda _: (agreement,))
+
+    def _of_messages(self, agreement: Agreement | None, name: str, given: Callable[[WorkerKind], Any]) -> Any:
+        """Ask the job of each kind for a number that it has if workers exchange copies of gradients."""
+        key = (name, getattr(agreement, "all_reduces", False))  # nothing else of an agreement counts
+        if key not in self.kept:
+            numbers = [getattr(kind.prepared, name)(*given(kind)) for kind in self.kinds]
+            self.kept[key] = self._joined_unless_none(numbers)
+        return self.kept[key]
 
     @property
     def forward(self) -> StepTime:
@@ -207,6 +221,11 @@ class Section:
         return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in by_profile.values()]
 
     @derived_property
+    def blocks(self) -> list[tuple[str | None, int]]:
+        """Libraries whose blocks make sums on the device of each kind, and the units that they share."""
+        return [blocks_on(kind.prepared) for kind in self.kinds]
+
+    @derived_property
     def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
         """Names of devices, as prices may have them, without repeats, and each worker's index among them."""
         names = list(dict.fromkeys(kind.device for kind in self.kinds))
@@ -248,7 +267,7 @@ class Workers:
     def __post_init__(self) -> None:
         self._known = KnownJobs(self.space)
         self._processors: list[tuple[Gpu, Cpu | None]] = []
-        self._wirings: dict[Hashable, int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
         """Return the workers of a task, grouped into sections."""
@@ -333,7 +352,7 @@ class Workers:
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
-            exchanged=(exchange, prepared.exchanged_dtype, id(subject.optimizer), subject.phase),
+            exchanged=self._number((exchange, prepared.exchanged_dtype, id(subject.optimizer), subject.phase)),
             unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
             layers=() if kind.schedule is None else kind.schedule.layers,
         )
@@ -361,48 +380,15 @@ class Workers:
         networks = tuple(system.networks)
         hosts = tuple((name, host.core_count, host.memory_capacity_bytes) for name, host in system.hosts.items())
         key = (system.wiring.wires, places, alike, boards, drives, networks, hosts)
-        return self._wirings.setdefault(key, len(self._wirings))
+        return self._number(key)
 
+    def _number(self, key: Hashable) -> int:
+        """Return a number for a key that takes long to hash and compare."""
+        return self._numbers.setdefault(key, len(self._numbers))
 
-AGREED_BY: Final = names_of("workers", "exchange")
-"""Arguments of an agreement."""
 
 MOST_OUTCOMES: Final = 4
 """Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
-
-
-@dataclass(frozen=True, eq=False)
-class JobValues:
-    """Values of the axes that decide what workers do together.
-
-    Parameters
-    ----------
-    codes : mapping of str to int
-        Position of each value on its axis; identifies a job. [1]
-    values : mapping of str to object
-        Arguments of predict. [-]
-    """
-
-    codes: Mapping[str, int]
-    values: Mapping[str, Any]
-
-    def _key(self, names: tuple[str, ...]) -> Hashable:
-        return tuple(self.codes.get(name) for name in names)
-
-    @derived_property
-    def size(self) -> Hashable:
-        """Key of the number of workers."""
-        return self._key(("workers",))
-
-    @derived_property
-    def agreed(self) -> Hashable:
-        """Key of how the workers agree."""
-        return self._key(AGREED_BY)
-
-    @derived_property
-    def fed(self) -> Hashable:
-        """Key of how mini-batches arrive."""
-        return self._key(("workers", *FED_BY))
 
 
 class Refusal(Exception):  # noqa: N818 - not an error: a row of the table
@@ -438,7 +424,7 @@ class JointSteps:
             section = section.beside_working_dies
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
-        has_buckets = bool(np.any(section.buckets_bytes(agreement)))
+        has_buckets = np.ndim(section.buckets_bytes(agreement)) > 0
         memory = (job.size, path.prefetch > 0, has_buckets, is_served(agreement), _of_server(agreement, target))
         alike = (id(agreement), memory, None if path.dataset is None else job.fed)
         kept = section.kept.setdefault("outcomes", {})
@@ -585,7 +571,7 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
-    agreement = beside_blocks(agreement, [kind.prepared for kind in section.kinds], joined=section.joined)
+    agreement = beside_blocks(agreement, section.blocks, joined=section.joined)
     copied_s = 0.0 if agreement is None else section.copied_s(agreement)
     work = StageWork(times=section, exchanges_gradients=agreement is not None, copied_s=copied_s)
     composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)

@@ -128,7 +128,7 @@ class SystemPart:
         device = self.system.devices[0][1]
         return device.beside_working_dies() if self.shares_boards else device
 
-    @property
+    @derived_property
     def shares_boards(self) -> bool:
         """Whether two working devices are dies of one board, i.e. neighbours below the same node."""
         board = getattr(self.system.devices[0][1], "board", None)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from perfmodel.cost.staleness import extra_service_time
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
@@ -223,31 +225,39 @@ def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibra
     return None if named is None or algorithm.server_kind == "memory" else load_collective_library(named)
 
 
+def blocks_on(job: Prepared) -> tuple[str | None, int]:
+    """Name the library whose blocks make sums on a job's device, and count the units that they share; none on hosts."""
+    part = job.target.system_part
+    if part is None or part.computes_on_hosts:
+        return None, 1
+    return job.profile.exchange.collectives, part.unit_count
+
+
 def beside_blocks(
-    agreement: Agreement | None, jobs: Sequence[Prepared], *, joined: Callable[[Sequence[Any]], Any]
+    agreement: Agreement | None,
+    blocks: Sequence[tuple[str | None, int]],
+    *,
+    joined: Callable[[Any], Any],
 ) -> Agreement | None:
-    """Return a sum by a named algorithm with what blocks of each job's library take of its device, joined."""
+    """Return a sum by a named algorithm with what the ``blocks_on`` each job's device take of it, joined."""
     if not isinstance(agreement, Synchronous) or agreement.name == LIBRARY:
         return agreement
     reduction = agreement.reduction
     if not isinstance(reduction, AllReduced) or not isinstance(placed := reduction.placed, Placed):
         return agreement
-    algorithm = collective(agreement.name)
-    known: dict[tuple[str | None, int], Any] = {}
-    slowdowns = []
-    for job in jobs:
-        part = job.target.system_part
-        key: tuple[str | None, int] = (None, 1)
-        if part is not None and not part.computes_on_hosts:
-            key = job.profile.exchange.collectives, part.unit_count
-        if key not in known:
-            known[key] = _slowdown_beside(key[0], algorithm, placed, unit_count=key[1])
-        slowdowns.append(known[key])
-    slowdown = joined(slowdowns) if len(known) > 1 else slowdowns[0]
+    algorithm, units, taken = (
+        collective(agreement.name),
+        np.array([count for _, count in blocks]),
+        np.zeros(len(blocks)),
+    )
+    for named in {each for each, _ in blocks}:
+        those = [place for place, (each, _) in enumerate(blocks) if each == named]
+        taken[those] = _slowdown_beside(named, algorithm, placed, unit_count=units[those])
+    slowdown = joined(taken) if np.ptp(taken) else float(taken[0])
     return replace(agreement, reductions=(replace(reduction, slowdown=slowdown),))
 
 
-def _slowdown_beside(named: str | None, algorithm: Collective, placed: Placed, *, unit_count: int) -> Any:
+def _slowdown_beside(named: str | None, algorithm: Collective, placed: Placed, *, unit_count: Any) -> Any:
     """Share of a device that blocks of a framework's named library take while they make the sums of an algorithm."""
     library = _library_beside(named, algorithm)
     return taken_share([placed], None if library is None else library.blocks, unit_count=unit_count)

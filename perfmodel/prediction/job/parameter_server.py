@@ -6,12 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived_property, kept
 from perfmodel.errors import ArgumentError, check_known, whole_numbers_text
 from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.device.factors import StatedConstant
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.source import SpecFile
     from perfmodel.hardware.topology import Topology
-    from perfmodel.layers import Shape
-    from perfmodel.layers.optimizers import Optimizer
     from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.prepared import Prepared
@@ -401,6 +398,10 @@ def calls_of(profile: FrameworkProfile, server: Server) -> ServerCalls:
     )
 
 
+MOST_UPDATES: Final = 16
+"""Optimizers and element sizes for which the bytes of an update are kept per graph. [1]"""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Server:
     """A parameter server of a job's workers, in shards in the memories of hosts."""
@@ -456,9 +457,16 @@ class Server:
     @property
     def update_passes(self) -> float:
         """Bytes moved by an update for each byte of gradient. [1]"""
-        graph = self.subject.graph
-        counts, shapes = tuple(graph.trained_parameter_counts.items()), tuple(graph.updated_shapes.items())
-        return _update_passes(counts, shapes, self.subject.optimizer, self.element_bytes)
+        graph, optimizer, size = self.subject.graph, self.subject.optimizer, self.element_bytes
+
+        def make() -> float:
+            counts = graph.trained_parameter_counts
+            operations = optimizer.operations(counts, batch_size=1, shapes=graph.updated_shapes)
+            moved = sum(operation.work(element_bytes=size).moved_bytes for operation in operations)
+            return float(moved) / (size * sum(counts.values()))
+
+        passes: float = kept(graph.kept("update_passes"), (optimizer, size), make, most=MOST_UPDATES)
+        return passes
 
     @property
     def s_per_byte(self) -> Any:
@@ -491,15 +499,3 @@ class Server:
             capacities_bytes=tuple(system.hosts[machine].memory_capacity_bytes for machine in machines),
             compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
         )
-
-
-@lru_cache(maxsize=16)
-def _update_passes(
-    counts: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[Shape, ...]], ...],
-    optimizer: Optimizer,
-    element_bytes: int,
-) -> float:
-    operations = optimizer.operations(dict(counts), batch_size=1, shapes=dict(shapes))
-    moved = sum(operation.work(element_bytes=element_bytes).moved_bytes for operation in operations)
-    return float(moved) / (element_bytes * sum(count for _, count in counts))

@@ -546,11 +546,11 @@ class Prepared:
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Memory of each device of a worker. [B]"""
-        parts, has_buckets = self.layout.parts, self.has_buckets(self.agreement)
+        has_buckets = self.has_buckets(self.agreement)
         footprints = tuple(
-            device_memory(self, timed.stages, place, in_parts=parts > 1)
-            .shared(self.layout, has_buckets=has_buckets)
-            .footprint(order, parts=parts)
+            device_memory(self, timed.stages, place, in_parts=self.layout.parts > 1).footprint(
+                order, self.layout, has_buckets=has_buckets
+            )
             for place, order in enumerate(timed.composed.orders)
         )
         return with_server(footprints, self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +158,7 @@ class MemoryFootprint:
 
     def of_plain_numbers(self) -> MemoryFootprint:
         """Return the same footprint with numbers of Python where it has those of numpy."""
-        return MemoryFootprint(**{part.name: plain(getattr(self, part.name)) for part in fields(self)})
+        return MemoryFootprint(**{name: plain(getattr(self, name)) for name in self.__dataclass_fields__})
 
     @property
     def total_bytes(self) -> Quantity:
@@ -436,27 +436,34 @@ class DeviceMemory:
         return known if known.chunks == self.places else replace(known, chunks=self.places)
 
     def _shared(self, layout: Layout, *, has_buckets: bool) -> SharedMemory:
-        whole, cut = (
-            [chunk.rules(layout, in_parts=in_parts, has_buckets=has_buckets) for chunk in self.chunks]
-            for in_parts in (False, True)
-        )
+        cut = [chunk.rules(layout, in_parts=True, has_buckets=has_buckets) for chunk in self.chunks]
         kept = [chunk.kept_gradients(rules) for chunk, rules in zip(self.chunks, cut, strict=True)]
         # whole until the chunk's last micro-batch
         is_lent = layout.shard_stage > 1 and layout.no_sync and layout.accumulation_steps == 1
         lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
-        alone, among = self.chunks[0].alone(whole[0]), self._among(cut, kept)
+        among = self._among(cut, kept)
         among = replace(among, gradients_bytes=among.gradients_bytes - sum(lent))
-        if layout.shard_stage and layout.sharing_size > 1:
-            alone, among = (self._divided(footprint, layout) for footprint in (alone, among))
         return SharedMemory(
             chunks=self.places,
-            alone=alone,
-            among=among,
+            alone=self._alone(layout, has_buckets=has_buckets),
+            among=self._divided(among, layout),
             waiting_bytes=tuple(chunk.waiting_bytes for chunk in self.chunks),
             arriving_bytes=tuple(chunk.beside.input_bytes for chunk in self.chunks),
             gradient_bytes=tuple(lent),
             trains=self.trains,
         )
+
+    def _alone(self, layout: Layout, *, has_buckets: bool) -> MemoryFootprint:
+        """Footprint of the first chunk with a mini-batch that is not cut. [B]"""
+        chunk = self.chunks[0]
+        rules = chunk.rules(layout, in_parts=False, has_buckets=has_buckets)
+        return self._divided(chunk.alone(rules), layout)
+
+    def footprint(self, order: Sequence[Turn], layout: Layout, *, has_buckets: bool) -> MemoryFootprint:
+        """Footprint at the peak of a step of one order of turns. [B]"""
+        if len(self.chunks) == 1 and layout.parts == 1:  # most predictions, which need nothing of several micro-batches
+            return self._alone(layout, has_buckets=has_buckets)
+        return self.shared(layout, has_buckets=has_buckets).footprint(order, parts=layout.parts)
 
     def _among(self, rules: Sequence[GradientRules], kept: Sequence[float]) -> MemoryFootprint:
         """Footprint of one micro-batch of several, without what others keep for back-propagation. [B]"""
@@ -477,6 +484,8 @@ class DeviceMemory:
 
     def _divided(self, footprint: MemoryFootprint, layout: Layout) -> MemoryFootprint:
         """Divide parameters and optimizer state among workers; gradients are counted at each moment."""
+        if not layout.shard_stage or layout.sharing_size == 1:
+            return footprint
         units = self.units() if layout.holds_shares else None
         weights, _, optimizer = model_state_bytes(
             weights_bytes=footprint.weights_bytes - (0.0 if units is None else units.copied_bytes),
