@@ -28,9 +28,12 @@ HEADINGS: Final = (
 
 
 def bound(run: PublishedRun, **narrower: Any) -> pm.FoundLayout:
-    """Return the best layout of a run, searched with further arguments if there are any."""
+    """Return the best layout of a run, searched with further arguments if there are any.
+
+    No memory is left free, as a bound must not be above what runs that left less took.
+    """
     graph = pm.zoo.build(run.builder, **run.builder_options)
-    return pm.search(graph, **{**run.arguments, **narrower}).best
+    return pm.search(graph, **{"reserve": 0.0, **run.arguments, **narrower}).best
 
 
 def cells(run: PublishedRun, best: Any) -> tuple[str, ...]:
