@@ -349,8 +349,7 @@ def test_searches_and_predictions_of_experts_agree():
         assert one.row.step_s == pytest.approx(one.prediction.step_s, rel=1e-12)
         assert one.row.mfu == pytest.approx(one.prediction.mfu, rel=1e-12)
     assert {row.tensor_size for row in s.rows} >= {1, 2, 4}
-    with pytest.raises(ArgumentError, match="context_size must be 1 for mixtral, whose layer"):
-        pm.predict(graph, batch_size=1, system="dgx_h100", context_size=2, sync="all_reduce")
+    assert any(s.found(rank).job.context_size > 1 for rank in range(len(s)))
 
 
 @pytest.mark.parametrize(

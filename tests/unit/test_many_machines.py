@@ -266,7 +266,8 @@ def test_gathered_units_and_whole_gradients_are_alive_at_the_peak(language_model
     total = language_model.trained_parameter_count
     overhead = pm.load_framework("pytorch_2").memory.pool_overhead
     p = sharded(language_model, batch_size=1)
-    assert p.memory.weights_bytes == pytest.approx(overhead * (4 * total / 16 + 2 * (root + 2 * block)))
+    # and a device's share of what is outside blocks, cast before it is gathered
+    assert p.memory.weights_bytes == pytest.approx(overhead * (4 * total / 16 + 2 * (root + 2 * block + root / 16)))
     # last, what is outside blocks is whole, and cast to be exchanged; shares of all gradients have memory of their own
     assert p.memory.gradients_bytes == pytest.approx(overhead * (4 * total / 16 + (2 + 4) * root))
     more = sharded(language_model, batch_size=1, prefetch_limit=3)
@@ -325,6 +326,7 @@ def test_memory_falls_as_more_is_shared_except_for_what_is_whole_for_a_while(
         fewer = 4 * (7 / 8 * graph.trained_parameter_count - max(root, *blocks))
         # it gathers narrow parameters, so products keep no casts of whole weights; norms have none
         fewer += (2 * (sum(blocks) - len(blocks) * 4 * 1024) if dtype == "bf16" else 0) - (4 / 8 + width - 4) * count
+        fewer -= 2 / 8 * root if dtype == "bf16" else 0  # a share that is cast before it is gathered
         assert memory[1].total_bytes - memory[2].total_bytes == pytest.approx(overhead * fewer, rel=1e-12)
         assert memory[3].total_bytes < memory[2].total_bytes
 
