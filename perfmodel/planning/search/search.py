@@ -179,7 +179,7 @@ def search(
     same = {"system": place.system, "global_batch_size": batch, "parallelism": "pipeline"}
     same |= {name: value for name, value in arguments.items() if not _is_list(value)}
     space = space_in_columns(graph, same, _with_lists(grid, arguments))
-    subject_of_graph(graph, optimizer="sgd", phase="forward")
+    subject_of_graph(graph, optimizer="sgd", phase="forward")  # refuses graphs with symbolic sizes
     results = checked_columns((*COLUMNS, *(("energy_j",) if objective == "energy" else ())))
     evaluated = swept(space, results, progress=flag("progress", progress))
     prices = prices_of(usd_per_hour)

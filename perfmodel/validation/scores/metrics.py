@@ -133,15 +133,18 @@ def pair_order(predicted: ArrayLike, *, measured: ArrayLike, groups: Sequence[An
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
-    """Return Spearman's rank correlation of two lists; equal numbers rank in order of appearance. [1]
+    """Return Spearman's rank correlation of two lists, equal numbers with their mean rank; NaN if one is constant. [1]
 
     Examples
     --------
     >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
     0.5
     """
-    ranks = np.array([np.argsort(np.argsort(values)) for values in (predicted, measured)], dtype=float)
-    return float(np.corrcoef(ranks)[0, 1])
+    from scipy.stats import spearmanr  # takes long to import
+
+    if 1 in (len(set(predicted)), len(set(measured))):
+        return math.nan  # as scipy returns, which warns
+    return float(spearmanr(predicted, measured).statistic)
 
 
 def factor_of_least_mape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
