@@ -19,6 +19,9 @@ ALIGNED = 16
 NARROW_PRODUCT: Final = "gemm_narrow"
 """Efficiency name of a product of cast operands."""
 
+SPLIT_ACCUMULATOR: Final = "gemm_split_accumulator"
+"""Efficiency name of one whose partial sums are added up in full precision now and then."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowRecipe:
@@ -32,6 +35,8 @@ class NarrowRecipe:
         Size of one element of a cast operand, with its share of a scale. [B]
     block_scaled : bool
         Whether each block of 16 or 32 elements has its own scale, found while they are cast. [-]
+    splits_accumulator : bool
+        Whether products of gradients add partial sums up in full precision, where tensor cores keep fewer bits. [-]
     weight_dtype : str or None
         Data type of stored weights that are operands as they lie; None if no stored weights are. [-]
     """
@@ -39,11 +44,12 @@ class NarrowRecipe:
     base: str = "bf16"
     operand_bytes: float
     block_scaled: bool = False
+    splits_accumulator: bool = False
     weight_dtype: str | None = None
 
 
 RECIPES: Final = {
-    "fp8": NarrowRecipe(operand_bytes=1.0, weight_dtype="fp8"),
+    "fp8": NarrowRecipe(operand_bytes=1.0, weight_dtype="fp8", splits_accumulator=True),
     "mxfp8": NarrowRecipe(operand_bytes=1 + 1 / 32, block_scaled=True),
     "nvfp4": NarrowRecipe(operand_bytes=0.5 + 1 / 16, block_scaled=True),
     "int8": NarrowRecipe(operand_bytes=1.0, weight_dtype="int8"),
@@ -97,7 +103,8 @@ def narrow_product(
     References
     ----------
     .. [1] Micikevicius et al., FP8 formats for deep learning, arXiv:2209.05433.
-    .. [2] PyTorch, torchao.float8, dynamic scaling of whole tensors (``docs.pytorch.org/ao``).
+    .. [2] PyTorch, torchao.float8, dynamic scaling of whole tensors, and the default use_fast_accum of its products
+       (``docs.pytorch.org/ao``); Transformer Engine's recipes have the same default.
     """
     left, right, narrow = op.m * op.k, op.k * op.n, recipe.operand_bytes
     operand, pattern = right * narrow, None if op.packed is None else replace(op.packed, dtype=None)
@@ -121,7 +128,8 @@ def narrow_product(
         )
     )
     reread = product.read_bytes - element_bytes * (left + right)
-    name = product.efficiency.replace("gemm", NARROW_PRODUCT, 1)
+    is_split = recipe.splits_accumulator and op.role is not Role.OUTPUT
+    name = product.efficiency.replace("gemm", SPLIT_ACCUMULATOR if is_split else NARROW_PRODUCT, 1)
     of_cast = replace(
         product.over_half if skips_zeros else product, read_bytes=narrow * left + operand + reread, efficiency=name
     )
