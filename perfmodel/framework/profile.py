@@ -292,7 +292,9 @@ class ExchangeTable(spec.SpecTable):
 
     ``tensor_beside`` names products of back-propagation beside which it runs exchanges of a tensor group: beside the
     input gradient of a layer split by outputs, the gathering of its input; beside its weight gradient, the sum of the
-    input gradient. ``scores`` says whether devices of a tensor group each keep their classes for the loss, or gather
+    input gradient. ``tensor_products`` says whether it cuts the products of blocks by rows, with sequence parallelism,
+    so that parts of them run beside messages of every other exchange that they need or make; that parts may compute
+    at a lower rate than the whole is not counted. ``scores`` says whether devices of a tensor group each keep their classes for the loss, or gather
     those of all; ``gate_sums`` whether they add up once for a gate and its units, which read the same tensor, or for
     each. ``gradients`` are exchanged while the backward phase goes on, or after it; ``sums_in`` is the type to which
     they are converted for that, and ``shared_sums`` tells whether workers that share state get their part of the
@@ -320,6 +322,7 @@ class ExchangeTable(spec.SpecTable):
     bucket_mib: spec.NonNegativeNumber | None = None
     pull_order: Literal["layers", "unordered"] = "layers"
     tensor_beside: tuple[Literal["input_gradient", "weight_gradient"], ...] = ()
+    tensor_products: Literal["whole", "cut"] = "whole"
     scores: Literal["divided", "gathered"] = "divided"
     gate_sums: Literal["together", "each"] = "together"
     gradients: Literal["meanwhile", "afterwards"] = "meanwhile"
