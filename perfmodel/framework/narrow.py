@@ -37,6 +37,10 @@ class NarrowRecipe:
         Whether each block of 16 or 32 elements has its own scale, found while they are cast. [-]
     splits_accumulator : bool
         Whether products of gradients add partial sums up in full precision, where tensor cores keep fewer bits. [-]
+    delayed_scales : bool
+        Whether scales are those of the steps before, so that one pass casts a tensor in both directions. [-]
+    keeps_weights : bool
+        Whether weights are cast once for all micro-batches, when they are updated. [-]
     weight_dtype : str or None
         Data type of stored weights that are operands as they lie; None if no stored weights are. [-]
     """
@@ -45,6 +49,8 @@ class NarrowRecipe:
     operand_bytes: float
     block_scaled: bool = False
     splits_accumulator: bool = False
+    delayed_scales: bool = False
+    keeps_weights: bool = False
     weight_dtype: str | None = None
 
 
@@ -80,7 +86,7 @@ def takes_narrow(op: Contraction) -> bool:
 
 def _weights_passed(op: Contraction, recipe: NarrowRecipe) -> tuple[int, int]:
     """Return how often the weights are scaled and cast: stored ones that fit the product have been already."""
-    if op.role is Role.WEIGHT_GRADIENT:
+    if op.role is Role.WEIGHT_GRADIENT or recipe.keeps_weights:
         return (0, 0)
     if op.role is Role.INPUT_GRADIENT:
         return (0, 1)
@@ -97,6 +103,7 @@ def narrow_product(
     -----
     The output scales and casts inputs and weights; the input gradient scales the incoming gradients and casts them in
     both directions, and the weights across; the weight gradient casts the inputs across and reuses the gradients.
+    With delayed scales the output casts inputs in both directions, and no pass looks for the largest value.
     Stored weights are read as they lie and cast into the operand, which no pass unpacks them before. Of those with a
     type of their own the scales are known; with the type of the operands they are operands of the output already.
 
@@ -113,20 +120,24 @@ def narrow_product(
     scaled, cast, across = {
         Role.OUTPUT: (left, left, 1), Role.INPUT_GRADIENT: (left, left, 2), Role.WEIGHT_GRADIENT: (0, left, 1)
     }[op.role]  # fmt: skip
+    was_cast = recipe.delayed_scales and op.role is Role.WEIGHT_GRADIENT
+    if recipe.delayed_scales:
+        scaled, across = 0, 2
     scaled_weights, cast_weights = _weights_passed(op, recipe)
     stored = weight_bytes(right, op.packed, element_bytes=element_bytes)
     passes: list[Kernel] = []
-    if not recipe.block_scaled and op.role is not Role.WEIGHT_GRADIENT:
+    if not (recipe.block_scaled or recipe.delayed_scales) and op.role is not Role.WEIGHT_GRADIENT:
         read_bytes, flop = element_bytes * scaled + scaled_weights * stored, scaled + scaled_weights * right
         passes.append(Stream(read_bytes=read_bytes, written_bytes=0, flop_count=flop, efficiency="max"))
-    passes.append(
-        Stream(
-            read_bytes=element_bytes * cast + cast_weights * stored,
-            written_bytes=narrow * across * left + cast_weights * operand,
-            flop_count=cast + cast_weights * right,
-            efficiency="cast",
+    if not was_cast:
+        passes.append(
+            Stream(
+                read_bytes=element_bytes * cast + cast_weights * stored,
+                written_bytes=narrow * across * left + cast_weights * operand,
+                flop_count=cast + cast_weights * right,
+                efficiency="cast",
+            )
         )
-    )
     reread = product.read_bytes - element_bytes * (left + right)
     is_split = recipe.splits_accumulator and op.role is not Role.OUTPUT
     name = product.efficiency.replace("gemm", SPLIT_ACCUMULATOR if is_split else NARROW_PRODUCT, 1)

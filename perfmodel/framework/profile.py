@@ -8,7 +8,7 @@ kernels, how it feeds data, what it keeps in memory, how it uses CPU threads, wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from perfmodel.derived import derived
 from perfmodel.framework.mixed_precision import MixedPrecisionRules
-from perfmodel.framework.narrow import RECIPES
+from perfmodel.framework.narrow import RECIPES, NarrowRecipe
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import source as spec
@@ -158,6 +158,23 @@ class ShardedPassesTable(spec.SpecTable):
         return sum(each.bytes_per_parameter(sizes) for each in getattr(self, kind))
 
 
+class NarrowTable(spec.SpecTable):
+    """How a framework casts the operands of linear layers to eight bits or four.
+
+    ``scales`` are found in a pass over a tensor before it is cast (``current``), or known from the steps before
+    (``delayed``). ``weights`` are cast for ``each`` product, or ``kept`` cast from one update to the next.
+    """
+
+    scales: Literal["current", "delayed"] = "current"
+    weights: Literal["each", "kept"] = "each"
+
+    def recipe(self, name: str) -> NarrowRecipe:
+        """Return the recipe of a data type as the framework follows it."""
+        recipe = RECIPES[name]
+        is_delayed = self.scales == "delayed" and not recipe.block_scaled
+        return replace(recipe, delayed_scales=is_delayed, keeps_weights=self.weights == "kept")
+
+
 class LoweringTable(spec.SpecTable):
     """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`.
 
@@ -183,6 +200,7 @@ class LoweringTable(spec.SpecTable):
     recurrent: RecurrentTable
     passes: dict[spec.Identifier, PassRule] = Field(default_factory=dict)
     mixed_precision: MixedPrecisionTable | None = None
+    narrow: NarrowTable = Field(default_factory=NarrowTable)
     fuses: bool = False
     packed_weights: tuple[Literal["int8", "int4", "2:4"], ...] = ()
 
@@ -203,7 +221,7 @@ class LoweringTable(spec.SpecTable):
             "layout_passes": support.tensor_cores and (support.image_layout or self.image_layout) == "channels_first",
             "attention": support.attention,
             "sparse_products": support.sparse_products,
-            "narrow": RECIPES[support.narrow] if support.narrow else None,
+            "narrow": self.narrow.recipe(support.narrow) if support.narrow else None,
             "recurrent": self.recurrent.rules(support.algorithms),
         }
         return LoweringRules(**(of_the_file | from_elsewhere))
