@@ -312,11 +312,11 @@ class ExchangeTable(spec.SpecTable):
     input gradient of a layer split by outputs, the gathering of its input; beside its weight gradient, the sum of the
     input gradient. ``tensor_products`` says whether it cuts the products of blocks by rows, with sequence parallelism,
     so that parts of them run beside messages of every other exchange that they need or make; that parts may compute
-    at a lower rate than the whole is not counted. ``scores`` says whether devices of a tensor group each keep their classes for the loss, or gather
-    those of all; ``gate_sums`` whether they add up once for a gate and its units, which read the same tensor, or for
-    each. ``gradients`` are exchanged while the backward phase goes on, or after it; ``sums_in`` is the type to which
-    they are converted for that, and ``shared_sums`` tells whether workers that share state get their part of the
-    sums or all of them. ``stage_2_gathers`` says when workers that share gradients (``shard_stage=2``) gather
+    at a lower rate than the whole is not counted. ``scores`` says whether devices of a tensor group each keep their
+    classes for the loss, or gather those of all; ``gate_sums`` whether they add up once for a gate and its units, which
+    read the same tensor, or for each. ``gradients`` are exchanged while the backward phase goes on, or after it;
+    ``sums_in`` is the type to which they are converted for that, and ``shared_sums`` tells whether workers that share
+    state get their part of the sums or all of them. ``stage_2_gathers`` says when workers that share gradients (``shard_stage=2``) gather
     parameters: those just updated (``after_update``), of which each holds whole copies; or, as each holds a share,
     before every forward turn (``each_forward``), or before that which follows a sum of gradients among workers
     (``forward_after_sums``): with ``no_sync`` once a step. ``outermost`` tells what lies farthest apart in a

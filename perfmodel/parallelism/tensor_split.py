@@ -296,7 +296,7 @@ def replicated_count(node: Node, role: Role | None) -> int:
 READS_WHOLE: Final[frozenset[Role]] = frozenset({"column", "heads", "scores"})
 """Roles of products that need all of their input on every device and make a part of its gradient's sum there."""
 CUT: Final[frozenset[Role]] = frozenset({"column"})
-"""Those that software cuts to run beside the gathering of their input: neither scores nor layers of several products."""
+"""Those that software cuts to run beside the gathering of their input; scores, and layers of several products, wait."""
 BY_POSITION: Final = (*POINTWISE, nn.Add, nn.Binary, nn.Dense, nn.LayerNorm, nn.RMSNorm, nn.PositionalEmbedding)
 """Layers that treat every position of a sequence alike."""
 LOSS_SUMS: Final = 3

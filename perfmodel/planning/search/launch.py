@@ -62,6 +62,8 @@ def _megatron(job: Job) -> Iterator[Flag]:
         yield "--use-tp-pp-dp-mapping", True
     if job.sequence_parallel and job.tensor_size > 1:
         yield "--sequence-parallel", True
+        if job.profile.exchange.tensor_products == "cut":
+            yield "--tp-comm-overlap", True
     yield "--micro-batch-size", _micro_batch_size(job)
     yield "--global-batch-size", job.samples * job.workers
     if (length := tokens_per_sample(job.subject.graph)) is not None:
@@ -248,6 +250,9 @@ def _torchtitan(job: Job) -> Iterator[Flag]:
     if job.shard_stage:
         yield "--parallelism.fsdp_reshard_after_forward", "always" if job.shard_stage == 3 else "never"
     yield "--parallelism.tensor_parallel_degree", job.tensor_size
+    if job.tensor_size > 1 and job.profile.exchange.tensor_products == "cut":
+        yield "--compile.enable", True  # without which the next is refused
+        yield "--parallelism.enable_async_tensor_parallel", True
     yield "--parallelism.pipeline_parallel_degree", job.stages
     if job.stages > 1:
         name = "1f1b" if job.interleave == 1 and job.schedule == "interleaved" else job.schedule
