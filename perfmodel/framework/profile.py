@@ -311,24 +311,24 @@ class ExchangeTable(spec.SpecTable):
     ``tensor_beside`` names products of back-propagation beside which it runs exchanges of a tensor group: beside the
     input gradient of a layer split by outputs, the gathering of its input; beside its weight gradient, the sum of the
     input gradient. ``tensor_products`` says whether it cuts the products of blocks by rows, with sequence parallelism,
-    so that parts of them run beside messages of every other exchange that they need or make; that parts may compute
-    at a lower rate than the whole is not counted. ``scores`` says whether devices of a tensor group each keep their
+    so that parts of them run beside messages of every other exchange that they need or make; that parts may compute at
+    a lower rate than the whole is not counted. ``scores`` says whether devices of a tensor group each keep their
     classes for the loss, or gather those of all; ``gate_sums`` whether they add up once for a gate and its units, which
     read the same tensor, or for each. ``gradients`` are exchanged while the backward phase goes on, or after it;
     ``sums_in`` is the type to which they are converted for that, and ``shared_sums`` tells whether workers that share
-    state get their part of the sums or all of them. ``stage_2_gathers`` says when workers that share gradients (``shard_stage=2``) gather
-    parameters: those just updated (``after_update``), of which each holds whole copies; or, as each holds a share,
-    before every forward turn (``each_forward``), or before that which follows a sum of gradients among workers
-    (``forward_after_sums``): with ``no_sync`` once a step. ``outermost`` tells what lies farthest apart in a
-    pipeline: its ``stages``, all workers of a stage being neighbours, or whole ``workers``. ``sends`` says what a
-    stage does while activations and gradients are on their way: it computes (``meanwhile``), waits for what it
-    sends while it receives (``waited``), or waits for each transfer, one after the other (``one_by_one``);
+    state get their part of the sums or all of them. ``stage_2_gathers`` says when workers that share gradients
+    (``shard_stage=2``) gather parameters: those just updated (``after_update``), of which each holds whole copies; or,
+    as each holds a share, before every forward turn (``each_forward``), or before that which follows a sum of gradients
+    among workers (``forward_after_sums``): with ``no_sync`` once a step. ``outermost`` tells what lies farthest apart
+    in a pipeline: its ``stages``, all workers of a stage being neighbours, or whole ``workers``. ``sends`` says what a
+    stage does while activations and gradients are on their way: it computes (``meanwhile``), waits for what it sends
+    while it receives (``waited``), or waits for each transfer, one after the other (``one_by_one``);
     ``interleaved_sends`` whether it does so in interleaved schedules too. Each device of a tensor group sends a
-    ``whole`` tensor that all of them have, or shares, which the next stage's group gathers. ``cpu_collectives`` is
-    the library that sums tensors in host memory, ``collectives`` that on GPUs. A parameter server that is a process
-    of its own (on another machine, or beside a worker on a machine's cores) takes ``server_step_us`` for each step
-    of a worker and ``server_tensor_us`` for each tensor there and back, both on a host with
-    ``server_host_call_slowdown``, and issues ``server_operations_per_tensor`` of its own.
+    ``whole`` tensor that all of them have, or shares, which the next stage's group gathers. ``cpu_collectives`` is the
+    library that sums tensors in host memory, ``collectives`` that on GPUs. A parameter server that is a process of its
+    own (on another machine, or beside a worker on a machine's cores) takes ``server_step_us`` for each step of a worker
+    and ``server_tensor_us`` for each tensor there and back, both on a host with ``server_host_call_slowdown``, and
+    issues ``server_operations_per_tensor`` of its own.
     """
 
     collectives: spec.Identifier | None = None

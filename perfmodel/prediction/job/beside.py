@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from perfmodel.cost.overlap import exposed_ring, slowed_exchange
+from perfmodel.cost.overlap import slowed_exchange
+from perfmodel.cost.passing_on import exposed_ring
 from perfmodel.derived import derived
 from perfmodel.prediction.job.exchange_times import group_size
 from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perfmodel.framework.kernel_table import KernelTable
-    from perfmodel.parallelism.base import Beside, Exchange, Group, Placement, StageGraph
+    from perfmodel.parallelism.base import Beside, Exchange, Placement, StageGraph
     from perfmodel.prediction.job.stage import Stage
 
 PRODUCTS: Final = frozenset({Contraction.kind, Convolution.kind})
 """Kinds of operations that hide an exchange: short passes before or after them are left out."""
-CUT: Final[Mapping[Group, frozenset[str]]] = {"context": frozenset({Attention.kind}), "tensor": PRODUCTS}
-"""Group -> kinds of operations whose parts run beside the messages that it passes on."""
+CUT: Final = PRODUCTS | {Attention.kind}
+"""Kinds of operations whose parts run beside messages that a group passes on."""
 
 
 class Started(NamedTuple):
@@ -65,19 +66,16 @@ def _counted(
 @derived
 def rings_of(stage: Stage, phase: Phase) -> tuple[Started, ...]:
     """Exchanges that pass on what parts of an operation need or make while others compute, each kind once."""
-    table, rings = stage.lowered.table, []
-    for group, kinds in CUT.items():
-        started = [
-            (each, each.beside)
-            for each in stage.placed.exchanges
-            if (each.kind, each.group) == ("pass_on", group) and each.phase is phase and each.beside is not None
-        ]
-        parts: dict[tuple[str, Role], list[int]] = {}
-        for layer, of_phase, role, place in table.occurrences if started else ():
-            if of_phase is phase and table.operation_kinds[place] in kinds:
-                parts.setdefault((layer, role), []).append(place)
-        rings += _counted(stage, started, parts)
-    return tuple(rings)
+    operations: dict[tuple[str, Role], list[int]] = {}
+    for layer, of_phase, role, group in stage.lowered.table.occurrences:
+        if of_phase is phase and stage.lowered.table.operation_kinds[group] in CUT:
+            operations.setdefault((layer, role), []).append(group)
+    started = [
+        (each, each.beside)
+        for each in stage.placed.exchanges
+        if each.kind == "pass_on" and each.phase is phase and each.beside is not None
+    ]
+    return _counted(stage, started, operations)
 
 
 def started_s(stage: Stage, times: Any, roles: tuple[str, ...], exchanges: Any, *, samples: Any) -> Any:
