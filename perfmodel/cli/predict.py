@@ -146,17 +146,7 @@ def bill_text(bill: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """A run of a measurement table, its prediction, and its measured times.
-
-    Parameters
-    ----------
-    run : Run
-        The measured run. [-]
-    prediction : Prediction
-        Its predicted time. [-]
-    cells : tuple of MeasuredRow
-        Measurements on the same target with the same number of threads; empty if there are none. [-]
-    """
+    """A run of a measurement table, its prediction, and its measured times."""
 
     run: Run
     prediction: Prediction

@@ -397,30 +397,6 @@ def tensor_split(
 ) -> StageGraph:
     """Make the graph that one device of a group runs, and its exchanges.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    tensor_size : int
-        Devices of the group. [1]
-    element_bytes : int
-        Size of an element of what is exchanged. [B]
-    sequence_parallel : bool
-        Whether layers that are not otherwise split are split by sequence positions. [-]
-    habits : TensorHabits
-        Ways in which the software departs from Megatron-LM's. [-]
-
-    Returns
-    -------
-    StageGraph
-        The shard; parameters times devices, less what is replicated (devices - 1 times) and padding, are the network's.
-        [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the devices do not divide heads, widths or positions, or no layer can be split.
-
     Notes
     -----
     After a product split by outputs, each device has a partial sum of the input gradient; after one split by inputs, of

@@ -40,20 +40,7 @@ def why_not_searched(p: Prediction) -> str:
 
 
 def search_of_job(p: Prediction, *, keeps_layout: bool) -> Search:
-    """Search layouts on the devices of a predicted job, with as many samples a step.
-
-    Parameters
-    ----------
-    p : Prediction
-        Of a job for which ``why_not_searched`` is empty. [-]
-    keeps_layout : bool
-        Whether what the job states of its layout is kept, and only the rest is searched. [-]
-
-    Returns
-    -------
-    Search
-        By time. [-]
-    """
+    """Search layouts on the devices of a predicted job, with as many samples a step."""
     job, part = p.job, p.basis.prepared.target.system_part
     assert part is not None
     assert isinstance(job.graph, LayerGraph)

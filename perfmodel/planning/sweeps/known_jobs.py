@@ -88,15 +88,7 @@ AGREED_BY: Final = names_of("workers", "exchange")
 
 @dataclass(frozen=True, eq=False)
 class JobValues:
-    """Values of the axes that decide what workers do together.
-
-    Parameters
-    ----------
-    codes : mapping of str to int
-        Position of each value on its axis; identifies a job. [1]
-    values : mapping of str to object
-        Arguments of predict. [-]
-    """
+    """Values of the axes that decide what workers do together."""
 
     codes: Mapping[str, int]
     values: Mapping[str, Any]

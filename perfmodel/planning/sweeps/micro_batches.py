@@ -38,15 +38,7 @@ NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
 
 
 class Exchanges(NamedTuple):
-    """Exchanges of a unit with other workers.
-
-    Parameters
-    ----------
-    devices : tuple of tuple
-        Of each device: total and exposed, per step and per micro-batch. [s]
-    messages : tuple of TurnMessages
-        Of each chunk: messages that slow down the turns of its device. [s]
-    """
+    """Exchanges with other workers: of each device, total and exposed, per step and micro-batch; of each chunk. [s]"""
 
     devices: tuple[tuple[Any, ...], ...]
     messages: tuple[TurnMessages, ...]

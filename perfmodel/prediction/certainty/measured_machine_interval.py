@@ -50,18 +50,6 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
     .. math:: \sigma^2 T^2 = \sum_g (t_g r_g)^2 + \sum_i (t_i s_i)^2 + \Big(\sum_g t_g r_g\Big)^2
               + T^2 (\sigma_\text{ref}^2 + \sigma_\text{drift}^2)
 
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The calibration. [-]
-    basis : Basis
-        The timed step and its constants. [-]
-
-    Returns
-    -------
-    Interval
-        Its ends and the causes of its width. [s]
-
     Notes
     -----
     Kernels scatter independently around their curves by r (``kernels``), every constant is uncertain by s

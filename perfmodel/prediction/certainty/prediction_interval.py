@@ -186,23 +186,9 @@ def extended_covariance(
 ) -> NDArray[np.float64]:
     r"""Covariance of fitted unknowns together with further unknowns that were not in the fit.
 
-    A further unknown keeps its own variance and follows the mean of its group as fitted:
+    A further unknown keeps its own variance and follows the mean of its group as fitted, with covariance C. [1]
 
     .. math:: x_f = A x + r, \quad A = P_{fk} P_{kk}^{-1}, \quad \operatorname{cov} x_f = A C A^T + P_{ff} - A P_{kf}
-
-    Parameters
-    ----------
-    fitted : sequence of Unknown
-        Unknowns of the fit. [-]
-    covariance : ndarray, shape (fitted, fitted)
-        Their covariance after the fit, C. [1]
-    further : sequence of Unknown
-        Unknowns of constants that no fitted row used. [-]
-
-    Returns
-    -------
-    ndarray, shape (fitted + further, fitted + further)
-        Joint covariance. [1]
     """
     if not further:
         return covariance
@@ -510,20 +496,8 @@ def exchange_uncertainty(prepared: Prepared, timed: TimedStep, *, scale: Interva
 
     .. math:: e = (J_l s_l)^2 + J_c^2 \left(s_t^2 + \sum_i s_i^2\right)
 
-    Parameters
-    ----------
-    prepared : Prepared
-        The step. [-]
-    timed : TimedStep
-        Its times. [s]
-    scale : IntervalScale
-        Standard deviations of ln(time) of messages, s_l, and of timed calls to servers, s_t; of processors' speeds,
-        s_i, by provenance. [1]
-
-    Returns
-    -------
-    Uncertainty
-        A row for all messages on links, and one for each constant of calls to a parameter server. [1]
+    with standard deviations of ln(time) of messages, s_l, and of timed calls to servers, s_t, and of processors'
+    speeds, s_i, by provenance. [1]
 
     Notes
     -----

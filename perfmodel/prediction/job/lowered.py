@@ -77,18 +77,7 @@ class LoweredGraph:
     _of_gradients: dict[str, KernelTable | None] = field(default_factory=dict)
 
     def memory(self, graph: LayerGraph) -> GraphMemory:
-        """Memory of the step, computed on first use.
-
-        Parameters
-        ----------
-        graph : LayerGraph
-            The graph that was lowered; holding it here would keep it alive. [-]
-
-        Returns
-        -------
-        GraphMemory
-            Per sample. [-]
-        """
+        """Memory of the step, computed on first use; holding the lowered graph here would keep it alive."""
         if not self._memory:
             self._memory.append(graph_memory(graph, self.table, **self.memory_rules))
         return self._memory[0]

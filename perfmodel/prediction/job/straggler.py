@@ -49,23 +49,6 @@ class Straggler:
     def slowest_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
         """Mean time at which the last counted worker has computed. [s]
 
-        Parameters
-        ----------
-        compute_s : float, ndarray or sympy.Expr
-            Mean time of a worker; if times are lasting, the predicted time. [s]
-        worker_count : int, ndarray or sympy.Expr
-            All workers, backups included; a symbol only for normal and shifted exponential times. [1]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Seconds.
-
-        Raises
-        ------
-        ArgumentError
-            If all workers would be backups.
-
         Notes
         -----
         Valid for: independent workers that are alike, or that each keep their own speed.

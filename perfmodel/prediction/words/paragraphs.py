@@ -140,17 +140,7 @@ class LanesNeeded:
 
 
 def lanes_needed(basis: Basis) -> LanesNeeded:
-    """Links that bound the copies to devices, with their lanes and a number of lanes that would be enough.
-
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted. [-]
-
-    Returns
-    -------
-    LanesNeeded
-        Lanes by link. [1]
+    """Links that bound the copies to devices, with their lanes and a number of lanes that would be enough. [1]
 
     Notes
     -----
