@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import steps_to_target
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
 from perfmodel.prediction.arguments.verbs import gated
@@ -62,9 +62,7 @@ def check_options(
     """Reject options that ``predict`` does not have, or that would have no effect."""
     known = [name for name in ARGUMENTS if name not in of_a_row]
     for name in options:
-        if name not in known:
-            kind = f"option of {of}"
-            raise UnknownNameError(kind, name, known)
+        check_known(f"option of {of}", name, known)
     checked = asked_of(options)
     refuse_unused(checked, syncs, worker_count=most_workers)
     straggler = straggler_of_job(checked)

@@ -551,8 +551,7 @@ def _bandwidth(stated_bytes_per_s: float | None, gpu: Gpu | None, slot: Any) -> 
     remarks = []
     settled = card if slot is None else slot if isinstance(slot, Link) else load_link(slot)
     if settled is None:
-        allowed = "the rate of the shared link; or pass link= or device="
-        raise ArgumentError("bandwidth_bytes_per_s", None, allowed)
+        raise ArgumentError("bandwidth_bytes_per_s", None, "the rate of the shared link; or pass link= or device=")
     if gpu is not None and card is not None and settled.family.protocol != card.family.protocol:
         raise ArgumentError(
             "link", slot.name if isinstance(slot, Link) else slot, f"a slot that {gpu.name} fits, which has {card.name}"

@@ -90,8 +90,7 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
         raise TaskError(twice, "must be the name of one task only")
     for task in tasks:
         if task.resource is not None and task.resource not in resources:
-            kind = f"resource of task {task.name!r}"
-            raise UnknownNameError(kind, task.resource, resources)
+            raise UnknownNameError(kind=f"resource of task {task.name!r}", name=task.resource, known=resources)
         for channel in task.channels:
             check_known(f"channel of task {task.name!r}", channel, channels)
         for earlier in task.after:

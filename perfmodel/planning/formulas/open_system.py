@@ -398,8 +398,7 @@ class OpenSystem:
                 allowed = f"left out here: no single formula holds for every number of workers; at {count}, {wrong}"
                 raise ArgumentError("free", WORKERS, allowed) from wrong
         if any(job.target.processor_spec != jobs[0].target.processor_spec for job in jobs):
-            allowed = "left out here: devices that share a board slow each other down"
-            raise ArgumentError("free", WORKERS, allowed)
+            raise ArgumentError("free", WORKERS, "left out here: devices that share a board slow each other down")
         if any(_of_a_worker(job, beside=jobs[-1]) != _of_a_worker(jobs[-1], beside=job) for job in jobs):
             allowed = "left out here: the part of the network on each device depends on the number of workers"
             raise ArgumentError("free", WORKERS, allowed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError, check_known
 from perfmodel.hardware.catalogue import load_instance_price, load_system
 from perfmodel.hardware.cluster import several
 from perfmodel.hardware.dataset import Dataset
@@ -304,9 +304,7 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
     """Yield a candidate for each of its numbers of machines."""
     stated = dict(entry) if isinstance(entry, Mapping) else {"price": entry}
     for key in stated:
-        if key not in KEYS:
-            kind = "key of a candidate"
-            raise UnknownNameError(kind, key, KEYS)
+        check_known("key of a candidate", key, KEYS)
     if stated.get("price") is None:
         raise ArgumentError(
             "candidates", stated, "mappings with price=: a name, or the USD per hour of one device of your own"

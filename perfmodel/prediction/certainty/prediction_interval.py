@@ -294,29 +294,14 @@ def _row(
     value, source = constant.value * factor, constant.source
     if constant.described is not None:
         value = min(max(value, constant.described.valid_min), constant.described.valid_max)
-    numbers = {"value": value, "spread_percent": 100 * spread, "sensitivity": sensitivity, "share": share}
+    evidence: tuple[Any, ...] = ("estimate", _title(source), None, None, False)
     if calibration is not None and factor != 1.0:
         fitted = calibration.fitted_on
-        return ConstantRow(
-            constant=constant.name,
-            unit=constant.unit,
-            provenance="fitted",
-            source=f"{calibration.name}; before: {_title(source)}",
-            rows=fitted.row_count,
-            residual_percent=fitted.mape_percent,
-            verified=True,
-            **numbers,
-        )
-    return ConstantRow(
-        constant=constant.name,
-        unit=constant.unit,
-        provenance="estimate" if source is None else source.kind,
-        source=_title(source),
-        rows=None if source is None else source.rows,
-        residual_percent=None if source is None else source.residual_percent,
-        verified=source is not None and source.is_verified,
-        **numbers,
-    )
+        before = f"{calibration.name}; before: {_title(source)}"
+        evidence = ("fitted", before, fitted.row_count, fitted.mape_percent, True)
+    elif source is not None:
+        evidence = (source.kind, _title(source), source.rows, source.residual_percent, source.is_verified)
+    return ConstantRow(constant.name, value, constant.unit, *evidence, 100 * spread, sensitivity, share)
 
 
 def _title(source: Source | None) -> str:

@@ -308,10 +308,6 @@ class CpuTarget(Target):
         assert self.system_part is not None
         return self.system_part.network_link
 
-    def with_workers(self, worker_count: int) -> CpuTarget:
-        """Return the same machines in a job with another number of workers, one on each machine."""
-        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
-
     def on(self, system_part: SystemPart) -> CpuTarget:
         """Return the same machines in another part of the cluster."""
         return CpuTarget(self.cpu, system=system_part.machine, threads=self._asked_threads, system_part=system_part)

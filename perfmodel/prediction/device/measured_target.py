@@ -297,10 +297,6 @@ class MeasuredTarget(Target):
             raise ArgumentError("library", name, f"None: {self.name} was measured with its own libraries")
         return {}
 
-    def with_workers(self, worker_count: int) -> MeasuredTarget:
-        """Return the same machine in a job with another number of workers."""
-        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
-
     def on(self, system_part: SystemPart) -> MeasuredTarget:
         """Return the same machine in another part of the system."""
         return MeasuredTarget(self.measured, threads=self.threads, system_part=system_part)

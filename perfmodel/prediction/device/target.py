@@ -169,8 +169,8 @@ class Target(ABC):
         return self
 
     def with_workers(self, worker_count: int) -> Target:
-        """Return the same target in a job with another number of workers."""
-        return self
+        """Return the same target in a job with another number of workers, which share links."""
+        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
 
     def on(self, system_part: SystemPart) -> Target:
         """Return the same target in another part of the system."""

@@ -17,7 +17,7 @@ from perfmodel.cost.order_statistics import (
     ShiftedExponential,
     Unequal,
 )
-from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, check_known, nearest_match
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def straggler_of(stated: Mapping[str, Any] | Straggler, *, backup_workers: int =
         allowed = f"a mapping with 'distribution', one of {', '.join(DISTRIBUTIONS)}, and its parameters"
         raise ArgumentError("straggler", stated, allowed)
     name = stated["distribution"]
-    if not isinstance(name, str) or name not in DISTRIBUTIONS:
-        kind = "distribution of straggler"
-        raise UnknownNameError(kind, name, DISTRIBUTIONS)
+    check_known("distribution of straggler", name, DISTRIBUTIONS)
     distribution = DISTRIBUTIONS[name]
     wanted = [field.name for field in fields(distribution)]  # type: ignore[arg-type]
     parameters = {key: value for key, value in stated.items() if key != "distribution"}
