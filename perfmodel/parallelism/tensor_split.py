@@ -279,12 +279,6 @@ _WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
 """Parameters that are whole on every device, by role: those added after the sum over devices, or before the parts."""
 
 
-def shard_of(node: Node, role: Role | None, *, tensor_size: int) -> nn.Layer:
-    """Make the layer that one device of a group runs."""
-    make = _SHARDS.get(role or "")
-    return node.layer if make is None else make(node, tensor_size)
-
-
 def replicated_count(node: Node, role: Role | None) -> int:
     """Parameters of a layer that are whole on every device of a group. [1]"""
     if role is None:
@@ -461,7 +455,8 @@ def _add(split: _Split, node: Node) -> None:
     name = node.name
     usage = node.usage
     split.region = {"recomputed_in": usage.recomputed_in, "reruns_all": usage.reruns_all}
-    layer = shard_of(node, role, tensor_size=split.tensor_size)
+    shard = _SHARDS.get(role or "")
+    layer = node.layer if shard is None else shard(node, split.tensor_size)
     shared_input = role in READS_WHOLE
     if role is None and isinstance(node.layer, BY_POSITION) and split.has_part(node):
         reads = [split.part(name) for name in node.input_names]

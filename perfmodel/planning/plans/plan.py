@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -233,7 +233,8 @@ def plan(
     >>> report.best.candidate, report.binding
     ('aws_p3_2xlarge_2017', ())
     """
-    read = read_candidates(candidates, devices_per_worker=_devices_per_worker(options))
+    counts = (whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size", "context_size"))
+    read = read_candidates(candidates, devices_per_worker=math.prod(counts))
     syncs = [one_of("sync", name, sync_names()) for name in listed("sync", sync)]
     purchases = [one_of("purchase", name, PURCHASES) for name in listed("purchase", purchase)]
     most_workers = max(count for candidate in read for count in candidate.workers)
@@ -266,11 +267,6 @@ def plan(
         ),
     )
     return _decided(question, entries_of(question, syncs, purchases), purchases)
-
-
-def _devices_per_worker(options: Mapping[str, Any]) -> int:
-    """Return how many devices hold one worker's network. [1]"""
-    return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size", "context_size"))
 
 
 def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:

@@ -27,7 +27,7 @@ from perfmodel.presentation.tables import Table
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.fit_file import FitFile, FittedOn
+    from perfmodel.hardware.fit_file import FitFile
     from perfmodel.hardware.interval_scale import ConstantSpreads
     from perfmodel.hardware.source import Source
     from perfmodel.prediction.certainty.basis import Basis
@@ -294,7 +294,7 @@ def _row(
     value, source = constant.value * factor, constant.source
     if constant.described is not None:
         value = min(max(value, constant.described.valid_min), constant.described.valid_max)
-    evidence: tuple[Any, ...] = ("estimate", _title(source), None, None, False)
+    evidence: tuple[str, str, int | None, float | None, bool] = ("estimate", _title(source), None, None, False)
     if calibration is not None and factor != 1.0:
         fitted = calibration.fitted_on
         before = f"{calibration.name}; before: {_title(source)}"
@@ -375,13 +375,6 @@ def exposure_of(
     )
 
 
-def residual_ratio_of(fitted_on: FittedOn, scale: IntervalScale) -> float:
-    """Ratio of a fit's residual to the usual one of the scale, shrunk towards 1 if cells are few. [1]"""
-    return shrunk_ratio(
-        fitted_on.mean_abs_log_ratio, usual=scale.found_on.fitted_mean_abs_log_ratio, count=fitted_on.row_count
-    )
-
-
 def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
     """Ratio of a residual to the usual one, as if ``PRIOR_CELLS`` more cells had the usual residual. [1]
 
@@ -446,14 +439,17 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     uncertainty = uncertainty_of(prepared, basis.factors, known=known, spreads=scale.spread)
     exchange = exchange_uncertainty(prepared, timed, scale=scale)
     measured = scale.measured
-    fitted_on = None if calibration is None else calibration.fitted_on
+    fitted_on, residual_ratio = None if calibration is None else calibration.fitted_on, None
+    if fitted_on is not None:
+        usual, residual = scale.found_on.fitted_mean_abs_log_ratio, fitted_on.mean_abs_log_ratio
+        residual_ratio = shrunk_ratio(residual, usual=usual, count=fitted_on.row_count)
     exposure = exposure_of(
         prepared,
         timed,
         uncertainty=uncertainty,
         seen=measured if fitted_on is None else fitted_on.seen or NOTHING_SEEN,
         measured_architectures=measured.architectures,
-        residual_ratio=None if fitted_on is None else residual_ratio_of(fitted_on, scale),
+        residual_ratio=residual_ratio,
         exchange=exchange,
     )
     parameters = parameters_of(scale)

@@ -345,11 +345,6 @@ def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
     return values if getattr(values, "shape", None) == shape else np.broadcast_to(values, shape)
 
 
-def _by_alternative(table: KernelTable, rows: tuple[Quantity, ...]) -> Any:
-    """Sum several row values over the kernels of each alternative."""
-    return [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
-
-
 def _run_ahead(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -> GroupTimes:
     """Share the dispatch that a queue of launches exposes in each part of the step, in proportion to dispatch."""
     weights = table.weights
@@ -428,7 +423,7 @@ def _fastest(
     rows = _times_of_rows(table, numbers, columns=columns)
     if rows[0].ndim == 1 and not is_symbolic(*rows):
         return _fastest_of_numbers(table, numbers, rows=rows, fits=columns.workspace_bytes <= workspace_limit_bytes)
-    summed = _by_alternative(table, rows)
+    summed = [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
     busy, of_alternatives = summed[-1], summed[:-1]
     first = table.choices[0]
     if len(table.choices) == 1:

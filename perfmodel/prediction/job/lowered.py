@@ -179,14 +179,6 @@ def _operations_of(
     return operations
 
 
-def _probed_operations(
-    graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: Recompute
-) -> Operations:
-    """Operations of all phases in execution order."""
-    options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
-    return [probes for part in phase.parts for probes in _operations_of(graph, part=part, **options)]
-
-
 def _forward_operations(graph: LayerGraph) -> Operations:
     return _operations_of(graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=False, recompute=None)
 
@@ -420,9 +412,8 @@ def _lowered_layers(
 ) -> _TableAndTypes:
     """Lower a graph layer by layer; return its types too under automatic mixed precision."""
     lowering = getattr(profile, processor).lowering
-    operations = _probed_operations(
-        graph, phase=phase, optimizer=optimizer, input_gradient=input_gradient, recompute=recompute
-    )
+    options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
+    operations = [probes for part in phase.parts for probes in _operations_of(graph, part=part, **options)]
     if lowering.outputs_again:
         operations = _with_outputs_again(graph, operations)
     if lowering.gradient_accumulation == "apart":

@@ -503,7 +503,7 @@ OF_PREDICTION: Final = (
 
 def as_dict(p: Prediction) -> dict[str, Any]:
     """Return everything but the operations as plain values, for JSON."""
-    capacity_bytes = float(p.memory.capacity_bytes)
+    capacity_bytes, (low_s, high_s) = float(p.memory.capacity_bytes), p.interval_s
     memory: dict[str, Any] = {f"{name}_bytes": size_bytes for name, size_bytes in memory_contents(p).items()}
     memory["total_bytes"] = float(p.memory.total_bytes)
     memory["capacity_bytes"] = capacity_bytes if math.isfinite(capacity_bytes) else None
@@ -520,7 +520,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "totals": {name: float(getattr(p, name)) for name in TOTALS},
         "memory": memory,
         "remarks": list(p.remarks),
-        "interval": _interval_dict(p),
+        "interval": {"level": p.interval.level, "low_s": low_s, "high_s": high_s, "variance_shares": p.interval.shares},
         "constants": p.provenance.to_dicts(),
         "provenance": [{"file": spec.name, "sources": _source_dicts(spec)} for spec in p.sources],
     }
@@ -552,11 +552,6 @@ def _server_fits(p: Prediction) -> bool:
     """Tell whether a parameter server fits in its memories, beside the workers there."""
     prepared, lacking = p.basis.prepared, p.memory.missing_elsewhere_bytes > 0
     return not lacking and not any(of.server_bytes and of.fits is False for of in prepared.footprints(p.basis.timed))
-
-
-def _interval_dict(p: Prediction) -> dict[str, Any]:
-    low_s, high_s = p.interval_s
-    return {"level": p.interval.level, "low_s": low_s, "high_s": high_s, "variance_shares": p.interval.shares}
 
 
 def _source_dicts(spec: SpecFile) -> list[dict[str, Any]]:
