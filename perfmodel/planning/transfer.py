@@ -15,7 +15,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_link, load_system
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.part_catalogue import negotiated_link
-from perfmodel.hardware.topology import Route
+from perfmodel.hardware.topology import Route, Topology
 from perfmodel.hardware.wiring import Wired
 from perfmodel.prediction.arguments.checks import bounded_entries, flag, one_of, positive, whole_number
 from perfmodel.prediction.arguments.verbs import gated
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from perfmodel.hardware.gpu import Gpu
-    from perfmodel.hardware.topology import Topology
 
 
 HOST: Final = "host"

@@ -28,7 +28,7 @@ from perfmodel.planning.formulas.evaluation import Values
 from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.device.system_part import SystemPart
-from perfmodel.prediction.job.agreement import AllReduced, Synchronous, ThroughServer
+from perfmodel.prediction.job.agreement import AllReduced, Reduction, Synchronous, ThroughServer
 from perfmodel.prediction.job.agreements import Crowded
 from perfmodel.symbolic import expression_of, is_symbolic, named, naming, substituted
 from perfmodel.sync.registry import LibraryCollective
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.parallelism.base import Exchange, StageGraph
-    from perfmodel.planning.formulas.named_expressions import Definitions
-    from perfmodel.prediction.job.agreement import Reduction
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.sync.placed import Placed

@@ -16,7 +16,7 @@ from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.table import Run
 from perfmodel.planning.plans.answer import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
-from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_workload, spot_terms, storage_terms
+from perfmodel.planning.plans.bill import SPOT, Hired, Terms, energy_terms, read_workload, spot_terms, storage_terms
 from perfmodel.planning.plans.candidates import (
     ON_DEMAND,
     PURCHASES,
@@ -37,7 +37,6 @@ from perfmodel.presentation.tables import Table
 from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
-    from perfmodel.planning.plans.bill import Hired
     from perfmodel.prediction.prediction import Prediction
 
 OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")

@@ -19,19 +19,16 @@ from perfmodel.cost.interval_width import (
     variance_parts,
 )
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.fit_file import Unknown, load_fit_plan
-from perfmodel.hardware.interval_scale import IntervalScale, Seen, load_interval_scale
-from perfmodel.prediction.device.factors import StatedConstant, stated_constant
+from perfmodel.hardware.fit_file import FitFile, Unknown, load_fit_plan
+from perfmodel.hardware.interval_scale import ConstantSpreads, IntervalScale, Seen, load_interval_scale
+from perfmodel.prediction.device.factors import Factors, StatedConstant, stated_constant
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.fit_file import FitFile
-    from perfmodel.hardware.interval_scale import ConstantSpreads
     from perfmodel.hardware.source import Source
     from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.device.factors import Factors
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
     from perfmodel.prediction.prediction import Prediction
 

@@ -15,7 +15,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.hardware.source import ESTIMATE
+from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.memory.footprint import missing_text
 from perfmodel.prediction.rows import pieces_of
@@ -37,7 +37,6 @@ from perfmodel.presentation.tables import Table, facts_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.prediction import Prediction
 
 
