@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.graph import LayerGraph
-from perfmodel.planning.search.answer import layout_text
+from perfmodel.planning.search.answer import Search, layout_text
 from perfmodel.planning.search.axes import NAMES
 from perfmodel.planning.search.search import LEFT_OUT, search
 from perfmodel.prediction.arguments.table import DEFAULTS, names_of
@@ -13,7 +13,6 @@ from perfmodel.prediction.utilisation import has_data_sheet, tokens_per_sample
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from perfmodel.planning.search.answer import Search
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.prediction import Prediction
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.cost.transfer import copy_time
 from perfmodel.errors import ArgumentError
-from perfmodel.framework.profile import load_framework
+from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_libraries, load_library
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
@@ -23,7 +23,6 @@ from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
-    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.hardware.source import SpecFile

@@ -27,11 +27,11 @@ from perfmodel.framework.mixed_precision import (
     softmax_types,
 )
 from perfmodel.graph.liveness import TensorTypes
-from perfmodel.graph.repeats import shortened_for
-from perfmodel.layers.optimizers import NoUpdate
+from perfmodel.graph.repeats import Shortened, shortened_for
+from perfmodel.layers.optimizers import NoUpdate, Optimizer
 from perfmodel.layers.passes import one_pass
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
-from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Attention, MemoryPass, Phase, Role
+from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Attention, MemoryPass, Operation, Phase, Role
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -39,11 +39,8 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.graph.execution import Recompute
     from perfmodel.graph.node import Node
-    from perfmodel.graph.repeats import Shortened
     from perfmodel.hardware.library import LibrarySupport
     from perfmodel.layers.attention import SoftmaxTypes
-    from perfmodel.layers.optimizers import Optimizer
-    from perfmodel.records import Operation
 
 Operations = list[LayerProbes]
 """Operations in the order in which they run."""
