@@ -260,33 +260,15 @@ def constant_table(p: Prediction) -> Table[ConstantRow]:
     """List the constants that move a prediction, largest uncertainty first."""
     uncertainty = p.interval.uncertainty.with_(p.interval.exchange)
     variance = uncertainty.variance or 1.0
-    rows = []
-    for place in np.argsort(-uncertainty.contribution, kind="stable"):
-        if abs(uncertainty.sensitivity[place]) < LEAST_SENSITIVITY:
-            continue
-        constant = uncertainty.constants[place]
-        rows.append(
-            _row(
-                constant,
-                factor=float(p.basis.factors.get(constant.name, 1.0)),
-                calibration=p.basis.calibration,
-                spread=float(uncertainty.spread[place]),
-                sensitivity=float(uncertainty.sensitivity[place]),
-                share=float(uncertainty.contribution[place] / variance),
-            )
-        )
+    order = np.argsort(-uncertainty.contribution, kind="stable")
+    moving = [place for place in order if abs(uncertainty.sensitivity[place]) >= LEAST_SENSITIVITY]
+    rows = [_row(p.basis, uncertainty, place, variance=variance) for place in moving]
     return Table(rows, title="constants, the most uncertain first", row_type=ConstantRow)
 
 
-def _row(
-    constant: StatedConstant,
-    *,
-    factor: float,
-    calibration: FitFile | None,
-    spread: float,
-    sensitivity: float,
-    share: float,
-) -> ConstantRow:
+def _row(basis: Basis, uncertainty: Uncertainty, place: int, *, variance: float) -> ConstantRow:
+    constant, calibration = uncertainty.constants[place], basis.calibration
+    factor = float(basis.factors.get(constant.name, 1.0))
     assert not isinstance(constant.value, tuple)
     value, source = constant.value * factor, constant.source
     if constant.described is not None:
@@ -298,6 +280,8 @@ def _row(
         evidence = ("fitted", before, fitted.row_count, fitted.mape_percent, True)
     elif source is not None:
         evidence = (source.kind, _title(source), source.rows, source.residual_percent, source.is_verified)
+    spread, sensitivity = float(uncertainty.spread[place]), float(uncertainty.sensitivity[place])
+    share = float(uncertainty.contribution[place] / variance)
     return ConstantRow(constant.name, value, constant.unit, *evidence, 100 * spread, sensitivity, share)
 
 
