@@ -537,14 +537,19 @@ def _utilisation_dict(p: Prediction) -> dict[str, float | None]:
 
 
 def _server_dict(p: Prediction) -> dict[str, Any] | None:
-    """Memory and load of a parameter server; a server that never bounds has no knee."""
+    """Memory and load of a parameter server."""
     if p.agreement is None or p.agreement.server is None:
         return None
-    load: dict[str, Any] = {"knee": None, "utilisation": None}
-    if p.visits is not None:
-        knee = float(p.visits.knee)
-        load = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(p.visits.server_utilisation)}
-    return p.agreement.server.to_dict() | {"fits": _server_fits(p)} | load
+    knee, utilisation = server_load(p)
+    return p.agreement.server.to_dict() | {"fits": _server_fits(p), "knee": knee, "utilisation": utilisation}
+
+
+def server_load(p: Prediction) -> tuple[float | None, float | None]:
+    """Return the number of workers from which a parameter server bounds, None if it never does, and how busy it is."""
+    if p.visits is None:
+        return None, None
+    knee = float(p.visits.knee)
+    return knee if math.isfinite(knee) else None, float(p.visits.server_utilisation)
 
 
 def _server_fits(p: Prediction) -> bool:
