@@ -410,17 +410,7 @@ def check_writable(path: Path | None, *, argument: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Answer of a command that does not return a report that prints itself.
-
-    Parameters
-    ----------
-    text, content : callable
-        Make the answer as text, and for JSON; only one is called. [-]
-    plot : callable or None
-        Draws it to a file; None if there is nothing to draw. [-]
-    after : callable or None
-        Called once it is printed, for what may still fail. [-]
-    """
+    """Answer of a command that returns no report which prints itself; ``after`` is called once it is printed."""
 
     text: Callable[[], str]
     content: Callable[[], Any]

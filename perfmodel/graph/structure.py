@@ -43,13 +43,6 @@ def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Nod
         raise GraphError(problem=f"graph {name!r}: {'; '.join(problems)}")
 
 
-def check_frozen(node: Node) -> None:
-    """Raise an error for frozen parameters that a layer does not have."""
-    known = node.layer.parameter_shapes(node.input_shapes)
-    for name in node.usage.frozen_parameters:
-        check_known(f"parameter of layer {node.name!r}", name, known)
-
-
 def check_density(density: float) -> None:
     """Raise an error for a share of weights or channels outside 0 to 1."""
     if isinstance(density, NO_NUMBERS) or not isinstance(density, Real) or not 0 < density <= 1:
@@ -173,7 +166,8 @@ class GraphStructure:
         check_weight_format(usage)
         input_shapes = tuple(map(self.shape, input_names))
         node = Node.of(name, layer, input_names=input_names, input_shapes=input_shapes, usage=usage)
-        check_frozen(node)
+        for parameter in usage.frozen_parameters:
+            check_known(f"parameter of layer {name!r}", parameter, layer.parameter_shapes(input_shapes))
         for parameter, of in shared.items():
             check_sharing(node, owner=self._nodes.get(of[0]), parameter=parameter, of=of)
         self.take(node)

@@ -91,25 +91,7 @@ CONVENTIONS: Final[Mapping[str, Callable[..., float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """One layout.
-
-    Parameters
-    ----------
-    study, label : str
-        Who measured it, and what, in words. [-]
-    builder, builder_options : str, mapping
-        The network, as ``zoo.build`` takes it. [-]
-    arguments : mapping
-        Arguments of ``Job``, but for the graph. [-]
-    sizes : mapping of str to int
-        What the authors count FLOP of. [1]
-    device_count : int
-        Devices. [1]
-    counted : str
-        Name of what the authors count, FLOP by a convention or tokens, of ``CONVENTIONS``. [-]
-    counts_per_s : float
-        That count over time and devices. [FLOP/s] or [1/s]
-    """
+    """One layout: the network, arguments of ``Job``, and a rate of what its authors count."""
 
     study: str
     label: str
@@ -215,25 +197,7 @@ SHARDED_FOLDER: Final = Path(__file__).resolve().parent / "sharded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedRow:
-    """One measured run.
-
-    Parameters
-    ----------
-    label, page : str
-        The run in words, and the page that prints it. [-]
-    network_options : mapping
-        Options of ``zoo.llama``. [-]
-    arguments : mapping
-        Arguments of ``Job``, but for the graph and the data type. [-]
-    dtype, stored_dtype : str
-        Type of products, and of tensors in memory. [-]
-    step_s : float
-        Duration of a step. [s]
-    memory_gib : float
-        Peak that the allocator reserved; NaN if the page does not say. [GiB]
-    not_scored : str
-        What the run needs that no argument states; empty for none. [-]
-    """
+    """One measured run; ``not_scored`` says what it needs that no argument states."""
 
     label: str
     page: str
@@ -318,21 +282,7 @@ _SIZES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRun:
-    """One training run.
-
-    Parameters
-    ----------
-    run : str
-        Its name. [-]
-    builder, builder_options : str, mapping
-        The network, as ``zoo.build`` takes it. [-]
-    arguments : mapping
-        Arguments of ``search``, but for the graph. [-]
-    device_hours : float
-        What the source says that it took. [h]
-    explained_by : str
-        What is in it that is not in the bound. [-]
-    """
+    """One training run: the network, arguments of ``search``, and the hours that its source states."""
 
     run: str
     builder: str

@@ -104,17 +104,7 @@ class StageGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """A network placed on devices.
-
-    Parameters
-    ----------
-    parallelism : str
-        Parallelism that made it. [-]
-    layout : Layout
-        The requested sizes, completed. [-]
-    stages : tuple of StageGraph
-        Stages in the order of the network; all data-parallel workers have the same. [-]
-    """
+    """A network placed on devices."""
 
     parallelism: str
     layout: Layout

@@ -278,12 +278,6 @@ _WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
 """Parameters that are whole on every device, by role: those added after the sum over devices, or before the parts."""
 
 
-def shard_of(node: Node, role: Role | None, *, tensor_size: int) -> nn.Layer:
-    """Make the layer that one device of a group runs."""
-    make = _SHARDS.get(role or "")
-    return node.layer if make is None else make(node, tensor_size)
-
-
 def replicated_count(node: Node, role: Role | None) -> int:
     """Parameters of a layer that are whole on every device of a group. [1]"""
     if role is None:
@@ -417,30 +411,6 @@ def tensor_split(
 ) -> StageGraph:
     """Make the graph that one device of a group runs, and its exchanges.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    tensor_size : int
-        Devices of the group. [1]
-    element_bytes : int
-        Size of an element of what is exchanged. [B]
-    sequence_parallel : bool
-        Whether layers that are not otherwise split are split by sequence positions. [-]
-    habits : TensorHabits
-        Ways in which the software departs from Megatron-LM's. [-]
-
-    Returns
-    -------
-    StageGraph
-        The shard; parameters times devices, less what is replicated (devices - 1 times) and padding, are the network's.
-        [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the devices do not divide heads, widths or positions, or no layer can be split.
-
     Notes
     -----
     After a product split by outputs, each device has a partial sum of the input gradient; after one split by inputs, of
@@ -505,7 +475,8 @@ def _add(split: _Split, node: Node) -> None:
     name = node.name
     usage = node.usage
     split.region = {"recomputed_in": usage.recomputed_in, "reruns_all": usage.reruns_all}
-    layer = shard_of(node, role, tensor_size=split.tensor_size)
+    shard = _SHARDS.get(role or "")
+    layer = node.layer if shard is None else shard(node, split.tensor_size)
     shared_input = role in READS_WHOLE
     if role is None and isinstance(node.layer, BY_POSITION) and split.has_part(node):
         reads = [split.part(name) for name in node.input_names]

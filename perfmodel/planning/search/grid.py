@@ -13,12 +13,10 @@ from perfmodel.numeric import divisors
 from perfmodel.planning.search.axes import AXES, FOLLOWING, SearchAxis, Setting
 from perfmodel.planning.sweeps.space import listed_values
 from perfmodel.prediction.arguments.checks import whole_number
-from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS
+from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS, Check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from perfmodel.prediction.arguments.table import Check
 
     Columns = dict[str, NDArray[Any]]
 

@@ -108,8 +108,7 @@ class Sweep(Result):
 
     def _codes(self, name: str, start: int, stop: int) -> NDArray[np.int64]:
         if not is_one_of(name, self.space.by_name):
-            kind = "column"
-            raise UnknownNameError(kind, name, self.columns)
+            raise UnknownNameError("column", name, self.columns)
         rows = np.arange(start, stop) if self.places is None else self.places[start:stop]
         return self.space.codes(name, rows)
 

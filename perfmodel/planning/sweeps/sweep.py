@@ -123,24 +123,7 @@ def swept(
     executor: Executor | None = None,
     progress: bool = False,
 ) -> Sweep:
-    """Predict every configuration of a space whose values, and columns whose names, are checked.
-
-    Parameters
-    ----------
-    space : Space
-        The configurations. [-]
-    columns : tuple of str
-        Results to keep. [-]
-    prices : Prices or None
-        Of devices; None if no column needs them. [-]
-    dataset_size, executor, progress : object
-        As of :func:`sweep`. [-]
-
-    Returns
-    -------
-    Sweep
-        Columns of arguments and results. [-]
-    """
+    """Predict every configuration of a space whose values, and columns whose names, are checked."""
     priced = Prices() if prices is None else prices
     results, reasons = _evaluated(space, columns, priced, dataset_size, executor=executor, progress=progress)
     return Sweep(space, results, tuple(reasons.texts))

@@ -395,10 +395,6 @@ class GpuTarget(Target):
         host = next(alike, None)
         return self if host is None else GpuTarget(self.device, host=load_machine(host).processor)
 
-    def with_workers(self, worker_count: int) -> GpuTarget:
-        """Return the same device in a job with another number of workers, which share the host link."""
-        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
-
     def on(self, system_part: SystemPart) -> GpuTarget:
         """Return the same device in another part of the system."""
         return GpuTarget(system_part.device, host=self.host, system_part=system_part)

@@ -70,22 +70,6 @@ def visit_of(
 
     where visitor w sends :math:`b_{w,c}` bytes over channel c of capacity :math:`B_c`, shared by :math:`n_c` visitors.
 
-    Parameters
-    ----------
-    topology : Topology
-        The system. [-]
-    visitors : sequence of sequence of (str, float)
-        The devices of each of W visitors, with the bytes that each exchanges with every shard. [B]
-    servers : sequence of str
-        Memory of each shard. [-]
-    pulls_per_push : float
-        Pulls of a visitor for each of its pushes. [1]
-
-    Returns
-    -------
-    Visit
-        Both directions. [s]
-
     Notes
     -----
     Bytes flow over all channels of a route at once, so a lone visitor takes the time of its slowest channel, plus
