@@ -51,13 +51,9 @@ def process(*words: str, environment: dict[str, str] | None = None) -> subproces
 
 class TestWords:
     def test_numbers_as_typed(self) -> None:
-        assert [number_as_typed(text) for text in ("16", "-1", "1.5", "many", None)] == [
-            16,
-            -1,
-            1.5,
-            "many",
-            None,
-        ]
+        typed = {"16": 16, "-1": -1, "1.5": 1.5, "8%": 0.08, "12.5 %": 0.125, "many": "many", "%": "%", "8%%": "8%%"}
+        assert {text: number_as_typed(text) for text in typed} == typed
+        assert number_as_typed(None) is None
 
     def test_key_values(self) -> None:
         assert key_values(["a=1", "b=TRUE", "c=x=y"], argument="--option") == {"a": 1, "b": True, "c": "x=y"}
@@ -284,7 +280,7 @@ class TestPredict:
 
     @pytest.mark.parametrize(
         ("typed", "density", "pattern"),
-        [("0.25", 0.25, "unstructured"), ("0.5:2:4", 0.5, "2:4"), ("0.3:structured", 0.3, "structured")],
+        [("25%", 0.25, "unstructured"), ("0.5:2:4", 0.5, "2:4"), ("0.3:structured", 0.3, "structured")],
     )
     def test_prunes_what_every_verb_loads(self, typed: str, density: float, pattern: str) -> None:
         asked = ["--device", "a100_80_sxm", "--phase", "forward", "--batch-size", "8", "--prune", typed]

@@ -372,7 +372,7 @@ _ROWS: Final = (
              "exchanged (all_to_all).",
     ),
     Argument(
-        name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="0..3", check=_from(0, 3),
+        name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="N", check=_from(0, 3),
         help="What workers share: nothing (0), optimizer state (1), also gradients (2), also parameters (3).",
     ),
     Argument(

@@ -53,7 +53,9 @@ def number(name: str, value: Any) -> Any:
     >>> number("cv", 0.1)
     0.1
     """
-    if not is_real(value) or MOST_NUMBER < abs(value) < math.inf:
+    if not is_real(value):
+        raise ArgumentError(name, value, "a number")
+    if MOST_NUMBER < abs(value) < math.inf:
         raise ArgumentError(name, value, f"a number up to {MOST_NUMBER:g}")
     return value.item() if isinstance(value, np.generic) else value
 
