@@ -35,7 +35,6 @@ from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.prediction.device_prices import Prices, check_names, prices_of
 from perfmodel.prediction.job.agreement_options import LIBRARY
-from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.prediction.totals import TrainingRun, checked_run
 from perfmodel.prediction.utilisation import model_flop, tokens_per_sample
 from perfmodel.presentation.quantities import percent_text
@@ -179,7 +178,6 @@ def search(
     same = {"system": place.system, "global_batch_size": batch, "parallelism": "pipeline"}
     same |= {name: value for name, value in arguments.items() if not _is_list(value)}
     space = space_in_columns(graph, same, _with_lists(grid, arguments))
-    subject_of_graph(graph, optimizer="sgd", phase="forward")  # refuses graphs with symbolic sizes
     results = checked_columns((*COLUMNS, *(("energy_j",) if objective == "energy" else ())))
     evaluated = swept(space, results, progress=flag("progress", progress))
     prices = prices_of(usd_per_hour)
