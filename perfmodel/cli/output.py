@@ -298,6 +298,8 @@ def value_as_typed(name: str, typed: Any) -> Any:
     if takes_mapping(name):
         from perfmodel.prediction.job.straggler import parameter_of
 
+        if "=" not in typed:
+            raise ArgumentError("--straggler", typed, "KIND=X, e.g. normal=0.1")
         ((distribution, value),) = key_values([typed], argument="--straggler").items()
         return {"distribution": distribution, parameter_of(distribution): value}
     return number_as_typed(typed) if {"int", "float"} & set(ARGUMENTS[name].type.split(" | ")) else typed
@@ -318,7 +320,8 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
     from perfmodel.prediction.arguments.table import ARGUMENTS
 
     known = (*ARGUMENTS, *besides)
-    spelt = [f"{key.replace('-', '_')}{equals}{text}" for key, equals, text in (pair.partition("=") for pair in pairs)]
+    typed = [pair.partition("=") for pair in pairs]
+    spelt = [f"{key.replace('-', '_')}={text}" if equals else key for key, equals, text in typed]
     values = key_values(spelt, argument=argument)
     kind = f"key of {argument}"
     for name, value in values.items():
@@ -364,7 +367,7 @@ def number_as_typed(text: str | None) -> Any:
     >>> number_as_typed("16"), number_as_typed("1.5"), number_as_typed("8%"), number_as_typed("many")
     (16, 1.5, 0.08, 'many')
     """
-    for kind in (int, float, _percent):
+    for kind in (int, float, _share):
         try:
             return None if text is None else kind(text)
         except ValueError:
@@ -372,8 +375,12 @@ def number_as_typed(text: str | None) -> Any:
     return text
 
 
-def _percent(text: str) -> float:
-    return float(text.removesuffix("%")) / 100
+def _share(text: str) -> float:
+    """Convert a percentage from 0 to 100, which spells a share; more is none of anything that is counted."""
+    share = float(text.removesuffix("%")) / 100
+    if not 0 <= share <= 1:
+        raise ValueError(text)
+    return share
 
 
 def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:

@@ -51,7 +51,17 @@ def process(*words: str, environment: dict[str, str] | None = None) -> subproces
 
 class TestWords:
     def test_numbers_as_typed(self) -> None:
-        typed = {"16": 16, "-1": -1, "1.5": 1.5, "8%": 0.08, "12.5 %": 0.125, "many": "many", "%": "%", "8%%": "8%%"}
+        typed = {
+            "16": 16,
+            "-1": -1,
+            "1.5": 1.5,
+            "8%": 0.08,
+            "12.5 %": 0.125,
+            "400%": "400%",
+            "many": "many",
+            "%": "%",
+            "8%%": "8%%",
+        }
         assert {text: number_as_typed(text) for text in typed} == typed
         assert number_as_typed(None) is None
 
@@ -150,6 +160,21 @@ sys.exit(str(heavy) if heavy else 0)
         monkeypatch.setattr("perfmodel.cli.specs._find", interrupt)
         assert run(["specs", "show", "device", "gtx_1080"]) == 130
         assert "Traceback" not in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--straggler", "many"], "--straggler must be KIND=X, e.g. normal=0.1 (got 'many')"),
+            (["--recompute", "1.5"], "recompute must be a whole number of blocks from 0 to 1,000,000, or full"),
+            (["--set", "-1"], "--set must be key=value (got '-1')"),
+            (["--batch-size", "8%"], "batch_size must be a whole number >= 1 (got 0.08)"),
+            (["--batch-size", "400%"], "batch_size must be a whole number >= 1 (got '400%')"),
+        ],
+    )
+    def test_a_wrong_value_is_answered_with_what_it_must_be(
+        self, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    ) -> None:
+        assert said in refused(capsys, "predict", "alexnet", "--device", "gtx_1080", *words)
 
 
 class TestSpecs:
