@@ -154,7 +154,8 @@ class Reasons:
 
 def check_ranked(name: object, columns: Iterable[str]) -> None:
     """Reject a column that configurations cannot be ranked by."""
-    check_known("column of results", name, [column for column in columns if column not in (FITS, REASON)])
+    kept = [column for column in columns if column not in (FITS, REASON)]
+    check_known("column of results", name, kept, remedy="Others are kept if columns= (--column) names them.")
 
 
 def front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:
