@@ -8,24 +8,19 @@ kernels, how it feeds data, what it keeps in memory, how it uses CPU threads, wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from perfmodel.derived import derived
-from perfmodel.framework.mixed_precision import MixedPrecisionRules
-from perfmodel.framework.narrow import RECIPES, NarrowRecipe
-from perfmodel.framework.recurrence import FUSED, PERSISTENT
-from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
+from perfmodel.framework.rules import LoweringTable
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.library import LibrarySupport, required_constants
+from perfmodel.hardware.library import required_constants
 from perfmodel.hardware.spec_files import kept_while_unchanged
 from perfmodel.layers.optimizers import OPTIMIZERS
-from perfmodel.units import MIB, to_base_units
+from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -77,154 +72,6 @@ def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
     {'dispatch_us': 8e-06}
     """
     return {name: to_base_units(name, value) for name, value in constants.items()}
-
-
-class RecurrentTable(spec.SpecTable):
-    """Rules of recurrent layers; see :class:`perfmodel.framework.rules.RecurrentRules`."""
-
-    gate_products: Literal["grouped", "per_gate"]
-    input_product: Literal["per_step", "concatenated", "hoisted"]
-    weight_gradient: Literal["per_step", "hoisted"]
-    forward_pointwise_kernels: spec.Count
-    backward_pointwise_kernels: spec.Count
-    library: bool = False
-    persistent_units: spec.Count | None = None
-
-    def rules(self, library_algorithms: tuple[str, ...]) -> RecurrentRules:
-        """Return the rules in the form that the lowering takes."""
-        offered = tuple(name for name in library_algorithms if name in (FUSED, PERSISTENT))
-        return RecurrentRules(**self.model_dump(exclude={"library"}), library=offered if self.library else ())
-
-
-class MixedPrecisionTable(spec.SpecTable):
-    """Mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`.
-
-    A layer in ``keeps_type`` counts as such although ``single`` lists it, so files that inherit say what differs.
-    """
-
-    dtypes: tuple[Literal["fp16", "bf16"], ...]
-    single: tuple[spec.Identifier, ...]
-    widening: tuple[spec.Identifier, ...]
-    keeps_type: tuple[spec.Identifier, ...]
-    parameters: Literal["single", "narrow"] = "single"
-    gradients: Literal["single", "narrow"] = "single"
-
-    @derived
-    def rules(self) -> MixedPrecisionRules:
-        """Return the rules in the form that the lowering takes."""
-        return MixedPrecisionRules(
-            dtypes=self.dtypes,
-            single=frozenset(self.single) - frozenset(self.keeps_type),
-            widening=frozenset(self.widening),
-            keeps_type=frozenset(self.keeps_type),
-            narrow_parameters=self.parameters == "narrow",
-        )
-
-
-class ShardPass(spec.SpecTable):
-    """A pass over a unit's parameters or gradients, or over a device's share of them, from one type to another.
-
-    Types are that of the parameters which a device holds, that in which they are gathered and gradients computed, and
-    that in which gradients are summed. A ``cast`` to the type that a tensor already has is none.
-    """
-
-    reads: Literal["held", "gathered", "exchanged"]
-    writes: Literal["held", "gathered", "exchanged"]
-    cast: bool = False
-
-    def bytes_per_parameter(self, sizes: Mapping[str, int]) -> int:
-        """Bytes read and written for each parameter, by the size of an element of each type [B]. [B]"""
-        read, written = sizes[self.reads], sizes[self.writes]
-        return 0 if self.cast and read == written else read + written
-
-
-class ShardedPassesTable(spec.SpecTable):
-    """Passes of software that gathers shared parameters and scatters gradients, unit by unit.
-
-    ``parameters`` and ``gradients`` run where layers compute, over all of a unit: after its parameters have arrived,
-    and before its gradients leave. The others are on other streams: before a gather over a device's share
-    (``parameter_shares``), before a reduce-scatter over all (``messages``), after it over a share
-    (``message_shares``). Wherever they are, they have blocks for the whole device, so that computing stands still.
-    """
-
-    parameters: tuple[ShardPass, ...] = ()
-    parameter_shares: tuple[ShardPass, ...] = ()
-    gradients: tuple[ShardPass, ...] = ()
-    messages: tuple[ShardPass, ...] = ()
-    message_shares: tuple[ShardPass, ...] = ()
-
-    def bytes_per_parameter(self, kind: str, sizes: Mapping[str, int]) -> int:
-        """Bytes that the passes of a kind read and write for each parameter they pass over. [B]"""
-        return sum(each.bytes_per_parameter(sizes) for each in getattr(self, kind))
-
-
-class NarrowTable(spec.SpecTable):
-    """How a framework casts the operands of linear layers to eight bits or four.
-
-    ``scales`` are found in a pass over a tensor before it is cast (``current``), or known from the steps before
-    (``delayed``). ``weights`` are cast for ``each`` product, or ``kept`` cast from one update to the next.
-    """
-
-    scales: Literal["current", "delayed"] = "current"
-    weights: Literal["each", "kept"] = "each"
-
-    def recipe(self, name: str) -> NarrowRecipe:
-        """Return the recipe of a data type as the framework follows it."""
-        recipe = RECIPES[name]
-        is_delayed = self.scales == "delayed" and not recipe.block_scaled
-        return replace(recipe, delayed_scales=is_delayed, keeps_weights=self.weights == "kept")
-
-
-class LoweringTable(spec.SpecTable):
-    """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`.
-
-    With ``outputs_again`` each layer with parameters computes its output once more before it goes back.
-    """
-
-    convolution_algorithms: tuple[spec.Identifier, ...] | None = None
-    workspace_limit_mib: spec.PositiveNumber | None = None
-    bias: Literal["fused", "separate"]
-    batched_contraction: Literal["batched", "loop"]
-    gradient_accumulation: bool | Literal["apart"]
-    message_copies: Annotated[int, Field(ge=0, le=2, strict=True)] = 0
-    sharded_passes: ShardedPassesTable = Field(default_factory=ShardedPassesTable)
-    input_gradient_accumulation: bool = False
-    convolution_transposes: bool
-    padding_copies: bool = False
-    image_layout: Literal["channels_first", "channels_last"] = "channels_first"
-    pointwise_products: bool = False
-    depthwise_kernel: bool = False
-    weight_layout: Literal["in_out", "out_in"]
-    serial_rows: tuple[spec.Identifier, ...] = ()
-    outputs_again: bool = False
-    recurrent: RecurrentTable
-    passes: dict[spec.Identifier, PassRule] = Field(default_factory=dict)
-    mixed_precision: MixedPrecisionTable | None = None
-    narrow: NarrowTable = Field(default_factory=NarrowTable)
-    fuses: bool = False
-    packed_weights: tuple[Literal["int8", "int4", "2:4"], ...] = ()
-
-    @property
-    def workspace_limit_bytes(self) -> float:
-        """Most scratch memory one convolution may take. [B]"""
-        return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
-
-    @derived
-    def rules(self, support: LibrarySupport) -> LoweringRules:
-        """Return the rules in the form that the lowering takes."""
-        convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
-        of_the_file: dict[str, Any] = {rule.name: getattr(self, rule.name, None) for rule in fields(LoweringRules)}
-        from_elsewhere: dict[str, Any] = {
-            "convolution_algorithms": self.convolution_algorithms or convolutions,
-            "groups_together": support.groups_together,
-            "grouped_channels": support.grouped_channels,
-            "layout_passes": support.tensor_cores and (support.image_layout or self.image_layout) == "channels_first",
-            "attention": support.attention,
-            "sparse_products": support.sparse_products,
-            "narrow": self.narrow.recipe(support.narrow) if support.narrow else None,
-            "recurrent": self.recurrent.rules(support.algorithms),
-        }
-        return LoweringRules(**(of_the_file | from_elsewhere))
 
 
 class ProcessorTable(spec.SpecTable):

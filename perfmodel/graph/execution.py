@@ -18,6 +18,7 @@ from perfmodel.graph.storage import is_parameter, kept_tensors, tensor_bytes
 from perfmodel.layers import Layer, ScaledDotProductAttention, Shape
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import element_count
+from perfmodel.numeric import is_real
 from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Operation, Role, WeightFormat
 
 SELECTIVE: Final = "selective"
@@ -56,11 +57,11 @@ def check_recompute(recompute: Any) -> Recompute:
     """Check the name of a way to place checkpoints, or a number of blocks; None is allowed."""
     if recompute is None:
         return None
-    if isinstance(recompute, int) and not isinstance(recompute, bool):
-        if not 0 <= recompute <= MOST_BLOCKS:
-            allowed = f"a number of blocks from 0 to {MOST_BLOCKS:,}, or {' or '.join(RECOMPUTE)}"
+    if is_real(recompute):
+        if not 0 <= recompute <= MOST_BLOCKS or recompute % 1:
+            allowed = f"a whole number of blocks from 0 to {MOST_BLOCKS:,}, or {' or '.join(RECOMPUTE)}"
             raise ArgumentError("recompute", recompute, allowed)
-        return recompute
+        return int(recompute)
     check_known("way to recompute activations", recompute, RECOMPUTE)
     return str(recompute)
 

@@ -11,10 +11,10 @@ from perfmodel.cost.staleness import steps_to_target
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
-from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
+from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of, check_needs
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.bill import server_machines
-from perfmodel.prediction.job.agreement_options import refuse_unused, sync_names, taken
+from perfmodel.prediction.job.agreement_options import TAKEN_BY, refuse_unused, sync_names, taken
 from perfmodel.prediction.job.straggler import straggler_of, straggler_of_job
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.prediction_text import fit_sentence, server_load
@@ -63,7 +63,8 @@ def check_options(
     for name in options:
         check_known(f"option of {of}", name, known)
     checked = asked_of(options)
-    refuse_unused(checked, syncs, worker_count=most_workers)
+    refuse_unused(checked, syncs)
+    check_needs(checked, checked.keys() & TAKEN_BY.keys())
     straggler = straggler_of_job(checked)
     if straggler is not None:
         straggler.check_backups(most_workers)
@@ -114,13 +115,13 @@ class _Question:
     @derived_property
     def alone(self) -> Prediction:
         """The step of a single worker, which exchanges nothing and has no server."""
-        options = dict(self.options)
-        options.pop("group_size", None)
-        if options.get("straggler") is not None:
-            options = taken(options, NO_SYNC)  # a single worker has no backups
-            options["straggler"] = straggler_of(options["straggler"]).as_predicted
-        how = {**self.arguments, **options}
+        how = {**self.arguments, **self.options}
         sync = NO_SYNC if how.get("context_size", 1) == 1 else self.syncs[0]  # its devices add up gradients
+        how = taken(how, sync)
+        for of_several in ("group_size", "backup_workers"):
+            how.pop(of_several, None)
+        if how.get("straggler") is not None:
+            how["straggler"] = straggler_of(how["straggler"]).as_predicted
         return predict(self.graph, workers=1, sync=sync, **how)
 
     def row(self, sync: str, workers: int) -> ScalingRow:

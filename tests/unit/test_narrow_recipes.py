@@ -5,7 +5,7 @@ import pytest
 import perfmodel as pm
 from perfmodel import layers as nn
 from perfmodel.framework.narrow import RECIPES, narrow_product, takes_narrow
-from perfmodel.framework.profile import NarrowTable
+from perfmodel.framework.rules import NarrowTable
 from perfmodel.kernels import Matmul
 from perfmodel.records import Contraction, Role
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import MissingPackageError, SpecError
+from perfmodel.errors import SpecError, package_for
 from perfmodel.files import file_bytes, is_file, user_path
 from perfmodel.layers.checks import check_path
 
@@ -130,11 +130,9 @@ def read_model(path: str | Path) -> OnnxModel:
 
 def _parsed(file: Path) -> Any:
     """Return the onnx.ModelProto in a file."""
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError
-    except ImportError as error:
-        raise MissingPackageError("onnx", "from_onnx", "onnx") from error
+    onnx = package_for("onnx", "from_onnx", "onnx")
+    from google.protobuf.message import DecodeError  # which onnx brings
+
     content = file_bytes(file, most_bytes=MOST_FILE_BYTES)
     try:
         proto = onnx.load_model_from_string(content)

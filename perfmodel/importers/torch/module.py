@@ -13,10 +13,10 @@ from perfmodel.errors import (
     ArgumentError,
     BackwardWarning,
     FixedBatchWarning,
-    MissingPackageError,
     OpaqueLayerWarning,
     ParameterWarning,
     TraceError,
+    package_for,
 )
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, build, holes_by_operator, listed
@@ -464,10 +464,7 @@ def _as_sample(shape: tuple[int, ...], origin: str) -> Layout:
 
 def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any, name: Any) -> Example:
     """Return the example to run with; a PerfmodelError for arguments of the wrong kind."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingPackageError("torch", "from_torch()", "torch") from error
+    torch = package_for("torch", "from_torch()", "torch")
     from perfmodel.importers.torch.traced_run import Example
 
     if not isinstance(module, torch.nn.Module):

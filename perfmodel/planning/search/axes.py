@@ -15,6 +15,8 @@ from perfmodel.parallelism.base import CONTEXT_METHODS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.planning.search.program_rules import Rule
+
     Columns = Mapping[str, NDArray[Any]]
 
 
@@ -33,6 +35,7 @@ class Setting:
     materialised: bool = False
     sums_once: bool = False
     divides_sequences: bool = True
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
