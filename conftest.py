@@ -12,6 +12,7 @@ for _library in (
     "OMP",
 ):  # before numpy: threads that wait for tiny products take four times the work
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process that tests start would compile all modules anew
 gc.set_threshold(100_000, 20, 100)  # graphs and modules that tests keep are many: searched rarely, tests take 12 % less
 
 

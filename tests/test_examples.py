@@ -1,6 +1,7 @@
 """Every example runs and prints what it promises."""
 
 import ast
+import os
 import re
 import runpy
 import sys
@@ -155,21 +156,47 @@ def test_the_notebooks_are_those_with_known_figures():
     assert [path.stem for path in NOTEBOOKS] == sorted(FIGURES)
 
 
+@pytest.fixture(scope="module")
+def kernel():
+    """One process for all notebooks: starting it and importing what they import takes as long as most of them."""
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(startup_timeout=600)
+    yield client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def execute(source, kernel):
+    """Run a cell; return what it shows."""
+    import nbformat
+
+    outputs = []
+
+    def keep(message):
+        if message["msg_type"] in ("stream", "display_data", "execute_result", "error"):
+            outputs.append(nbformat.v4.output_from_msg(message))
+
+    reply = kernel.execute_interactive(source, output_hook=keep, timeout=1800)["content"]
+    assert reply["status"] == "ok", "\n".join(reply["traceback"])
+    return outputs
+
+
+FRESH = "import os; os.environ['PERFMODEL_CACHE'] = {cache!r}; os.chdir({folder!r})\n%reset -f"
+"""What is run before a notebook: it is in another folder, so that nothing is read from or left in this one."""
+
+
 @pytest.mark.usefixtures("fits_of_this_run")
 @pytest.mark.filterwarnings("ignore")  # of the packages that run notebooks
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_what_it_was_committed_with(path, tmp_path):
-    import nbformat
-    from nbclient import NotebookClient
-
+def test_a_notebook_runs_and_shows_what_it_was_committed_with(path, tmp_path, kernel):
     executed = committed(path)
-    if path.stem in MEASURING:
-        first_code = next(place for place, cell in enumerate(executed.cells) if cell.cell_type == "code")
-        executed.cells.insert(first_code + 1, nbformat.v4.new_code_cell(COUNTED.format(root=str(EXAMPLES.parent))))
-    # in another folder, so that nothing is read from or left in this one
-    resources = {"metadata": {"path": str(tmp_path)}}
-    waits = {"timeout": 1800, "startup_timeout": 600}  # on the busiest machine too
-    NotebookClient(executed, kernel_name="python3", resources=resources, **waits).execute()
+    execute(FRESH.format(cache=os.environ["PERFMODEL_CACHE"], folder=str(tmp_path)), kernel)
+    cells = [cell for cell in executed.cells if cell.cell_type == "code"]
+    for place, cell in enumerate(cells):
+        cell.outputs = execute(cell.source, kernel)
+        if path.stem in MEASURING and not place:
+            execute(COUNTED.format(root=str(EXAMPLES.parent)), kernel)
     if path.stem in MEASURING:
         assert "predicted [ms]" in printed_by(executed)
     else:

@@ -61,23 +61,19 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
 
 def server_resources(numbers: AsynchronousNumbers) -> Mapping[str, int]:
     """Parts of the server and of the links to it that visitors queue for, one unit each."""
-    shards, visitors = range(int(numbers.server_count)), range(int(numbers.visitors))
+    return dict.fromkeys(_parts(numbers).values(), 1)
+
+
+def _parts(numbers: AsynchronousNumbers) -> dict[tuple[str, int, int], str]:
+    """Name the part that a visitor queues for at a station of a shard, with its neighbours or with all."""
+    stations = _STATIONS if numbers.each_part_queues else (_STATIONS[numbers.busiest_part],)
+    sharers, visitors = int(numbers.sharers), int(numbers.visitors)
     return {
-        _part(numbers, station, shard, visitor): 1
-        for station in _queueing(numbers)
-        for shard in shards
-        for visitor in visitors
+        (station, shard, visitor): f"{station}{shard}" + ("" if sharers == visitors else f"/{visitor // sharers}")
+        for station in stations
+        for shard in range(int(numbers.server_count))
+        for visitor in range(visitors)
     }
-
-
-def _queueing(numbers: AsynchronousNumbers) -> tuple[str, ...]:
-    return _STATIONS if numbers.each_part_queues else (_STATIONS[numbers.busiest_part],)
-
-
-def _part(numbers: AsynchronousNumbers, station: str, shard: int, visitor: int) -> str:
-    """Name of the part that a visitor shares with its neighbours, or with all."""
-    sharers = int(numbers.sharers)
-    return f"{station}{shard}" if sharers == numbers.visitors else f"{station}{shard}/{visitor // sharers}"
 
 
 def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> Iterator[Task]:
@@ -91,9 +87,12 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
     draws = (step_count, visitors, group)
     relative = np.ones(draws) if numbers.times is None else _drawn(numbers, draws, generator)
     compute_s = np.broadcast_to(np.asarray(numbers.compute_s, dtype=float), (visitors,))
+    parts = _parts(numbers)
     for step in range(step_count):
         for visitor in range(visitors):
-            yield from _step(numbers, visitor, step, float(compute_s[visitor]) * relative[step, visitor], generator)
+            yield from _step(
+                numbers, visitor, step, float(compute_s[visitor]) * relative[step, visitor], generator, parts
+            )
 
 
 def fed_asynchronous_tasks(
@@ -137,6 +136,7 @@ def _step(
     step: int,
     compute_s: NDArray[np.float64],
     generator: np.random.Generator,
+    parts: Mapping[tuple[str, int, int], str],
 ) -> Iterator[Task]:
     """Yield the tasks of one step of a visitor, in sequence."""
     before: tuple[str, ...] = (f"{visitor}/end/{step - 1}",) if step else ()
@@ -151,7 +151,6 @@ def _step(
         ("update", pushes, 0.0, numbers.update_s + numbers.compensation_s),
         ("pull", pulls, numbers.pull_latency_s, numbers.pull_s),
     ]
-    queueing = _queueing(numbers)
     for station, is_visited, latency_s, service_s in visits:
         if station == "pull" and numbers.staleness_bound is not None:
             yield Task(f"{visitor}/pushed/{step}", after=(last,))
@@ -169,7 +168,7 @@ def _step(
                 shard = (visitor + step + place) % int(numbers.server_count)
                 name = f"{visitor}/{station}/{step}/{place}"
                 seconds = _service(float(service_s) / int(numbers.server_count), numbers.service_variation, generator)
-                part = _part(numbers, station, shard, visitor) if station in queueing else None
+                part = parts.get((station, shard, visitor))
                 yield Task(name, resource=part, duration_s=seconds, after=(last,), kind=station)
                 last = name
     yield Task(f"{visitor}/end/{step}", after=(last,), kind="end")

@@ -32,7 +32,7 @@ NUMBERS = AsynchronousNumbers(
 )
 
 
-def both(scheme, numbers, *, step_count=600, seed=3):
+def both(scheme, numbers, *, step_count=300, seed=3):
     played = play_asynchronous(SCHEMES[scheme].in_effect(numbers), step_count=step_count, seed=seed)
     return SCHEMES[scheme].times(numbers), played
 
@@ -57,7 +57,8 @@ def both(scheme, numbers, *, step_count=600, seed=3):
     ],
 )
 def test_the_simulator_confirms_a_scheme_within_its_error(scheme, changes):
-    expected, played = both(scheme, replace(NUMBERS, **changes))
+    long = isinstance(changes.get("times"), ShiftedExponential)  # until the last ends, the server waits for it
+    expected, played = both(scheme, replace(NUMBERS, **changes), step_count=600 if long else 300)
     assert played.step_s_error < 0.02 * played.step_s  # an error that excuses everything would prove nothing
     assert abs(played.step_s - expected.step_s) < ERRORS * played.step_s_error
     assert played.server_utilisation == pytest.approx(float(expected.server_utilisation), rel=0.05)
@@ -65,7 +66,7 @@ def test_the_simulator_confirms_a_scheme_within_its_error(scheme, changes):
 
 
 def test_without_the_queue_the_simulator_would_not_agree():
-    expected, played = both("downpour", replace(NUMBERS, worker_count=18))
+    expected, played = both("downpour", replace(NUMBERS, worker_count=18), step_count=600)
     alone = SCHEMES["downpour"].times(replace(NUMBERS, worker_count=1, group_size=1))
     assert abs(played.step_s - expected.step_s) < ERRORS * played.step_s_error
     assert played.step_s - float(alone.step_s) > 20 * played.step_s_error
@@ -80,7 +81,7 @@ def test_without_the_queue_the_simulator_would_not_agree():
 )
 def test_any_downpour_is_confirmed(workers, service, times, seed):
     numbers = AsynchronousNumbers(compute_s=1.0, update_s=service, worker_count=workers, times=times)
-    expected, played = both("downpour", numbers, step_count=800, seed=seed)
+    expected, played = both("downpour", numbers, step_count=400, seed=seed)
     # a fixed seed is one draw, hypothesis takes many: five errors, and what 20 batches do not see
     assert abs(played.step_s - expected.step_s) < 5 * played.step_s_error + 0.004 * played.step_s
 
@@ -102,17 +103,19 @@ def test_bounded_staleness_is_close_where_its_form_is_not_exact(changes, beyond)
     assert abs(played.step_s - expected.step_s) < ERRORS * played.step_s_error + beyond * played.step_s
 
 
-@pytest.mark.parametrize("bound", [0, 1, 4])
 @pytest.mark.parametrize(
-    ("workers", "asked_share", "times", "beyond"),
+    ("workers", "asked_share", "times", "beyond", "bound"),
     [
-        (2, 1.0, None, 0.05),
-        (8, 0.1, Normal(0.3), 0.01),
-        (8, 0.86, Normal(0.1), 0.03),
-        (8, 0.99, LogNormal(0.3), 0.03),
-        (4, 1.3, Normal(0.3), 0.03),
-        (8, 0.7, ShiftedExponential(0.5), 0.05),
-        (16, 0.99, Normal(0.1), 0.02),
+        (2, 1.0, None, 0.05, 0),
+        (2, 1.0, None, 0.05, 1),
+        (8, 0.1, Normal(0.3), 0.01, 4),
+        (8, 0.86, Normal(0.1), 0.03, 1),
+        (8, 0.99, LogNormal(0.3), 0.03, 0),
+        (8, 0.99, LogNormal(0.3), 0.03, 4),
+        (4, 1.3, Normal(0.3), 0.03, 1),
+        (8, 0.7, ShiftedExponential(0.5), 0.05, 4),
+        (16, 0.99, Normal(0.1), 0.02, 0),
+        (16, 0.99, Normal(0.1), 0.02, 1),
     ],
 )
 def test_a_bound_before_a_busy_server_costs_what_is_played(workers, asked_share, times, beyond, bound):
@@ -162,7 +165,7 @@ def test_no_worker_is_further_ahead_than_the_bound():
 def test_equal_services_queue_before_the_slowest_part_only():
     given = replace(NUMBERS, service_variation=0.0, worker_count=15)
     each, one = (play_asynchronous(SCHEMES["downpour"].in_effect(replace(given, each_part_queues=every)),
-                                   step_count=600, seed=1) for every in (True, False))  # fmt: skip
+                                   step_count=300, seed=1) for every in (True, False))  # fmt: skip
     assert each.step_s == pytest.approx(one.step_s, rel=0.002)
 
 
@@ -203,7 +206,7 @@ MANY_SPEEDS = Unequal([1.0] * 6 + [2.0] * 3 + [1.5, 3.0, 0.7])
     ],
 )
 def test_unequal_workers_are_confirmed_within_the_error(scheme, changes):
-    expected, played = both(scheme, replace(NUMBERS, times=MANY_SPEEDS, **changes), step_count=800)
+    expected, played = both(scheme, replace(NUMBERS, times=MANY_SPEEDS, **changes), step_count=400)
     assert played.step_s_error < 0.02 * played.step_s
     assert abs(played.step_s - expected.step_s) < ERRORS * played.step_s_error
     assert played.mean_staleness == pytest.approx(float(expected.mean_staleness), rel=0.02)

@@ -87,7 +87,7 @@ def pipeline_period(**sizes):
     return input_pipeline.pipelined_period(stage_s=stages, depth=1)
 
 
-@settings(deadline=None, max_examples=30)  # the first call imports and warms sympy
+@settings(deadline=None, max_examples=10)  # the first call imports and warms sympy
 @given(*[BYTES] * 2, *[RATE] * 4, st.floats(1, 1e4), SECONDS, COUNT, COUNT)
 def test_a_pipeline_of_symbols_is_that_of_numbers(
     encoded, device, disk, memory, root, link, decode, compute_s, batch, workers
@@ -96,7 +96,7 @@ def test_a_pipeline_of_symbols_is_that_of_numbers(
     agree(pipeline_period, **sizes, decode=decode, compute_s=compute_s, batch=batch, workers=workers)
 
 
-@settings(deadline=None, max_examples=30)  # the first call imports and warms sympy
+@settings(deadline=None, max_examples=10)  # the first call imports and warms sympy
 @given(SECONDS, SECONDS, COUNT, st.sampled_from(sorted(transfer.PERIOD_BY_READING)))
 def test_a_refresh_of_symbols_is_that_of_numbers(transfer_s, compute_s, count, reading):
     agree(transfer.PERIOD_BY_READING[reading], transfer_s=transfer_s, compute_s=compute_s, device_count=count)

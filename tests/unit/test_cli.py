@@ -555,6 +555,7 @@ class TestFitting:
         text = printed("validate", own, "--protocol", "leave_one_device_out", "--max-mape", "10000")
         assert "leave_one_device_out" in text
 
+    @pytest.mark.usefixtures("fits_of_this_run")
     def test_every_protocol_has_its_line(self, own: str) -> None:
         text = printed("validate", own, "--protocol", "all", "--only", "gpu")
         assert all(name in text for name in ("nothing_fitted", "all_fitted", "leave_one_device_out"))

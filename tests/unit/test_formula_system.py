@@ -104,9 +104,14 @@ def test_elasticities_where_no_worker_is_left():
     assert "costs" in f.elasticities({"workers": 2})["workers"].sentence
 
 
+@pytest.fixture(scope="module")
+def of_workers_and_samples():
+    return pm.formula(graph=GRAPH, system="survey_fig5", batch_size=8, free=["workers", "batch_size"])
+
+
 @pytest.mark.parametrize(("name", "value"), [("workers", 2.5), ("batch_size", 7.25), ("batch_size", [8, 8.5])])
-def test_there_are_no_parts_of_workers_and_samples(name, value):
-    f = pm.formula(graph=GRAPH, system="survey_fig5", batch_size=8, free=["workers", "batch_size"])
+def test_there_are_no_parts_of_workers_and_samples(of_workers_and_samples, name, value):
+    f = of_workers_and_samples
     for asked in (f, f.lambdify()):
         with pytest.raises(ArgumentError, match=f"^{name} must.*whole numbers"):
             asked(**{name: value})

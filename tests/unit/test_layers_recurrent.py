@@ -105,7 +105,7 @@ def test_a_sample_may_hold_several_sequences(kind, batch_first):
 def test_samples_joined_to_one_sequence_are_not_several():
     module = Rows("gru", batch_first=True, joins_samples=True)
     with pytest.warns(FixedBatchWarning):
-        graph = pm.from_torch(module, torch.empty(N, 3, T, X))
+        graph = pm.from_torch(module, torch.empty(2, 3, 2, X))
     assert "gru" not in {node.layer.kind for node in graph.layers}
 
 

@@ -8,6 +8,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.validation.protocols import protocols
 from perfmodel.validation.protocols.cells import prepare_cells
 from perfmodel.validation.protocols.protocols import ALL_FITTED, PROTOCOLS, folds_of, part_of_rows, predict_subset
 
@@ -135,19 +136,20 @@ def refuse_leaks(table, *, protocol, subset, fold_index):
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch):
-    """Keep fits during one test: the same folds are asked for twice."""
+def three_folds(tmp_path, monkeypatch):
+    """Fit no more than three folds of a protocol, and keep the fits during one test: it asks for them twice."""
     monkeypatch.setenv("PERFMODEL_CACHE", str(tmp_path / "kept"))
+    monkeypatch.setattr(protocols, "folds_of", lambda *asked: folds_of(*asked)[:3])
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("three_folds")
 @pytest.mark.parametrize("protocol", [name for name in HOLDING_OUT if name != "leave_one_row_out"])
 def test_what_a_gpu_fold_holds_out_changes_nothing_in_it(gpu_table, protocol):
     # on GPUs a row is a cell
     assert refuse_leaks(gpu_table, protocol=protocol, subset="gpu", fold_index=1)
 
 
-@pytest.mark.usefixtures("kept", "cpu_plan")
+@pytest.mark.usefixtures("three_folds", "cpu_plan")
 @pytest.mark.parametrize("protocol", ["leave_one_thread_count_out", "leave_one_device_out", "leave_one_row_out"])
 def test_what_a_cpu_fold_holds_out_changes_nothing_in_it(cpu_table, protocol):
     assert refuse_leaks(cpu_table, protocol=protocol, subset="cpu", fold_index=1)
