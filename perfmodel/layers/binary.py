@@ -167,10 +167,6 @@ def _from_torch_binary(call: OperatorCall) -> Translation | None:
     return _of_two(call, "floor_divide" if call.get("rounding_mode") else function, operands)
 
 
-def _from_onnx_binary(call: OperatorCall) -> Translation | None:
-    return _of_two(call, ONNX_NAMES[call.operator], call.operands)
-
-
 @layer_kind("binary")
 class Binary(LayerByInput):
     """A function of two elements; operands broadcast along axes of extent 1, missing first axes, and the batch.
@@ -193,7 +189,9 @@ class Binary(LayerByInput):
 
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "multiply"}, (("C", "H", "W"), ("C", 1, 1)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx_binary)
+    onnx_operators: ClassVar[Operators] = dict.fromkeys(
+        ONNX_NAMES, lambda call: _of_two(call, ONNX_NAMES[call.operator], call.operands)
+    )
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
     function: str

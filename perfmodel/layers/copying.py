@@ -180,10 +180,6 @@ def _ordered(x: Operand, order: Sequence[int], *, copies: bool) -> Translation:
     return Translation(layer=Transpose(axes=axes, copies=moves), inputs=(x,))
 
 
-def _permuted(call: OperatorCall) -> Translation:
-    return _ordered(call["self"], call["dims"], copies=False)
-
-
 def _exchanged(call: OperatorCall) -> Translation:
     x = call["self"]
     order = list(range(len(x.axes)))
@@ -216,7 +212,7 @@ class Transpose(OnePassLayer):
 
     symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
-        "aten.permute": _permuted,
+        "aten.permute": lambda call: _ordered(call["self"], call["dims"], copies=False),
         "aten.transpose": _exchanged,
         "aten.t": _exchanged,
     }
@@ -270,10 +266,6 @@ def _from_call(call: OperatorCall) -> Translation | None:
     return Translation(layer=layer, inputs=(x,))
 
 
-def _from_copy(call: OperatorCall) -> Translation | None:
-    return _from_call(call) if call.moved else None
-
-
 @layer_kind("rearrange")
 class Rearrange(Layer):
     """A copy of a tensor with elements moved, axes reordered, or parts repeated.
@@ -296,7 +288,7 @@ class Rearrange(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(REARRANGE_TORCH_NAMES, _from_call),
-        "aten.clone": _from_copy,
+        "aten.clone": lambda call: _from_call(call) if call.moved else None,
     }
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)
     keeps_inputs: ClassVar[bool] = False

@@ -41,10 +41,6 @@ def _dense(call: OperatorCall, x: Operand, weight: Any, bias: Operand | None, *,
     return Translation(layer=layer, inputs=(x,), parameters=parameters)
 
 
-def _from_linear(call: OperatorCall) -> Translation | None:
-    return _dense(call, call["input"], call["weight"], call.get("bias"), units_axis=0)
-
-
 def _from_product(call: OperatorCall) -> Translation | None:
     if not _is_plain_sum(call):
         return None
@@ -87,7 +83,7 @@ class Dense(Layer):
 
     symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
-        "aten.linear": _from_linear,
+        "aten.linear": lambda call: _dense(call, call["input"], call["weight"], call.get("bias"), units_axis=0),
         "aten.addmm": _from_product,
         "aten.mm": _from_product,
         "aten.matmul": _from_product,

@@ -13,6 +13,11 @@ LAST: Final = "channels_last"
 """The order of axes in Keras, unless a layer states another."""
 
 
+def stated_axes(value: Any) -> tuple[int, ...]:
+    """Return one axis or several as a tuple [-]."""
+    return tuple(value) if isinstance(value, list | tuple) else (int(value),)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCall(ConfiguredLayer):
     """One call of a layer; its ``path`` leads through nested models.
