@@ -2,13 +2,15 @@
 
 Run:  python tools/generate_layers.py
 
-Every formula is computed, not typed: a layer's ``symbolic_example`` is counted with letters for its sizes and a batch
-of N samples, so the page cannot disagree with the code. tests/test_pages.py holds the committed page to this script.
+Every formula is computed, not typed: a layer's example in symbolic_examples.toml is counted with letters for its sizes
+and a batch of N samples, so the page cannot disagree with the code. tests/test_pages.py holds the committed page to
+this script.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from perfmodel.layers import LAYERS, Layer
 from perfmodel.layers.shapes import shape_text
 
 PAGE = Path(__file__).parent.parent / "docs" / "layers.md"
+EXAMPLES = tomllib.loads(Path(__file__).with_name("symbolic_examples.toml").read_text())
 BATCH_SIZE = sympy.Symbol("N", positive=True, integer=True)
 INTRODUCTION = """# Layers
 
@@ -27,6 +30,20 @@ example beside it, with letters for its sizes and a mini-batch of $N$ samples: F
 forward in fp32 with every operand read once and every result written once, and bytes that back-propagation keeps
 besides the tensors named. Gradients are those of the input and of the parameters, if any.
 """
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of the file as Python's: lists as tuples."""
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    return None if value == "None" else value
+
+
+def symbolic_example(kind: str) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """Return options and input shapes of a kind of layer, with letters for sizes."""
+    stated = EXAMPLES.get(kind, {})
+    options = {name: _plain(value) for name, value in stated.get("options", {}).items()}
+    return options, _plain(stated.get("shapes", [["F"]]))
 
 
 def _size(value: Any) -> Any:
@@ -75,7 +92,7 @@ def _summary(kind: type[Layer]) -> str:
 
 def _section(kind: type[Layer]) -> list[str]:
     """Write the section of one layer."""
-    letters, letter_shapes = kind.symbolic_example
+    letters, letter_shapes = symbolic_example(kind.kind)
     options = {name: _size(value) for name, value in letters.items()}
     shapes = tuple(_size(shape) for shape in letter_shapes)
     layer = kind(**options)
@@ -83,7 +100,7 @@ def _section(kind: type[Layer]) -> list[str]:
     saved_bytes = layer.saved_bytes(shapes, batch_size=BATCH_SIZE, element_bytes=4)
     saved_bytes += INDEX_BYTES * layer.saved_index_count(shapes, batch_size=BATCH_SIZE)
     rows = [
-        ("example", _example_text(dict(letters), letter_shapes)),
+        ("example", _example_text(letters, letter_shapes)),
         ("parameters", _formula(layer.parameter_count(shapes))),
         ("FLOP forward", _formula(forward.flop_count)),
         ("FLOP backward", _formula(backward.flop_count)),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.layers.shapes import (
@@ -209,7 +209,6 @@ class GELU(Pointwise):
     .. [1] Hendrycks, Gimpel, Gaussian error linear units, 2016, arXiv:1606.08415.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {"aten.gelu": _gelu}
     onnx_operators: ClassVar[Operators] = {"Gelu": _gelu}
     checks: ClassVar[Checks] = {"approximation": one_of(GELU_FLOP)}
@@ -248,7 +247,6 @@ class GLU(OnePassLayer):
     reads dy and x and writes dx: the logistic function is computed again, only x is kept.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"axis": 0}, ((2, "F"),))
     torch_operators: ClassVar[Operators] = {"aten.glu": lambda call: _along(call, GLU)}
     checks: ClassVar[Checks] = {"axis": check_axis}
     axis: int = -1
@@ -447,7 +445,6 @@ class Unary(Pointwise):
     gradient; adding a number passes it on without a copy. A truth value is 1 B, written as a mask.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"function": "exp"}, (("F",),))
     torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(TORCH_NAMES, _from_call),
         **dict.fromkeys(WITH_NUMBER, _with_number),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from perfmodel.layers.base import Checks, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind
 from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
 from perfmodel.layers.passes import MASK_BYTES, bias_gradient, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
@@ -220,7 +220,6 @@ class ScaledDotProductAttention(LayerByInput):
     .. [4] Grattafiori et al., The Llama 3 herd of models, arXiv:2407.21783, section 3.3.2.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "S", "D"), ("H", "S", "D")))
     input_counts: ClassVar[tuple[int, int | None]] = (3, 4)
     torch_operators: ClassVar[Operators] = {"aten.scaled_dot_product_attention": _from_torch}
     onnx_operators: ClassVar[Operators] = {
@@ -419,7 +418,6 @@ class MultiHeadAttention(LayerByInput):
     .. [2] Ainslie et al., GQA, EMNLP 2023, arXiv:2305.13245 (fewer heads of keys and values).
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"heads": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     checks: ClassVar[Checks] = {"scores": one_of(SCORES)}
     heads: int

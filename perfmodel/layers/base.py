@@ -16,9 +16,6 @@ from perfmodel.layers.shapes import Shape, Shapes
 from perfmodel.layers.translation import Operators
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
 
-SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
-"""Options and input shapes, with letters for sizes, whose counts the documentation prints."""
-
 Operations = tuple[Operation, ...]
 """Operations of a layer, in order."""
 Checks = dict[str, Check]
@@ -70,7 +67,6 @@ class Layer(Checked, ABC):
     which operators of other programs it is.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most inputs the layer takes; None for no upper limit [1]."""
     index_inputs: ClassVar[tuple[int, ...]] = ()

@@ -6,13 +6,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from perfmodel.layers.activation import Softmax
 from perfmodel.layers.attention import ScaledDotProductAttention
-from perfmodel.layers.base import Layer, LayerByInput, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import is_open_size, refuse
 from perfmodel.layers.copying import Concat
 from perfmodel.layers.indexing import RotaryEmbedding, Take, TopK
@@ -202,7 +202,6 @@ class MixtureOfExperts(ChainedLayer):
     .. [2] Jiang et al., Mixtral of experts, arXiv:2401.04088, section 2.1.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"experts": "E", "chosen": 2, "intermediate": "I"}, (("S", "F"),))
     experts: int
     chosen: int
     intermediate: int
@@ -286,10 +285,6 @@ class LatentAttention(ChainedLayer):
     .. [1] DeepSeek-AI, DeepSeek-V2, arXiv:2405.04434, section 2.1 and appendix C.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = (
-        {"heads": "H", "latent": "C", "query_latent": "Q", "head_size": "D", "rotary_size": 2, "value_size": "V"},
-        (("S", "F"),),
-    )
     heads: int
     latent: int
     head_size: int

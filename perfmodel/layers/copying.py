@@ -13,7 +13,6 @@ from perfmodel.layers.base import (
     LayerByInput,
     OnePassLayer,
     Operations,
-    SymbolicExample,
     Traffic,
     layer_kind,
 )
@@ -134,7 +133,6 @@ class Concat(LayerByInput):
     parts of the output's: only a library that reads them in one piece needs the copy, which is temporary.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("D", "H", "W")))
     torch_operators: ClassVar[Operators] = {"aten.cat": _from_torch_concat, "aten.stack": _from_torch_concat}
     onnx_operators: ClassVar[Operators] = {"Concat": _from_onnx_concat}
     keeps_inputs: ClassVar[bool] = False
@@ -210,7 +208,6 @@ class Transpose(OnePassLayer):
     A copy reads and writes every element once in either direction; a view costs nothing.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
         "aten.permute": lambda call: _ordered(call["self"], call["dims"], copies=False),
         "aten.transpose": _exchanged,
@@ -285,7 +282,6 @@ class Rearrange(Layer):
     repeated it sums over the repeats, a read and an add for each element of dy.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(REARRANGE_TORCH_NAMES, _from_call),
         "aten.clone": lambda call: _from_call(call) if call.moved else None,

@@ -13,7 +13,6 @@ from perfmodel.layers.base import (
     LayerByInput,
     OnePassLayer,
     Operations,
-    SymbolicExample,
     Traffic,
     layer_kind,
 )
@@ -85,7 +84,6 @@ class GaussianSample(LayerByInput):
     .. [1] Kingma, Welling, Auto-encoding variational Bayes, ICLR 2014, arXiv:1312.6114, section 2.4.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     keeps_inputs: ClassVar[bool] = False
 
@@ -140,7 +138,6 @@ class ContrastiveDivergence(Layer):
     .. [1] Hinton, A practical guide to training restricted Boltzmann machines, UTML TR 2010-003, sections 2 and 3.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_units": "H"}, (("V",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_output: ClassVar[bool] = True
     is_loss: ClassVar[bool] = True

@@ -13,7 +13,6 @@ from perfmodel.layers.base import (
     LayerByInput,
     OnePassLayer,
     Operations,
-    SymbolicExample,
     Traffic,
     layer_kind,
 )
@@ -77,7 +76,6 @@ class Take(IndexedLayer, OnePassLayer):
     reads dy and what it adds to, and the indices.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("K", "F"), "row_elements": "F"}, (("S", "F"), ("K",)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.index", "aten.index_select", "aten.gather", "aten.take"), _picked
     )
@@ -165,7 +163,6 @@ class Scatter(IndexedLayer, LayerByInput):
     it picks m elements of dy.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("T", "F"), ("T",)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_scatter)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(("ScatterElements", "ScatterND"), _from_onnx_scatter)
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
@@ -247,7 +244,6 @@ class TopK(OnePassLayer):
     indices, which are kept; positions have no gradient.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"count": 2}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.topk", "aten.sort", "aten.argsort"), _largest)
     onnx_operators: ClassVar[Operators] = {"TopK": _largest}
     keeps_inputs: ClassVar[bool] = False
@@ -310,7 +306,6 @@ class Embedding(Layer):
     added.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": "V", "features": "F"}, (("S",),))
     inputs_serve_weights: ClassVar[bool] = True
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     torch_operators: ClassVar[Operators] = {"aten.embedding": _look_up}
@@ -359,7 +354,6 @@ class PositionalEmbedding(OnePassLayer):
     .. [1] Radford et al., Improving language understanding by generative pre-training, 2018, section 3.1.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"positions": "P"}, (("S", "F"),))
     keeps_inputs: ClassVar[bool] = False
     gradient_role: ClassVar[Role] = Role.WEIGHT_GRADIENT
     positions: int
@@ -413,7 +407,6 @@ class RotaryEmbedding(OnePassLayer):
     .. [1] Su et al., RoFormer, arXiv:2104.09864, equation 34.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"),))
     keeps_inputs: ClassVar[bool] = False
     onnx_operators: ClassVar[Operators] = {"RotaryEmbedding": _from_onnx_rotary_embedding}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from perfmodel.layers.base import Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Layer, LayerByInput, Operations, layer_kind
 from perfmodel.layers.checks import refuse
 from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass, summed_repeats
 from perfmodel.layers.shapes import (
@@ -81,7 +81,6 @@ class Dense(Layer):
         one another in memory. [-]
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
         "aten.linear": lambda call: _dense(call, call["input"], call["weight"], call.get("bias"), units_axis=0),
         "aten.addmm": _from_product,
@@ -236,7 +235,6 @@ class MatMul(LayerByInput):
     that was repeated over samples or leading axes the sum over the repeats.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "D", "K")))
     torch_operators: ClassVar[Operators] = {
         f"aten.{name}": _from_call for name in ("mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "addmv")
     }

@@ -15,7 +15,6 @@ from perfmodel.layers.base import (
     LayerByInput,
     OnePassLayer,
     Operations,
-    SymbolicExample,
     Traffic,
     layer_kind,
 )
@@ -67,7 +66,6 @@ class PairedLoss(LayerByInput):
     mean over the mini-batch, one number per sample.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     is_loss: ClassVar[bool] = True
 
@@ -251,7 +249,6 @@ class KLDivergence(LayerByInput):
     .. [1] Kingma, Welling, Auto-encoding variational Bayes, ICLR 2014, arXiv:1312.6114, appendix B.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {
         "aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))
     }
@@ -337,7 +334,6 @@ class CrossEntropy(OnePassLayer):
     a label index of 4 B is read per row. Ignores: the mean over rows and mini-batch, one number per row.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.cross_entropy_loss", "aten.nll_loss_forward", "aten.nll_loss2d_forward"), _against_labels
     )
@@ -418,7 +414,6 @@ class ClassSoftmax(Layer):
     .. [1] Goodman, Classes for fast maximum entropy training, ICASSP 2001.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": 10000, "classes": 50}, (("S", "F"),))
     is_loss: ClassVar[bool] = True
     vocabulary: int
     classes: int
@@ -516,7 +511,6 @@ class Accuracy(Layer):
     row and the mean over the rows, a few bytes each.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"labels": one_of(SCANS)}

@@ -14,7 +14,6 @@ from perfmodel.layers.base import (
     LayerByInput,
     OnePassLayer,
     Operations,
-    SymbolicExample,
     Traffic,
     layer_kind,
 )
@@ -92,7 +91,6 @@ class BatchNorm(LayerByInput):
     .. [1] Ioffe, Szegedy, Batch normalization, ICML 2015, arXiv:1502.03167.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         (
             *("aten.native_batch_norm", "aten._native_batch_norm_legit", "aten._native_batch_norm_legit_no_training"),
@@ -212,7 +210,6 @@ class Scale(LayerByInput):
     input needs no gradient, dx is neither computed nor written, and the role is WEIGHT_GRADIENT.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     inputs_serve_weights: ClassVar[bool] = True
     bias: bool = True
 
@@ -282,7 +279,6 @@ class LocalResponseNorm(OnePassLayer):
        NIPS 2012, section 3.3.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     onnx_operators: ClassVar[Operators] = {"LRN": lambda call: of_first(call, LocalResponseNorm(size=call["size"]))}
     keeps_output: ClassVar[bool] = True
     size: int = 5
@@ -423,7 +419,6 @@ class LastAxesNorm(SampleNorm):
         Last axes that are normalised together. [1]
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     reads: ClassVar[int] = 1
     axis_count: int = 1
 
@@ -510,7 +505,6 @@ class GroupNorm(SampleNorm):
     .. [1] Wu, He, Group normalization, ECCV 2018, arXiv:1803.08494.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"groups": 4}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = {"aten.native_group_norm": _in_groups, "aten.instance_norm": _in_groups}
     onnx_operators: ClassVar[Operators] = {"GroupNormalization": _in_groups, "InstanceNormalization": _in_groups}
     groups: int

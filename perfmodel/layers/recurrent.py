@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, numbered, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
@@ -64,7 +64,6 @@ class RecurrentLayer(LayerByInput):
     or less. No such peak is compared with a measured one.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     gate_count: ClassVar[int]
     """Gates of the cell [1]."""
@@ -466,7 +465,6 @@ class RecurrentState(View):
     A view of tensors that the layer below keeps anyway, so it costs nothing in either direction.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("L", "H")}, (("S", "H"),))
     shape: Shape
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
@@ -77,7 +77,6 @@ class Pad(OnePassLayer):
     the input of copies, of which it only needs the shape.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"padding": ((0, 0), (1, 1), (1, 1))}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_PADS, _from_torch_pad)
     onnx_operators: ClassVar[Operators] = {"Pad": _from_onnx_pad}
     checks: ClassVar[Checks] = {"mode": one_of((CONSTANT, *COPIES))}
@@ -191,7 +190,6 @@ class Upsample(OnePassLayer):
     Ignores: finding the taps and weights, which all channels share.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"scale_factor": 2, "mode": "linear"}, (("C", "H", "W"),))
     keeps_inputs: ClassVar[bool] = False
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_UPSAMPLES, _from_torch_upsample)
     onnx_operators: ClassVar[Operators] = {

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, is_open_size
 from perfmodel.layers.passes import summed_repeats
 from perfmodel.layers.shapes import (
@@ -55,7 +55,6 @@ class Reshape(View):
         Shape of an output sample. [1]
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("F", "S")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         RESHAPE_TORCH_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
     )
@@ -83,7 +82,6 @@ class Reshape(View):
 class Flatten(View):
     """All axes of a sample as one; a view, which costs nothing in either direction."""
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     onnx_operators: ClassVar[Operators] = {
         "Flatten": lambda call: of_first(
             call, Flatten() if len(call.output.shape) == 1 else Reshape(shape=tuple(call.output.shape))
@@ -117,7 +115,6 @@ class Expand(View):
     Forward costs nothing. Backward sums dy over the repeats: a read and an add for each of its elements.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
     torch_operators: ClassVar[Operators] = {"aten.expand": _from_call_expand}
     onnx_operators: ClassVar[Operators] = {"Expand": _from_call_expand}
     shape: Shape
@@ -160,7 +157,6 @@ class BatchView(View):
     A view, which costs nothing. The whole's shape holds for one batch size only, and so does the graph.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("N", "F")}, (("F",),))
     shape: Shape
     whole: bool = True
 
@@ -221,7 +217,6 @@ class Slice(View):
     where all elements are taken. Of a part that is joined the graph counts that pass, once for all parts.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
     onnx_operators: ClassVar[Operators] = {"Slice": _part, "Split": _part}
     shape: Shape
@@ -300,7 +295,6 @@ class ShardView(View):
        section 4.2.2.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"parts": "T", "gathered": False}, (("S", "F"),))
     checks: ClassVar[Checks] = {"axis": check_axis}
     parts: int
     gathered: bool
@@ -342,7 +336,6 @@ class Overwrite(View):
     dy; the gradient of the rest is dy with the part cleared, a copy and a fill.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("P", "F")))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic]:
