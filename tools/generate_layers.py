@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,10 @@ def _kept(layer: Layer, input_count: int, saved_bytes: object) -> str:
     return ", ".join(parts) or "nothing"
 
 
+def _names(operators: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in operators) or "-"
+
+
 def _example_text(options: dict[str, object], shapes: tuple[tuple[Any, ...], ...]) -> str:
     text = ", ".join(f"{name}={value}" for name, value in options.items())
     return (f"`{text}`" if text else "no options") + " on " + " and ".join(f"`{shape_text(shape)}`" for shape in shapes)
@@ -106,8 +111,8 @@ def _section(kind: type[Layer]) -> list[str]:
         ("FLOP backward", _formula(backward.flop_count)),
         ("bytes forward, fp32", _formula(forward.moved_bytes)),
         ("kept for backward", _kept(layer, len(shapes), saved_bytes)),
-        ("in torch", ", ".join(f"`{name}`" for name in kind.torch_operators) or "-"),
-        ("in ONNX", ", ".join(f"`{name}`" for name in kind.onnx_operators) or "-"),
+        ("in torch", _names(name for name in kind.operators if "." in name)),
+        ("in ONNX", _names(name for name in kind.operators if "." not in name)),
     ]
     table = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)]
     return [f"### `{kind.kind}`: {kind.__name__}", "", _summary(kind), "", *table, ""]

@@ -103,12 +103,11 @@ def is_seen_otherwise(source: Source) -> bool:
     return is_turned and isinstance(source, TranslatedNode) and isinstance(source.layer, layers.MatMul)
 
 
-def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
+def all_translators() -> dict[str, tuple[Translator, ...]]:
     """Return the translators of each operator, from all layer kinds."""
     translators: dict[str, list[Translator]] = defaultdict(list)
     for layer in LAYERS.values():
-        operators: Mapping[str, Translator] = getattr(layer, f"{program}_operators")
-        for operator, translator in operators.items():
+        for operator, translator in layer.operators.items():
             translators[operator].append(translator)
     return {operator: tuple(readers) for operator, readers in translators.items()}
 

@@ -221,8 +221,8 @@ class ScaledDotProductAttention(LayerByInput):
     """
 
     input_counts: ClassVar[tuple[int, int | None]] = (3, 4)
-    torch_operators: ClassVar[Operators] = {"aten.scaled_dot_product_attention": _from_torch}
-    onnx_operators: ClassVar[Operators] = {
+    operators: ClassVar[Operators] = {
+        "aten.scaled_dot_product_attention": _from_torch,
         "Attention": _from_onnx,
         "MultiHeadAttention": _from_onnx_heads,
     }

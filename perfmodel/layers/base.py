@@ -82,10 +82,8 @@ class Layer(Checked, ABC):
     none [-]."""
     keeps_output: ClassVar[bool] = False
     """Whether back-propagation reads the layer's output (ReLU, softmax), so that it stays in memory until then [-]."""
-    torch_operators: ClassVar[Operators] = {}
-    """Names of torch operators, without overload (``aten.relu``) -> reader of a call [-]."""
-    onnx_operators: ClassVar[Operators] = {}
-    """Names of ONNX operators (``Relu``) -> reader of a node [-]."""
+    operators: ClassVar[Operators] = {}
+    """Names of operators of torch, without overload (``aten.relu``), and ONNX (``Relu``) -> reader of a call [-]."""
     is_view: ClassVar[bool] = False
     """True if the output is the input's memory under another shape (flatten): no operation, no copy
     [-]."""

@@ -48,8 +48,7 @@ class Add(OnePassLayer):
     input's gradient is the output's own, passed on without a copy.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.add": _sum}
-    onnx_operators: ClassVar[Operators] = {"Add": _sum, "Sum": _sum}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.add", "Add", "Sum"), _sum)
     keeps_inputs: ClassVar[bool] = False
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
 
@@ -186,10 +185,10 @@ class Binary(LayerByInput):
     of its own. A Boolean is 1 B, written as a mask.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(
-        ONNX_NAMES, lambda call: _of_two(call, ONNX_NAMES[call.operator], call.operands)
-    )
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(TORCH_NAMES, _from_torch_binary),
+        **dict.fromkeys(ONNX_NAMES, lambda call: _of_two(call, ONNX_NAMES[call.operator], call.operands)),
+    }
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
     function: str
@@ -313,8 +312,7 @@ class Where(LayerByInput):
     element); where the tensor was repeated, the sum over the repeats follows. Back-propagation reads the mask alone.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.where": _chosen, "aten.masked_fill": _chosen}
-    onnx_operators: ClassVar[Operators] = {"Where": _chosen}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.where", "aten.masked_fill", "Where"), _chosen)
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     mask_inputs: ClassVar[tuple[int, ...]] = (0,)

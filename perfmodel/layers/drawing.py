@@ -46,8 +46,7 @@ class Dropout(OnePassLayer):
     backward 1 FLOP (multiply), reads dy and the mask. Ignores: making the random numbers.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.dropout", "aten.native_dropout"), _from_call)
-    onnx_operators: ClassVar[Operators] = {"Dropout": _from_call}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.dropout", "aten.native_dropout", "Dropout"), _from_call)
     keeps_inputs: ClassVar[bool] = False
     rate: float = 0.5
 

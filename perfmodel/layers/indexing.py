@@ -76,10 +76,9 @@ class Take(IndexedLayer, OnePassLayer):
     reads dy and what it adds to, and the indices.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten.index", "aten.index_select", "aten.gather", "aten.take"), _picked
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.index", "aten.index_select", "aten.gather", "aten.take", "Gather", "GatherElements", "GatherND"), _picked
     )
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(("Gather", "GatherElements", "GatherND"), _picked)
     index_inputs: ClassVar[tuple[int, ...]] = tuple(range(1, 9))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 9)
     keeps_inputs: ClassVar[bool] = False
@@ -163,8 +162,11 @@ class Scatter(IndexedLayer, LayerByInput):
     it picks m elements of dy.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_scatter)
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(("ScatterElements", "ScatterND"), _from_onnx_scatter)
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(TORCH_NAMES, _from_torch_scatter),
+        "ScatterElements": _from_onnx_scatter,
+        "ScatterND": _from_onnx_scatter,
+    }
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
     keeps_inputs: ClassVar[bool] = False
     adds: bool = False
@@ -244,8 +246,7 @@ class TopK(OnePassLayer):
     indices, which are kept; positions have no gradient.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.topk", "aten.sort", "aten.argsort"), _largest)
-    onnx_operators: ClassVar[Operators] = {"TopK": _largest}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.topk", "aten.sort", "aten.argsort", "TopK"), _largest)
     keeps_inputs: ClassVar[bool] = False
     checks: ClassVar[Checks] = {"count": numbered(), "axis": check_axis, "result": one_of(RESULTS)}
     count: int
@@ -308,8 +309,7 @@ class Embedding(Layer):
 
     inputs_serve_weights: ClassVar[bool] = True
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
-    torch_operators: ClassVar[Operators] = {"aten.embedding": _look_up}
-    onnx_operators: ClassVar[Operators] = {"Gather": _look_up}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.embedding", "Gather"), _look_up)
     vocabulary: int
     features: int
 
@@ -408,7 +408,7 @@ class RotaryEmbedding(OnePassLayer):
     """
 
     keeps_inputs: ClassVar[bool] = False
-    onnx_operators: ClassVar[Operators] = {"RotaryEmbedding": _from_onnx_rotary_embedding}
+    operators: ClassVar[Operators] = {"RotaryEmbedding": _from_onnx_rotary_embedding}
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""

@@ -61,8 +61,7 @@ def _is_plain_sum(call: OperatorCall) -> bool:
 
 def is_dense(call: OperatorCall) -> bool:
     """Return whether a product is that of a fully connected layer."""
-    translators = Dense.torch_operators if "." in call.operator else Dense.onnx_operators
-    reads = translators.get(call.operator)
+    reads = Dense.operators.get(call.operator)
     return reads is not None and reads(call) is not None
 
 
@@ -81,13 +80,11 @@ class Dense(Layer):
         one another in memory. [-]
     """
 
-    torch_operators: ClassVar[Operators] = {
+    operators: ClassVar[Operators] = {
         "aten.linear": lambda call: _dense(call, call["input"], call["weight"], call.get("bias"), units_axis=0),
-        "aten.addmm": _from_product,
-        "aten.mm": _from_product,
-        "aten.matmul": _from_product,
+        **dict.fromkeys(("aten.addmm", "aten.mm", "aten.matmul", "MatMul"), _from_product),
+        "Gemm": _from_gemm_dense,
     }
-    onnx_operators: ClassVar[Operators] = {"Gemm": _from_gemm_dense, "MatMul": _from_product}
     inputs_serve_weights: ClassVar[bool] = True
     width_option: ClassVar[str | None] = "units"
     units: int
@@ -235,10 +232,11 @@ class MatMul(LayerByInput):
     that was repeated over samples or leading axes the sum over the repeats.
     """
 
-    torch_operators: ClassVar[Operators] = {
-        f"aten.{name}": _from_call for name in ("mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "addmv")
+    operators: ClassVar[Operators] = {
+        **{f"aten.{name}": _from_call for name in ("mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "addmv")},
+        "MatMul": _from_call,
+        "Gemm": _from_gemm_matmul,
     }
-    onnx_operators: ClassVar[Operators] = {"MatMul": _from_call, "Gemm": _from_gemm_matmul}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     transpose_first: bool = False
     transpose_second: bool = False

@@ -129,7 +129,7 @@ class MeanSquaredError(PairedLoss):
     multiply: 2 FLOP per element and a multiplication per sample, the same with the other sign to the target.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.mse_loss": lambda call: _compared(call, MeanSquaredError())}
+    operators: ClassVar[Operators] = {"aten.mse_loss": lambda call: _compared(call, MeanSquaredError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 2, 2)
 
 
@@ -146,7 +146,7 @@ class MeanAbsoluteError(PairedLoss):
     other sign to the target.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.l1_loss": lambda call: _compared(call, MeanAbsoluteError())}
+    operators: ClassVar[Operators] = {"aten.l1_loss": lambda call: _compared(call, MeanAbsoluteError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 3, 3)
 
 
@@ -167,7 +167,7 @@ class Huber(PairedLoss):
     .. [1] Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35 (1964).
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
+    operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.huber_loss", "aten.smooth_l1_loss"), lambda call: _compared(call, Huber())
     )
     flop_per_element: ClassVar[tuple[int, int, int]] = (5, 4, 4)
@@ -197,7 +197,7 @@ class BinaryCrossEntropy(PairedLoss):
     multiply: 5. Besides, an add per element and a division per sample forward, a multiplication per sample backward.
     """
 
-    torch_operators: ClassVar[Operators] = {
+    operators: ClassVar[Operators] = {
         "aten.binary_cross_entropy": lambda call: _compared(call, BinaryCrossEntropy(over="probabilities")),
         "aten.binary_cross_entropy_with_logits": lambda call: _compared(call, BinaryCrossEntropy(over="logits")),
     }
@@ -249,9 +249,7 @@ class KLDivergence(LayerByInput):
     .. [1] Kingma, Welling, Auto-encoding variational Bayes, ICLR 2014, arXiv:1312.6114, appendix B.
     """
 
-    torch_operators: ClassVar[Operators] = {
-        "aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))
-    }
+    operators: ClassVar[Operators] = {"aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     is_loss: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"against": one_of(_DIVERGENCES)}
@@ -334,11 +332,15 @@ class CrossEntropy(OnePassLayer):
     a label index of 4 B is read per row. Ignores: the mean over rows and mini-batch, one number per row.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten.cross_entropy_loss", "aten.nll_loss_forward", "aten.nll_loss2d_forward"), _against_labels
-    )
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(
-        ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"), _against_labels
+    operators: ClassVar[Operators] = dict.fromkeys(
+        (
+            "aten.cross_entropy_loss",
+            "aten.nll_loss_forward",
+            "aten.nll_loss2d_forward",
+            "SoftmaxCrossEntropyLoss",
+            "NegativeLogLikelihoodLoss",
+        ),
+        _against_labels,
     )
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     index_inputs: ClassVar[tuple[int, ...]] = (1,)

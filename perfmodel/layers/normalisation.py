@@ -91,15 +91,15 @@ class BatchNorm(LayerByInput):
     .. [1] Ioffe, Szegedy, Batch normalization, ICML 2015, arXiv:1502.03167.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
+    operators: ClassVar[Operators] = dict.fromkeys(
         (
             *("aten.native_batch_norm", "aten._native_batch_norm_legit", "aten._native_batch_norm_legit_no_training"),
             *("aten._native_batch_norm_legit_functional", "aten._batch_norm_with_update"),
             *("aten._batch_norm_no_update", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"),
+            "BatchNormalization",
         ),
         _by_channel,
     )
-    onnx_operators: ClassVar[Operators] = {"BatchNormalization": _by_channel}
     checks: ClassVar[Checks] = {"statistics": one_of(STATISTICS_KINDS), "axis": optional(check_axis)}
     affine: bool = True
     statistics: str = "batch"
@@ -279,7 +279,7 @@ class LocalResponseNorm(OnePassLayer):
        NIPS 2012, section 3.3.
     """
 
-    onnx_operators: ClassVar[Operators] = {"LRN": lambda call: of_first(call, LocalResponseNorm(size=call["size"]))}
+    operators: ClassVar[Operators] = {"LRN": lambda call: of_first(call, LocalResponseNorm(size=call["size"]))}
     keeps_output: ClassVar[bool] = True
     size: int = 5
 
@@ -462,8 +462,9 @@ class LayerNorm(LastAxesNorm):
     .. [1] Ba, Kiros, Hinton, Layer normalization, 2016, arXiv:1607.06450.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.native_layer_norm": lambda call: _over_last(call, LayerNorm)}
-    onnx_operators: ClassVar[Operators] = {"LayerNormalization": lambda call: _over_last(call, LayerNorm)}
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.native_layer_norm", "LayerNormalization"), lambda call: _over_last(call, LayerNorm)
+    )
     bias: bool = True
 
     @property
@@ -505,8 +506,9 @@ class GroupNorm(SampleNorm):
     .. [1] Wu, He, Group normalization, ECCV 2018, arXiv:1803.08494.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.native_group_norm": _in_groups, "aten.instance_norm": _in_groups}
-    onnx_operators: ClassVar[Operators] = {"GroupNormalization": _in_groups, "InstanceNormalization": _in_groups}
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.native_group_norm", "aten.instance_norm", "GroupNormalization", "InstanceNormalization"), _in_groups
+    )
     groups: int
 
     def _vector_shape(self, shape: Shape) -> Shape:
@@ -540,10 +542,9 @@ class RMSNorm(LastAxesNorm):
     .. [1] Zhang, Sennrich, Root mean square layer normalization, NeurIPS 2019, arXiv:1910.07467.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten.rms_norm", "aten._fused_rms_norm"), lambda call: _over_last(call, RMSNorm)
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.rms_norm", "aten._fused_rms_norm", "RMSNormalization"), lambda call: _over_last(call, RMSNorm)
     )
-    onnx_operators: ClassVar[Operators] = {"RMSNormalization": lambda call: _over_last(call, RMSNorm)}
     centred: ClassVar[bool] = False
 
     @property

@@ -302,7 +302,7 @@ class AdaptiveAveragePool(Averaging, AdaptivePooling):
     n inputs, o outputs, t elements of all parts. Forward t - o adds and o divisions; backward o divisions and t adds.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
+    operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_avg_pool1d", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"),
         lambda call: _adaptive_from_torch(call, AdaptiveAveragePool),
     )
@@ -318,7 +318,7 @@ class AdaptiveMaxPool(Maximising, AdaptivePooling):
     Backward adds each dy at its index (1 FLOP) into a cleared dx.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
+    operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"),
         lambda call: _adaptive_from_torch(call, AdaptiveMaxPool),
     )

@@ -348,11 +348,13 @@ class RNN(RecurrentLayer):
     .. [1] Elman, Finding structure in time, Cognitive Science 14(2), 1990.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten.rnn_tanh", "aten.rnn_relu"),
-        lambda call: _torch_recurrence(call, RNN, function=call.operator.rpartition("_")[-1]),
-    )
-    onnx_operators: ClassVar[Operators] = {"RNN": _from_onnx_rnn}
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(
+            ("aten.rnn_tanh", "aten.rnn_relu"),
+            lambda call: _torch_recurrence(call, RNN, function=call.operator.rpartition("_")[-1]),
+        ),
+        "RNN": _from_onnx_rnn,
+    }
     gate_count: ClassVar[int] = 1
     state_count: ClassVar[int] = 1
     kept_per_unit: ClassVar[int] = 1
@@ -379,8 +381,10 @@ class GRU(RecurrentLayer):
        EMNLP 2014, arXiv:1406.1078, equations 5 to 8.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.gru": lambda call: _torch_recurrence(call, GRU)}
-    onnx_operators: ClassVar[Operators] = {"GRU": lambda call: _onnx_recurrence(call, GRU, ("Sigmoid", "Tanh"))}
+    operators: ClassVar[Operators] = {
+        "aten.gru": lambda call: _torch_recurrence(call, GRU),
+        "GRU": lambda call: _onnx_recurrence(call, GRU, ("Sigmoid", "Tanh")),
+    }
     gate_count: ClassVar[int] = 3
     """Reset and update gate, and candidate [1]."""
     state_count: ClassVar[int] = 1
@@ -428,8 +432,7 @@ class LSTM(RecurrentLayer):
     """
 
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
-    torch_operators: ClassVar[Operators] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM)}
-    onnx_operators: ClassVar[Operators] = {"LSTM": _from_onnx_lstm}
+    operators: ClassVar[Operators] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM), "LSTM": _from_onnx_lstm}
     gate_count: ClassVar[int] = 4
     """Input, forget and output gate, and candidate [1]."""
     state_count: ClassVar[int] = 2

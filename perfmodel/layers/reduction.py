@@ -123,8 +123,10 @@ class Reduction(OnePassLayer):
     keeps an index for each result; backward reads it and dy. An index is 4 B, a Boolean 1 B.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch)
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx)
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(TORCH_NAMES, _from_torch),
+        **dict.fromkeys(ONNX_NAMES, _from_onnx),
+    }
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS), "axes": optional(check_axes)}
     function: str
     axes: tuple[int, ...] | None = None
@@ -228,8 +230,7 @@ class Cumulative(Pointwise):
     divides by x: 3 FLOP, reads dy, x and y.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.cumsum": _total, "aten.cumprod": _total}
-    onnx_operators: ClassVar[Operators] = {"CumSum": _total}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.cumsum", "aten.cumprod", "CumSum"), _total)
     checks: ClassVar[Checks] = {"function": one_of(FLOP_PER_ELEMENT)}
     function: str = "sum"
 

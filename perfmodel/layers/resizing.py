@@ -77,8 +77,7 @@ class Pad(OnePassLayer):
     the input of copies, of which it only needs the shape.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_PADS, _from_torch_pad)
-    onnx_operators: ClassVar[Operators] = {"Pad": _from_onnx_pad}
+    operators: ClassVar[Operators] = {**dict.fromkeys(TORCH_PADS, _from_torch_pad), "Pad": _from_onnx_pad}
     checks: ClassVar[Checks] = {"mode": one_of((CONSTANT, *COPIES))}
     padding: tuple[Pair, ...]
     mode: str = CONSTANT
@@ -191,8 +190,8 @@ class Upsample(OnePassLayer):
     """
 
     keeps_inputs: ClassVar[bool] = False
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_UPSAMPLES, _from_torch_upsample)
-    onnx_operators: ClassVar[Operators] = {
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(TORCH_UPSAMPLES, _from_torch_upsample),
         "Resize": _from_onnx_upsample,
         "Upsample": _from_onnx_upsample,
     }

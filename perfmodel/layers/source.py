@@ -64,15 +64,12 @@ class Parameter(View):
 FILLINGS: dict[str, int] = {name: row["flop"] for name, row in function_table("fill").items()}
 """Content -> arithmetic per element. [FLOP]"""
 
-TORCH_NAMES = function_names("fill", "torch")
-"""Operator of torch -> content."""
-
-ONNX_NAMES = function_names("fill", "onnx")
-"""Operator of ONNX -> content."""
+NAMES = function_names("fill", "torch") | function_names("fill", "onnx")
+"""Operator -> content."""
 
 
 def _from_call(call: OperatorCall) -> Translation:
-    function, output = (TORCH_NAMES | ONNX_NAMES)[call.operator], call.output
+    function, output = NAMES[call.operator], call.output
     layer = Fill(shape=tuple(output.shape), function=function, per_sample=not output.is_shared)
     return Translation(layer=layer, inputs=())
 
@@ -95,8 +92,7 @@ class Fill(OnePassLayer):
     Writes every element once, of an empty one none; a range takes 2 FLOP per element. Ignores: making random numbers.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_call)
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)
+    operators: ClassVar[Operators] = dict.fromkeys(NAMES, _from_call)
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     checks: ClassVar[Checks] = {"function": one_of(FILLINGS)}
     shape: Shape

@@ -1,8 +1,8 @@
 """How a layer reads a call of another program's operator: torch's dispatcher, an ONNX node.
 
 An importer turns every call into an :class:`OperatorCall` of plain values, asks the layers that name the operator in
-``torch_operators`` or ``onnx_operators``, and takes the first :class:`Translation`. Layers import nothing of torch or
-ONNX, importers know no layers: a new operator takes one line in its layer.
+``operators``, and takes the first :class:`Translation`. Layers import nothing of torch or ONNX, importers know no
+layers: a new operator takes one line in its layer.
 """
 
 from __future__ import annotations

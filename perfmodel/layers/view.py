@@ -24,13 +24,12 @@ from perfmodel.layers.translation import OperatorCall, Operators, Translation, o
 from perfmodel.numeric import share_of, where
 from perfmodel.symbolic import is_symbolic
 
-RESHAPE_TORCH_NAMES = (
+RESHAPING = (
     *("aten.view", "aten._unsafe_view", "aten._reshape_alias", "aten.squeeze", "aten.unsqueeze", "aten.alias"),
     *("aten.view_as_complex", "aten.view_as_real", "aten._conj", "aten.lift_fresh"),
+    *("Reshape", "Squeeze", "Unsqueeze", "Identity"),
 )
-"""Operators of torch that only look at their input in another shape."""
-ONNX_NAMES = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
-"""The same of ONNX."""
+"""Operators that only look at their input in another shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +54,8 @@ class Reshape(View):
         Shape of an output sample. [1]
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        RESHAPE_TORCH_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
-    )
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(
-        ONNX_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
+    operators: ClassVar[Operators] = dict.fromkeys(
+        RESHAPING, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
     )
     shape: Shape
 
@@ -82,7 +78,7 @@ class Reshape(View):
 class Flatten(View):
     """All axes of a sample as one; a view, which costs nothing in either direction."""
 
-    onnx_operators: ClassVar[Operators] = {
+    operators: ClassVar[Operators] = {
         "Flatten": lambda call: of_first(
             call, Flatten() if len(call.output.shape) == 1 else Reshape(shape=tuple(call.output.shape))
         )
@@ -115,8 +111,7 @@ class Expand(View):
     Forward costs nothing. Backward sums dy over the repeats: a read and an add for each of its elements.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.expand": _from_call_expand}
-    onnx_operators: ClassVar[Operators] = {"Expand": _from_call_expand}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.expand", "Expand"), _from_call_expand)
     shape: Shape
     per_sample: bool = False
 
@@ -217,8 +212,7 @@ class Slice(View):
     where all elements are taken. Of a part that is joined the graph counts that pass, once for all parts.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
-    onnx_operators: ClassVar[Operators] = {"Slice": _part, "Split": _part}
+    operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS, "Slice", "Split"), _part)
     shape: Shape
     is_joined: bool = False
     overlaps: bool = False
@@ -322,7 +316,7 @@ class ShardView(View):
 class Detach(View):
     """The input as a constant: a view that costs nothing and sends no gradient back."""
 
-    torch_operators: ClassVar[Operators] = {"aten.detach": lambda call: of_first(call, Detach())}
+    operators: ClassVar[Operators] = {"aten.detach": lambda call: of_first(call, Detach())}
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
 
 

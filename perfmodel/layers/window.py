@@ -347,8 +347,8 @@ class OverMaps(Layer):
         super().__init_subclass__(**options)
         if axis_count is not None:
             cls.axis_count = axis_count
-            cls.torch_operators = dict.fromkeys([name.format(axis_count) for name in cls.torch_names], cls.from_torch)
-            cls.onnx_operators = dict.fromkeys(cls.onnx_names, cls.from_onnx)
+            of_torch = dict.fromkeys([name.format(axis_count) for name in cls.torch_names], cls.from_torch)
+            cls.operators = of_torch | dict.fromkeys(cls.onnx_names, cls.from_onnx)
 
     @classmethod
     @abstractmethod

@@ -27,7 +27,7 @@ from perfmodel.importers.onnx.shapes import (
     trained_tensors,
 )
 from perfmodel.importers.recording import import_progress
-from perfmodel.importers.translation import VIEW, ParameterTensor, Program, Step, translators_of
+from perfmodel.importers.translation import VIEW, ParameterTensor, Program, Step, all_translators
 from perfmodel.layers.checks import check_text
 from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
@@ -495,7 +495,7 @@ def from_onnx(
         program = _program(traced, name=name or model.path.stem)
     except NoSampleShapeError as error:
         raise SpecError(model.path, [str(error)]) from error
-    built = build(program, translators_of("onnx"))
+    built = build(program, all_translators())
     if traced.fixed_batch_size is not None:
         message = f"{model.path}: holds for batch_size={traced.fixed_batch_size} only: {traced.problem}"
         warn(FixedBatchWarning(message), stacklevel=2)

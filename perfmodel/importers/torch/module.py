@@ -33,7 +33,7 @@ from perfmodel.importers.recording import (
     same_structure,
     whole,
 )
-from perfmodel.importers.translation import ParameterTensor, Program, Step, translators_of
+from perfmodel.importers.translation import ParameterTensor, Program, Step, all_translators
 from perfmodel.layers.checks import check_flag, check_text, refuse
 from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
@@ -377,7 +377,7 @@ class _Importing:
     name: str
     advance: Advance
     counts: bool
-    translators: dict[str, Any] = field(default_factory=lambda: translators_of("torch"))
+    translators: dict[str, Any] = field(default_factory=all_translators)
 
     def imported(self) -> Imported:
         split: set[Site] = set()
