@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from markdown_text import TEXTS
 from perfmodel.prediction.arguments.table import ARGUMENTS, GROUPS, Argument
 
 PAGE = Path(__file__).parent.parent / "docs" / "arguments.md"
@@ -34,13 +35,6 @@ IMPORTS = {
 TYPED_HEAD = '''"""Arguments of predict for type checkers and completion. Written by tools/generate_arguments.py."""
 
 '''
-
-PAGE_HEAD = """# Arguments of a prediction
-
-Written by `python tools/generate_arguments.py` from the table `perfmodel/prediction/arguments/table.py`.
-[`pm.predict`](../README.md), `pm.Job`, `pm.sweep` (each one value or several), `pm.advise`, `pm.formula`, `pm.scaling`
-and `pm.plan` take them by these names; so does the command line, with `-` for `_`.
-"""
 
 
 def typed() -> str:
@@ -90,7 +84,7 @@ def _among(values: tuple[object, ...]) -> str:
 
 def page() -> str:
     """Return the text of the page."""
-    lines = [PAGE_HEAD]
+    lines = [TEXTS["arguments"]["introduction"]]
     for group, meaning in GROUPS.items():
         rows = [row for row in ARGUMENTS.values() if row.group == group]
         lines += [f"## {meaning[0].upper()}{meaning[1:]}", ""]

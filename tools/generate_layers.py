@@ -10,27 +10,21 @@ this script.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import sympy
 
+from markdown_text import TEXTS
+from perfmodel.files import file_toml
 from perfmodel.graph.node import INDEX_BYTES
 from perfmodel.layers import LAYERS, Layer
 from perfmodel.layers.shapes import shape_text
 
 PAGE = Path(__file__).parent.parent / "docs" / "layers.md"
-EXAMPLES = tomllib.loads(Path(__file__).with_name("symbolic_examples.toml").read_text())
+EXAMPLES = file_toml(Path(__file__).with_name("symbolic_examples.toml"))
 BATCH_SIZE = sympy.Symbol("N", positive=True, integer=True)
-INTRODUCTION = """# Layers
-
-Written by `python tools/generate_layers.py` from the layer registry. Every formula is what the code counts for the
-example beside it, with letters for its sizes and a mini-batch of $N$ samples: FLOP (one multiply-add is 2), bytes moved
-forward in fp32 with every operand read once and every result written once, and bytes that back-propagation keeps
-besides the tensors named. Gradients are those of the input and of the parameters, if any.
-"""
 
 
 def _plain(value: Any) -> Any:
@@ -123,7 +117,7 @@ def page() -> str:
     families: dict[str, list[type[Layer]]] = {}
     for kind in LAYERS.values():
         families.setdefault(kind.__module__.split(".")[2], []).append(kind)
-    lines = [INTRODUCTION]
+    lines = [TEXTS["layers"]["introduction"]]
     for family in sorted(families):
         lines += [f"## {family}", ""]
         for kind in sorted(families[family], key=lambda layer: layer.kind):
