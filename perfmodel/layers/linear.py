@@ -82,8 +82,8 @@ class Dense(Layer):
 
     operators: ClassVar[Operators] = {
         "aten.linear": lambda call: _dense(call, call["input"], call["weight"], call.get("bias"), units_axis=0),
-        **dict.fromkeys(("aten.addmm", "aten.mm", "aten.matmul", "MatMul"), _from_product),
         "Gemm": _from_gemm_dense,
+        **dict.fromkeys(("aten.addmm", "aten.mm", "aten.matmul", "MatMul"), _from_product),
     }
     inputs_serve_weights: ClassVar[bool] = True
     width_option: ClassVar[str | None] = "units"
