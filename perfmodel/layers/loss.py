@@ -88,6 +88,11 @@ class PairedLoss(LayerByInput):
         elements = batch_size * math.prod(input_shapes[0])
         return elements, sum(element_count(shape, batch_size=batch_size) for shape in input_shapes)
 
+    def _gradient_reads(self, elements: Any, read: Any) -> Sequence[Any]:
+        """Return elements that each gradient reads besides dy, from the counts."""
+        del elements
+        return read, read
+
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads prediction and target and writes a loss per sample."""
         elements, read = self._counts(input_shapes, batch_size)
@@ -106,13 +111,15 @@ class PairedLoss(LayerByInput):
         return tuple(
             one_pass(
                 self.kind,
-                read=read + batch_size,
+                read=of_gradient + batch_size,
                 written=elements,
                 flop=flop * elements + batch_size,
                 read_index_bytes=batch_size * self.label_bytes(input_shapes),
                 role=Role.INPUT_GRADIENT,
             )
-            for flop, is_wanted in zip(self.flop_per_element[1:], wanted, strict=False)
+            for flop, of_gradient, is_wanted in zip(
+                self.flop_per_element[1:], self._gradient_reads(elements, read), wanted, strict=False
+            )
             if is_wanted
         )
 
@@ -210,23 +217,12 @@ class BinaryCrossEntropy(PairedLoss):
         return FLOP_PER_ELEMENT[self.over]
 
 
-@dataclass(frozen=True, slots=True)
-class _Divergence:
-    """Arithmetic per element forward; per element of each input's gradient; tensors that each gradient reads."""
-
-    flop: int
-    gradient_flop: tuple[int, int]
-    gradient_reads: tuple[int, int]
-
-
-_DIVERGENCES = {
-    "standard_normal": _Divergence(6, (1, 3), (1, 1)),
-    "distribution": _Divergence(4, (2, 4), (1, 2)),
-}
+DIVERGENCES = {"standard_normal": ((5, 1, 3), (1, 1)), "distribution": ((3, 2, 4), (1, 2))}
+"""Second distribution -> arithmetic per element of a term and of each gradient [FLOP], inputs each gradient reads."""
 
 
 @layer_kind("kl_divergence")
-class KLDivergence(LayerByInput):
+class KLDivergence(PairedLoss):
     """Divergence of one distribution from another; one loss per sample.
 
     Parameters
@@ -251,41 +247,20 @@ class KLDivergence(LayerByInput):
 
     operators: ClassVar[Operators] = {"aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
-    is_loss: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"against": one_of(_DIVERGENCES)}
+    checks: ClassVar[Checks] = {"against": one_of(DIVERGENCES)}
     against: str = "standard_normal"
 
-    def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape of one number."""
-        check_equal(input_shapes)
-        return ()
+    @property
+    def flop_per_element(self) -> tuple[int, int, int]:
+        """Arithmetic per element of a term, and of the gradients to both inputs [FLOP]."""
+        return DIVERGENCES[self.against][0]
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads both inputs and writes a loss per sample."""
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
         elements = batch_size * math.prod(input_shapes[0])
-        return only_pass(
-            "kl_divergence",
-            read=2 * elements,
-            written=batch_size,
-            tensor=elements,
-            flop=_DIVERGENCES[self.against].flop * elements + batch_size,
-        )
+        return elements, 2 * elements
 
-    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return one pass for each wanted gradient."""
-        elements = batch_size * math.prod(input_shapes[0])
-        of_kind = _DIVERGENCES[self.against]
-        return tuple(
-            one_pass(
-                "kl_divergence",
-                read=reads * elements + batch_size,
-                written=elements,
-                flop=flop * elements + batch_size,
-                role=Role.INPUT_GRADIENT,
-            )
-            for flop, reads, is_wanted in zip(of_kind.gradient_flop, of_kind.gradient_reads, wanted, strict=True)
-            if is_wanted
-        )
+    def _gradient_reads(self, elements: Any, read: Any) -> Sequence[Any]:
+        return [count * elements for count in DIVERGENCES[self.against][1]]
 
 
 COUNTS_PER_ROW = {"probabilities": 2, "log_probabilities": 1}
