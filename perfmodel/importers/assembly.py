@@ -340,25 +340,7 @@ def stated_shapes(stated: Any, names: Sequence[str], *, where: str) -> Mapping[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredLayer:
-    """One call of a layer that a configuration describes.
-
-    Parameters
-    ----------
-    assembly : Assembly
-        The graph in the making. [-]
-    path : str
-        The layer's name, behind those of the models around it; it owns the parameters. [-]
-    class_name : str
-        Its class. [-]
-    config : mapping
-        Its fields. [-]
-    tensors : tuple of Tensor
-        What it reads, in order. [-]
-    is_trained : bool
-        Whether its weights are trained. [-]
-    weight_dtype : str or None
-        Data type in which its tables of weights are stored, if it is one of their own. [-]
-    """
+    """One call of a layer that a configuration describes; its path, behind those of models around it, owns weights."""
 
     assembly: Assembly
     path: str

@@ -113,15 +113,7 @@ def all_translators() -> dict[str, tuple[Translator, ...]]:
 
 
 class TranslatedProgram:
-    """The layers of a program, in order.
-
-    Parameters
-    ----------
-    program : Program
-        The network. [-]
-    translators : mapping of str to tuple of callable
-        Translators of each operator. [-]
-    """
+    """The layers of a program, in order, by the translators of each operator."""
 
     def __init__(self, program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> None:
         self.program = program

@@ -101,19 +101,7 @@ class Optimizer(Checked, ABC):
     ) -> LayerOperations:
         """Return the passes of one update, each with its layer, in order.
 
-        Parameters
-        ----------
-        parameter_counts : mapping of str to int
-            Parameters by layer. [1]
-        batch_size : int, ndarray or sympy.Expr
-            Samples in the mini-batch; no update here depends on it. [samples]
-        shapes : mapping of str to tuple of tuple of int or None
-            Shapes of the parameters by layer, on which factored states depend; None for a vector for each layer. [1]
-
-        Returns
-        -------
-        tuple of tuple
-            Pairs (layer, operation). [-]
+        Factored states depend on the shapes of a layer's parameters; without them, they are one vector [1].
         """
         layers = [(name, count) for name, count in parameter_counts.items() if count]
         tensors = {name: ((count,),) if shapes is None else shapes[name] for name, count in layers}
@@ -154,21 +142,7 @@ class Optimizer(Checked, ABC):
         batch_size: Any,
         shapes: Mapping[str, tuple[Shape, ...]] | None = None,
     ) -> Operations:
-        """Return the passes of one update in order, without their layers.
-
-        Parameters
-        ----------
-        parameter_counts : mapping of str to int
-            Parameters by layer. [1]
-        batch_size : int, ndarray or sympy.Expr
-            Samples in the mini-batch. [samples]
-        shapes : mapping of str to tuple of tuple of int or None
-            As in ``layer_operations``. [1]
-
-        Returns
-        -------
-        tuple of Operation
-            Memory passes with the role UPDATE. [-]
+        """Return the passes of one update in order, without their layers; arguments as for ``layer_operations``.
 
         Examples
         --------

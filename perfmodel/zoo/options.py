@@ -92,22 +92,7 @@ def recipes(graph: LayerGraph) -> tuple[tuple[str, Mapping[str, Any]], ...]:
 
 
 def member(builder: Callable[Options, Built], name: str, **published: object) -> Callable[Options, Built]:
-    """Return a family's builder named as one of its networks, with published figures in its docstring.
-
-    Parameters
-    ----------
-    builder : callable
-        It builds this network; its docstring has names in braces for what is published. [-]
-    name : str
-        Name of the network. [-]
-    **published : object
-        By name. [-]
-
-    Returns
-    -------
-    callable
-        The builder. [-]
-    """
+    """Return a family's builder named as one of its networks, with published figures in the braces of its docstring."""
     builder.__name__ = builder.__qualname__ = name
     builder.__doc__ = (builder.__doc__ or "").format(**published)
     return builder

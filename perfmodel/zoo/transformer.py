@@ -232,18 +232,7 @@ class TransformerBlock:
 def language_head(graph: LayerGraph, x: str, *, norm: nn.Layer, vocabulary: Any, tied: bool) -> None:
     """Add the end of a language model: a norm, a score of every word at every position, the loss.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph, whose ``tokens_embedding`` holds the table of words. [-]
-    x : str
-        What the norm reads. [-]
-    norm : Layer
-        The norm. [-]
-    vocabulary : int or sympy.Symbol
-        Words. [1]
-    tied : bool
-        Whether the scores are the product with the table of words. [-]
+    If tied, scores are the product with the table of words that the layer ``tokens_embedding`` holds.
     """
     x = graph.add("norm", norm, inputs=x)
     shared = {"weight": ("tokens_embedding", "weight")} if tied else None
