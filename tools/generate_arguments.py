@@ -40,8 +40,9 @@ TYPED_HEAD = '''"""Arguments of predict for type checkers and completion. Writte
 def typed() -> str:
     """Return the text of the stub of types."""
     names_of: dict[str, list[str]] = {"typing": ["TypedDict"]}
+    used = {word for row in ARGUMENTS.values() for word in row.type.replace("[", " ").replace("]", " ").split()}
     for name, module in IMPORTS.items():
-        if _is_used(name):
+        if name in used:
             names_of.setdefault(module, []).append(name)
     lines = [f"from {module} import {', '.join(sorted(names))}\n" for module, names in sorted(names_of.items())]
     standard = "".join(line for line in lines if "perfmodel" not in line)
@@ -55,10 +56,6 @@ def typed() -> str:
         'class JobArguments(TypedDict, total=False):\n    """Arguments by name, as callers give them."""\n\n'
         f'{keys}\nclass JobAttributes:\n    """Arguments as a Job has them, with their defaults."""\n\n{fields}'
     )
-
-
-def _is_used(name: str) -> bool:
-    return any(name in row.type.replace("[", " ").replace("]", " ").split() for row in ARGUMENTS.values())
 
 
 def _attribute_type(row: Argument) -> str:

@@ -313,11 +313,6 @@ POOLS: dict[str, nn.Layer | None] = {
 """Name to what halves the map after a stage."""
 
 
-def _stage_channels(channels: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return the channels of each convolution, stage by stage."""
-    return [tuple(stage) if isinstance(stage, Sequence) else (stage,) for stage in channels]
-
-
 def _check_channels(argument: str, channels: object) -> None:
     if not isinstance(channels, Sequence) or isinstance(channels, str) or not channels:
         refuse(argument, channels, "must hold, for each stage, its channels or a sequence of them: ((32, 64), 128)")
@@ -386,7 +381,7 @@ def convolutional(
     ----------
     .. [1] https://github.com/pytorch/examples/blob/main/mnist/main.py
     """
-    stages = _stage_channels(channels)
+    stages = [tuple(stage) if isinstance(stage, Sequence) else (stage,) for stage in channels]
     if padding == "same" and not is_open_size(kernel_size) and kernel_size % 2 == 0:
         refuse("kernel_size", kernel_size, "must be odd with padding='same'")
     nonlinear = None if activation == NO_ACTIVATION else ACTIVATIONS[activation]

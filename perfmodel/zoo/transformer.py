@@ -121,10 +121,6 @@ class TransformerBlock:
     def _head_size(self) -> Any:
         return share_of(self.width, self.heads) if self.head_size is None else self.head_size
 
-    @property
-    def _attention_dropout(self) -> float:
-        return self.dropout if self.attention_dropout is None else self.attention_dropout
-
     def add(self, graph: LayerGraph, x: str, *, name: str) -> str:
         """Add the block to a graph.
 
@@ -186,7 +182,7 @@ class TransformerBlock:
         layer = nn.ScaledDotProductAttention(
             causal=self.causal,
             scores=scores,
-            dropout=self._attention_dropout,
+            dropout=self.dropout if self.attention_dropout is None else self.attention_dropout,
             fused_softmax=self.attention in FUSED_SOFTMAX,
         )
         region: dict[str, Any] = {"recomputed_in": name, "reruns_all": True} if self.attention == SELECTIVE else {}

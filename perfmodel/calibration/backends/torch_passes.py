@@ -241,11 +241,8 @@ def _element_wise() -> Iterator[Benchmark]:
         weight=1.5,
     )
     yield pass_benchmark("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3), _dropout_gradient)
-    yield from passes("bernoulli", ELEMENTS, layers.Unary(function="bernoulli"), _bernoulli, random=True)
-
-
-def _bernoulli(torch: Any, x: Any) -> Any:
-    return torch.empty_like(x).bernoulli_(0.5)
+    drawn = layers.Unary(function="bernoulli")
+    yield from passes("bernoulli", ELEMENTS, drawn, lambda torch, x: torch.empty_like(x).bernoulli_(0.5), random=True)
 
 
 def _dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
