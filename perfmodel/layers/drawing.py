@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import Sigmoid
-from perfmodel.layers.base import (
-    Checks,
-    Layer,
-    LayerByInput,
-    OnePassLayer,
-    Operations,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import numbered
 from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass
 from perfmodel.layers.shapes import Shape, Shapes, check_equal, check_rank

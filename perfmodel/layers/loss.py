@@ -9,15 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import FORWARD_READS, SOFTMAX_FORWARD_FLOP
-from perfmodel.layers.base import (
-    Checks,
-    Layer,
-    LayerByInput,
-    OnePassLayer,
-    Operations,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, one_of, refuse
 from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass, only_pass
 from perfmodel.layers.shapes import (
