@@ -300,14 +300,7 @@ class CrossEntropy(OnePassLayer):
     """
 
     operators: ClassVar[Operators] = dict.fromkeys(
-        (
-            "aten.cross_entropy_loss",
-            "aten.nll_loss_forward",
-            "aten.nll_loss2d_forward",
-            "SoftmaxCrossEntropyLoss",
-            "NegativeLogLikelihoodLoss",
-        ),
-        _against_labels,
+        (*OVER_LOGITS, "aten.nll_loss_forward", "aten.nll_loss2d_forward", "NegativeLogLikelihoodLoss"), _against_labels
     )
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     index_inputs: ClassVar[tuple[int, ...]] = (1,)
