@@ -485,15 +485,7 @@ def _label(wire: Wire) -> str:
 
 
 class OpenTopology(Topology):
-    """A topology with expressions on some channels; routes follow the stated numbers.
-
-    Parameters
-    ----------
-    stated : Topology
-        The same topology with numbers only. [-]
-    channels : mapping of str to Channel
-        Channels with expressions, by name. [-]
-    """
+    """A topology with expressions on some channels; routes follow the stated numbers of one without."""
 
     def __init__(self, stated: Topology, channels: Mapping[str, Channel]) -> None:
         super().__init__(stated.places.values(), stated.wires)

@@ -93,18 +93,8 @@ def _scratch_bytes(op: Attention, *, element_bytes: int, kept_elements: Any, mad
     """Return the scratch memory of the gradients inside the attention, beyond the memory counted elsewhere [B].
 
     Recomputed scores: a statistic per row. Materialised scores: the peak, when the gradients of the probabilities and
-    of the values exist.
-
-    Parameters
-    ----------
-    op : Attention
-        The attention. [-]
-    element_bytes : int
-        Size of one element. [B]
-    kept_elements : int, ndarray or sympy.Expr
-        Elements besides the scores that only the layer keeps, and frees before the gradient of the scores exists. [1]
-    made_elements : int, ndarray or sympy.Expr
-        Elements of the gradients of the layer's inputs; at the peak, only the gradient of the values exists. [1]
+    of the values exist. ``kept_elements`` besides the scores are only the layer's, which frees them before the gradient
+    of the scores exists; of ``made_elements``, the gradients of its inputs, only that of the values exists then [1].
     """
     if op.scores == "recomputed":
         return STATISTIC_BYTES * op.row_elements

@@ -169,19 +169,9 @@ class Layer(Checked, ABC):
         return 0
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Return for each input whether back-propagation reads it.
+        """Return for each input whether back-propagation reads it, if its gradient or the layer's own are computed.
 
-        Parameters
-        ----------
-        wanted : sequence of bool
-            Whether each input's gradient is computed. [-]
-        is_trained : bool
-            Whether the gradients of the layer's own parameters are. [-]
-
-        Returns
-        -------
-        tuple of bool
-            ``keeps_inputs`` for all; overridden by layers that read only some of their inputs. [-]
+        ``keeps_inputs`` for all, unless overridden by layers that read only some of their inputs.
         """
         keeps = self.keeps_inputs and (is_trained or not self.inputs_serve_weights)
         return (keeps,) * len(wanted)

@@ -78,17 +78,9 @@ class Optimizer(Checked, ABC):
         return 1
 
     def state_elements(self, shapes: Sequence[Shape]) -> Any:
-        """Return the values kept from step to step besides the weights.
+        """Return the values kept from step to step besides the weights, for parameters of these shapes.
 
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            Shapes of the trained parameters. [1]
-
-        Returns
-        -------
-        int or sympy.Expr
-            Values; counters of steps, a number a tensor, are left out. [1]
+        Counters of steps, a number a tensor, are left out.
         """
         return self.state_elements_per_parameter * sum(map(math.prod, shapes))
 

@@ -146,16 +146,9 @@ def is_uncounted_complex(call: OperatorCall) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """The layer that a call is.
+    """The layer that a call is, its inputs, and which tensor each of its own parameters is.
 
-    Parameters
-    ----------
-    layer : Layer
-        The layer with its options. [-]
-    inputs : tuple of Operand
-        What it reads; a parameter among them becomes a layer of its own that holds it. [-]
-    parameters : mapping of str to Operand
-        The layer's own parameters by their names in ``parameter_shapes``: which tensor each is. [-]
+    A parameter among the inputs becomes a layer of its own that holds it.
     """
 
     layer: Layer

@@ -44,15 +44,6 @@ def published_sizes(family: str) -> dict[str, Any]:
 def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
     """Return an empty graph whose only input is a square image.
 
-    Parameters
-    ----------
-    name : str
-        Name of the network. [-]
-    image_size : int or sympy.Symbol
-        Height and width. [1]
-    in_channels : int or sympy.Symbol
-        Channels. [1]
-
     Examples
     --------
     >>> image_graph("resnet50", image_size=224, in_channels=3).input_shapes
@@ -62,19 +53,7 @@ def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
 
 
 def add_activation(graph: LayerGraph, x: str, activation: str, *, name: str) -> str:
-    """Add a non-linearity to a graph.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph. [-]
-    x : str
-        Its input. [-]
-    activation : str
-        A word of ``TEXT_ACTIVATIONS``. [-]
-    name : str
-        Name of its layer, or of the last of them. [-]
-    """
+    """Add a non-linearity, a word of ``TEXT_ACTIVATIONS``; its name is that of the last of its layers."""
     if activation in ACTIVATIONS:
         return graph.add(name, ACTIVATIONS[activation], inputs=x)
     # x / 2 (1 + tanh(a (x + b x^3)))

@@ -122,17 +122,7 @@ class TransformerBlock:
         return share_of(self.width, self.heads) if self.head_size is None else self.head_size
 
     def add(self, graph: LayerGraph, x: str, *, name: str) -> str:
-        """Add the block to a graph.
-
-        Parameters
-        ----------
-        graph : LayerGraph
-            The graph. [-]
-        x : str
-            What the block reads, of shape (positions, width). [-]
-        name : str
-            Beginning of the names of its layers. [-]
-        """
+        """Add the block to a graph; it reads (positions, width), and the names of its layers begin with its own."""
         x = self._residual(graph, x, name=f"{name}_attention", branch=self._attention)
         return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
 
