@@ -8,7 +8,7 @@ cores want both along the sum, so that what two products use in two directions i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from perfmodel.kernels import Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Contraction, Role, WeightFormat, weight_bytes
@@ -74,14 +74,11 @@ def base_dtype(dtype: str) -> str:
     return RECIPES[dtype].base if dtype in RECIPES else dtype
 
 
-def _is_aligned(extent: Any) -> bool:
-    return not isinstance(extent, int) or extent % ALIGNED == 0
-
-
 def takes_narrow(op: Contraction) -> bool:
     """Return whether a product is one of a linear layer whose weights have aligned extents."""
     weight = (op.m, op.n) if op.role is Role.WEIGHT_GRADIENT else (op.n, op.k)
-    return op.has_weights and op.count == 1 and all(map(_is_aligned, weight))
+    is_aligned = all(not isinstance(extent, int) or extent % ALIGNED == 0 for extent in weight)
+    return op.has_weights and op.count == 1 and is_aligned
 
 
 def _weights_passed(op: Contraction, recipe: NarrowRecipe) -> tuple[int, int]:

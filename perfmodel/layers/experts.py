@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
 from perfmodel.layers.activation import Softmax
-from perfmodel.layers.base import Layer, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Layer, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.chained import ChainedLayer, Part
 from perfmodel.layers.checks import is_open_size, refuse
 from perfmodel.layers.indexing import Take, TopK
@@ -128,7 +128,6 @@ class MixtureOfExperts(ChainedLayer):
     .. [2] Jiang et al., Mixtral of experts, arXiv:2401.04088, section 2.1.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"experts": "E", "chosen": 2, "intermediate": "I"}, (("S", "F"),))
     experts: int
     chosen: int
     intermediate: int

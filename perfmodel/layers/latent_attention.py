@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from perfmodel.layers.attention import ScaledDotProductAttention
-from perfmodel.layers.base import SymbolicExample, layer_kind
+from perfmodel.layers.base import layer_kind
 from perfmodel.layers.chained import ChainedLayer, Part
 from perfmodel.layers.copying import Concat
 from perfmodel.layers.indexing import RotaryEmbedding
@@ -53,10 +53,6 @@ class LatentAttention(ChainedLayer):
     .. [1] DeepSeek-AI, DeepSeek-V2, arXiv:2405.04434, section 2.1 and appendix C.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = (
-        {"heads": "H", "latent": "C", "query_latent": "Q", "head_size": "D", "rotary_size": 2, "value_size": "V"},
-        (("S", "F"),),
-    )
     heads: int
     latent: int
     head_size: int

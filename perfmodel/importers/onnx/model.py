@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -230,7 +230,9 @@ def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
             faults.append(
                 f"node {name!r} is a {node.op_type}, whose nodes depend on data; export the network without it"
             )
-        faults += _input_faults(name, node.input, known) + _count_faults(name, node, versions.get("", 1))
+        unmade = [read for read in node.input if read not in known]
+        faults += [f"node {name!r} reads {read!r}, which no node before it makes" for read in unmade]
+        faults += _count_faults(name, node, versions.get("", 1))
         faults += [
             f"node {name!r} makes {made!r}, which exists already" for made in node.output if made and made in known
         ]
@@ -240,10 +242,6 @@ def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
     ]
     if faults:
         raise SpecError(file, faults)
-
-
-def _input_faults(name: str, inputs: Iterable[str], known: set[str]) -> list[str]:
-    return [f"node {name!r} reads {read!r}, which no node before it makes" for read in inputs if read not in known]
 
 
 def schema_of(node: Any, version: int) -> Any:
