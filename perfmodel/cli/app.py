@@ -199,6 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the ``perfmodel`` command and end the process with its exit code."""
     warnings.showwarning = _shown
     gc.set_threshold(RARELY)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # they would be looked for in all installed packages
     sys.stdout = sys.stdout or _Closed()
     sys.stderr = sys.stderr or io.StringIO()  # closed, so that nobody reads it
     if hasattr(signal, "pthread_kill"):

@@ -14,7 +14,6 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.graph import LayerGraph
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.cluster import several
 from perfmodel.hardware.wiring import Wired
 from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.measurements.table import Run
@@ -90,6 +89,8 @@ class Job(JobAttributes):
         attributes.update(asked)
         check_together(asked)
         if "machines" in asked:
+            from perfmodel.hardware.cluster import several
+
             system, machines = asked["system"], asked["machines"]
             is_loaded = isinstance(system, Wired)
             attributes["system"] = several(system, machines) if is_loaded else load_system(system, machines=machines)

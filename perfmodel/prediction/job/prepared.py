@@ -20,7 +20,6 @@ from perfmodel.prediction.device.target import NO_COPY, Copy
 from perfmodel.prediction.job.beside import alike_exchanges, rings_s, runs_beside, started_s
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
-from perfmodel.prediction.job.parameter_server import with_server
 from perfmodel.prediction.job.sends import exchanged_s, shares_of, waited_s, waits_for_sends
 from perfmodel.prediction.job.sharing import gathered, moved_s
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
@@ -360,9 +359,8 @@ class Prepared:
 
     def composed(self, stages: Sequence[TimedStage], factors: Factors = NO_FACTORS) -> Composed:
         """Compose the step of timed stages. [s]"""
-        path = self.data_path
         fed = None
-        if path is not None and path.dataset is not None:
+        if (path := self.data_path) is not None and path.dataset is not None:
             fed = partial(path.fed, batch_size=self.batch_size, factors=factors)
         return compose(
             self.works(stages),
@@ -552,7 +550,8 @@ class Prepared:
             )
             for place, order in enumerate(timed.composed.orders)
         )
-        return with_server(footprints, self)
+        server = None if self.agreement is None else self.agreement.server
+        return footprints if server is None else server.added_to(footprints, self)
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""

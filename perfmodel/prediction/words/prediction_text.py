@@ -21,7 +21,6 @@ from perfmodel.prediction.memory.footprint import missing_text
 from perfmodel.prediction.rows import pieces_of
 from perfmodel.prediction.utilisation import has_data_sheet, tokens_per_sample
 from perfmodel.prediction.words.defaults import default_remarks, sequence_remarks
-from perfmodel.presentation.figures import KernelPoint, Roof
 from perfmodel.presentation.quantities import (
     byte_rate_text,
     bytes_text,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from perfmodel.prediction.prediction import Prediction
+    from perfmodel.presentation.figures import KernelPoint, Roof
 
 
 LAYERS_SHOWN: Final = 8
@@ -134,6 +134,8 @@ CLASS_NAMES: Final = {
 
 def roofline_points(p: Prediction) -> list[KernelPoint]:
     """Return operations with arithmetic as points of a roofline; equal operations share a point."""
+    from perfmodel.presentation.figures import KernelPoint
+
     pieces = pieces_of(p.basis.prepared, p.basis.timed)
     like: dict[tuple[str, str, float, float], float] = {}
     for piece in pieces:
@@ -149,6 +151,8 @@ def roofline_points(p: Prediction) -> list[KernelPoint]:
 
 def roofs_of(p: Prediction) -> list[Roof]:
     """Return the ceilings of the device: measured rates, or its peak and, if lower, sustained rates."""
+    from perfmodel.presentation.figures import Roof
+
     spec, bandwidth = p.basis.prepared.target.processor_spec, p.memory_bandwidth_bytes_per_s
     if bandwidth is None:
         raise ArgumentError("device", p.target, "must state its memory bandwidth, which a roofline needs")
