@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from ablation import AblationRow
 from perfmodel import __version__
@@ -120,17 +120,6 @@ DIGITS: Final = 3
 FIRST: Final = ("table", "subset", "part", "protocol", "model", "cells", "fitted")
 """Figures of a record that a file begins with, so that lines can be compared."""
 
-LISTS: Final = {
-    "tables": ScoredTable,
-    "scores": BoardScore,
-    "worst": WorstCell,
-    "ratios": RatioRange,
-    "factors": FactorRange,
-    "orders": PairOrder,
-    "terms": TermScore,
-}
-"""Name of each list of a scoreboard -> the class of its records."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoreboard:
@@ -208,6 +197,12 @@ class Scoreboard:
             message = f"{file}: {error}; compute it again"
             raise TableError(message) from error
         return cls(version=str(content["version"]), code=str(content["code"]), **lists)
+
+
+LISTS: Final[dict[str, type[Any]]] = {
+    name: get_args(kind)[0] for name, kind in get_type_hints(Scoreboard).items() if get_origin(kind) is tuple
+}
+"""Name of each list of a scoreboard -> the class of its records."""
 
 
 def _table_of(record: Any) -> str:

@@ -30,7 +30,6 @@ from perfmodel.records import Attention, Contraction, Convolution, Gather, Memor
 
 ELEMENTWISE = "elementwise"
 _CLASSES: Final = file_toml(Path(__file__).with_name("pass_classes.toml"))
-_WAYS: Final = ("", "_backward")
 CLASS_OF_PASS: dict[str, str] = {
     **{name: kind for kind, names in _CLASSES["one_way"].items() for name in names},
     **{

@@ -81,7 +81,3 @@ class Device(Runnable):
     tdp_w: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 5_000, "W"))]
     idle_w: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 5_000, "W"))] | None = None
     launch_date: date
-
-    @abstractmethod
-    def describe(self) -> str:
-        """Return the device in one line."""
