@@ -24,8 +24,7 @@ from kernel_rows import with_board
 import perfmodel as pm
 from perfmodel.cost.gpu import tile_menu
 from perfmodel.framework.profile import load_framework
-from perfmodel.framework.recurrence import FUSED, recurrence_alternatives
-from perfmodel.framework.rules import RecurrentRules
+from perfmodel.framework.recurrence import FUSED, LIBRARY_RULES, recurrence_alternatives
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.kernels import Matmul
 from perfmodel.layers.recurrent import GRU, LSTM, RNN
@@ -94,10 +93,10 @@ class Lowered:
 
 def lowered(table: pd.DataFrame, board: str, *, element_bytes: int = 4) -> Lowered:
     """Lower the rows of one board."""
-    rules = RecurrentRules(library=(FUSED,))
+    rules = {"rules": LIBRARY_RULES, "library": (FUSED,)}
     matmul, stream = [], []
     for index, row in enumerate(table.itertuples()):
-        (alternative,) = recurrence_alternatives(operation_of(row), rules=rules, element_bytes=element_bytes)
+        (alternative,) = recurrence_alternatives(operation_of(row), **rules, element_bytes=element_bytes)
         for kernel in alternative.kernels:
             if isinstance(kernel, Matmul):
                 if kernel.flop_count:  # the input product is left out

@@ -37,8 +37,8 @@ MOST_LETTERS: Final = 2**20
 _LONG_NUMBER: Final = re.compile(r"\d{309}")
 """More digits than a number of double precision has before its point."""
 
-_LONG_KEY: Final = re.compile(rf"(?:[\w\"'-]+\s*\.\s*){{{MOST_DEPTH}}}")
-"""A dotted key of TOML as deep as tables may be."""
+_LONG_KEY: Final = re.compile(rf"(?:\.\s*[\w\"'-]+\s*){{{MOST_DEPTH}}}")
+"""A dotted key of TOML as deep as tables may be: from its first dot on, as files have more letters than dots."""
 
 
 def user_path(path: str | Path, *, refusal: Refusal = SpecError) -> Path:

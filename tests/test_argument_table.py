@@ -155,9 +155,8 @@ def test_the_row_of_the_page_is_all_that_an_argument_takes(tmp_path):
     page = (ROOT / "docs" / "adding_things.md").read_text(encoding="utf-8").partition("## An argument of `predict`")[2]
     shutil.copytree(PACKAGE, tmp_path / "perfmodel", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "hardware_specs").symlink_to(shipped_folder())
-    for folder in ("docs", "tools"):
-        (tmp_path / folder).mkdir()
-    shutil.copy(ROOT / "tools" / "generate_arguments.py", tmp_path / "tools")
+    (tmp_path / "docs").mkdir()
+    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     (diff,) = re.findall(r"```diff\n(.*?)```", page.partition("\n## ")[0], re.DOTALL)
     for of_file in diff.split("--- a/")[1:]:
         head, hunk = of_file.split("@@\n")

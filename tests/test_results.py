@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,8 @@ def test_answers_are_alike(verb: str, tmp_path: Path) -> None:
     assert isinstance(answer.rows, pm.Table)
     assert str(answer)
     assert "<" in answer._repr_html_()
+    public = [getattr(answer, name) for name in answer._DICT_KEYS or [field.name for field in fields(answer)]]
+    assert "np." not in repr([answer, *answer.rows, *public])  # numbers are those of Python
     if verb != "validate_live":
         assert len(answer.to_frame()) == len(answer.rows) > 0
     text = answer.to_json(tmp_path / "answer.json")

@@ -49,7 +49,7 @@ def call_of(operator, *given, shared_output=False, **named):
 
 def translated(layers, call):
     """Return the translations of a call by all layers that name its operator; there should be one."""
-    readers = [kind.torch_operators[call.operator] for kind in layers if call.operator in kind.torch_operators]
+    readers = [kind.operators[call.operator] for kind in layers if call.operator in kind.operators]
     found = [translation for translation in (reader(call) for reader in readers) if translation is not None]
     assert len(found) <= 1, f"{call.operator} is read as {found}"
     return found[0] if found else None

@@ -220,11 +220,10 @@ def _law_without(name: str, neutral: float) -> NumbersChange:
 
 
 def _no_packing(numbers: CpuNumbers) -> CpuNumbers:
-    return replace(
-        numbers,
-        packing_efficiency=numbers.packing_efficiency * BOUNDLESS,
-        core_copy_bytes_per_s=numbers.core_copy_bytes_per_s * BOUNDLESS,
-    )
+    boundless = {
+        name: numbers.of_products[name] * BOUNDLESS for name in ("packing_efficiency", "core_copy_bytes_per_s")
+    }
+    return replace(numbers, of_products={**numbers.of_products, **boundless})
 
 
 def _no_scalar_code(numbers: CpuNumbers) -> CpuNumbers:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from board_records import KERNELS, KINDS, STEPS, SYSTEMS, BoardScore, Scoreboard, ScoredTable, WorstCell
-from markdown_text import grid
+from markdown_text import TEXTS, grid
 from perfmodel.presentation.quantities import seconds_text
-from perfmodel.validation.reports.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
+from perfmodel.validation.reports.own_tables import NETWORKS
 from perfmodel.validation.scores.table_report import PERFMODEL, WITH_SET_ASIDE
 from score_kernels import MEAN_OF_BOARDS
 
@@ -19,15 +19,6 @@ SUBSET_TEXT: Final = {
     "cpu_oversubscribed": "CPU, more threads than cores",
 }
 """Subset -> what people call it."""
-
-INTRODUCTION: Final = (
-    "Predicted against measured, under every protocol, beside rules that know nothing of networks or kernels. "
-    "`python tools/scoreboard.py` computes this page for the tables that come with perfmodel; with `--data FOLDER` "
-    "also the scores on tables that do not. Errors are |predicted / measured - 1| in percent; the log error is "
-    "100 (exp(mean |ln(predicted / measured)|) - 1), which low predictions cannot lower; bias is the geometric mean of "
-    "predicted / measured. `constants` are numbers fitted in one fold at most. What each protocol holds out of its "
-    "fits is said in [validation.md](validation.md), and how the 80 % intervals of predictions are made and scored."
-)
 
 METRICS: Final = {
     "cells": "{.cells}",
@@ -56,7 +47,7 @@ MOST_FIGURES: Final = 2000
 
 def page_blocks(board: Scoreboard, *, pictures: Sequence[str]) -> list[str]:
     """Return the page of a scoreboard."""
-    blocks = ["# Scoreboard", INTRODUCTION, *_tables(board)]
+    blocks = ["# Scoreboard", TEXTS["scoreboard"]["introduction"], *_tables(board)]
     for table in sorted(board.tables, key=lambda shown: KINDS.index(shown.kind)):
         rows = board.of_table(table.name)
         shown = [path for path in pictures if Path(path).name.startswith(f"{table.name}_")]
@@ -155,13 +146,7 @@ def _worst(cell: WorstCell) -> str:
 
 
 def _kernels(board: Scoreboard, table: ScoredTable) -> Iterator[str]:
-    yield (
-        "Each row is one call, lowered and timed as a prediction does it. `as_shipped` uses the constants of the "
-        "files; a note says where they were fitted on the very board. The other protocols fit the constants that "
-        "`hardware_specs/fit_plans` names anew without what they hold out, from starts that no row of the table has "
-        "told. Beside each score stands a roofline with a share of the peak, a share of the "
-        "bandwidth and a launch, fitted on the same rows."
-    )
+    yield TEXTS["scoreboard"]["kernels"]
     for protocol in dict.fromkeys(score.protocol for score in board.scores):
         yield f"### {table.name}: {protocol}"
         yield _kernel_grid([score for score in board.scores if score.protocol == protocol])
@@ -195,19 +180,7 @@ def _own(board: Scoreboard, table: ScoredTable) -> Iterator[str]:
         yield "\n".join(notes)
 
 
-OWN_TEXTS: Final = {
-    COLLECTIVES: "Each row is one call among the devices of a host. Constants are those of the library's file, whose "
-    "source says which rows they were fitted to; none of these is scored. Beside each score stand naive rules, told "
-    "the rows that constants were fitted to.",
-    PRODUCTS: "Each row is a product on one device; {command} prints them. Beside each score of perfmodel stands a "
-    "naive rule on the same rows.",
-    MANY_DEVICES: "Each row is a network, or a library's call, on several devices; {command} prints them. Beside each "
-    "score of perfmodel stands a naive rule on the same rows.",
-    NETWORKS: "Each row is a step of a network that a torch package defines; {command} predicts them with the "
-    "constants of the files, `as_shipped`: [validation.md](validation.md) says which of these were chosen while "
-    "looking at the table. A row that cannot be imported or predicted counts 100 %. The naive rule is told the "
-    "answers: one efficiency for each cell of device, phase and layout or type.",
-}
+OWN_TEXTS: Final[dict[str, str]] = TEXTS["scoreboard"]["own"]
 """Kind of table -> what its rows are and how they are scored."""
 
 

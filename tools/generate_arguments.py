@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from markdown_text import TEXTS
 from perfmodel.prediction.arguments.table import ARGUMENTS, GROUPS, Argument
 
 PAGE = Path(__file__).parent.parent / "docs" / "arguments.md"
@@ -35,19 +36,13 @@ TYPED_HEAD = '''"""Arguments of predict for type checkers and completion. Writte
 
 '''
 
-PAGE_HEAD = """# Arguments of a prediction
-
-Written by `python tools/generate_arguments.py` from the table `perfmodel/prediction/arguments/table.py`.
-[`pm.predict`](../README.md), `pm.Job`, `pm.sweep` (each one value or several), `pm.advise`, `pm.formula`, `pm.scaling`
-and `pm.plan` take them by these names; so does the command line, with `-` for `_`.
-"""
-
 
 def typed() -> str:
     """Return the text of the stub of types."""
     names_of: dict[str, list[str]] = {"typing": ["TypedDict"]}
+    used = {word for row in ARGUMENTS.values() for word in row.type.replace("[", " ").replace("]", " ").split()}
     for name, module in IMPORTS.items():
-        if _is_used(name):
+        if name in used:
             names_of.setdefault(module, []).append(name)
     lines = [f"from {module} import {', '.join(sorted(names))}\n" for module, names in sorted(names_of.items())]
     standard = "".join(line for line in lines if "perfmodel" not in line)
@@ -61,10 +56,6 @@ def typed() -> str:
         'class JobArguments(TypedDict, total=False):\n    """Arguments by name, as callers give them."""\n\n'
         f'{keys}\nclass JobAttributes:\n    """Arguments as a Job has them, with their defaults."""\n\n{fields}'
     )
-
-
-def _is_used(name: str) -> bool:
-    return any(name in row.type.replace("[", " ").replace("]", " ").split() for row in ARGUMENTS.values())
 
 
 def _attribute_type(row: Argument) -> str:
@@ -90,7 +81,7 @@ def _among(values: tuple[object, ...]) -> str:
 
 def page() -> str:
     """Return the text of the page."""
-    lines = [PAGE_HEAD]
+    lines = [TEXTS["arguments"]["introduction"]]
     for group, meaning in GROUPS.items():
         rows = [row for row in ARGUMENTS.values() if row.group == group]
         lines += [f"## {meaning[0].upper()}{meaning[1:]}", ""]

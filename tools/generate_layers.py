@@ -2,31 +2,43 @@
 
 Run:  python tools/generate_layers.py
 
-Every formula is computed, not typed: a layer's ``symbolic_example`` is counted with letters for its sizes and a batch
-of N samples, so the page cannot disagree with the code. tests/test_pages.py holds the committed page to this script.
+Every formula is computed, not typed: a layer's example in symbolic_examples.toml is counted with letters for its sizes
+and a batch of N samples, so the page cannot disagree with the code. tests/test_pages.py holds the committed page to
+this script.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import sympy
 
+from markdown_text import TEXTS
+from perfmodel.files import file_toml
 from perfmodel.graph.node import INDEX_BYTES
 from perfmodel.layers import LAYERS, Layer
 from perfmodel.layers.shapes import shape_text
 
 PAGE = Path(__file__).parent.parent / "docs" / "layers.md"
+EXAMPLES = file_toml(Path(__file__).with_name("symbolic_examples.toml"))
 BATCH_SIZE = sympy.Symbol("N", positive=True, integer=True)
-INTRODUCTION = """# Layers
 
-Written by `python tools/generate_layers.py` from the layer registry. Every formula is what the code counts for the
-example beside it, with letters for its sizes and a mini-batch of $N$ samples: FLOP (one multiply-add is 2), bytes moved
-forward in fp32 with every operand read once and every result written once, and bytes that back-propagation keeps
-besides the tensors named. Gradients are those of the input and of the parameters, if any.
-"""
+
+def _plain(value: Any) -> Any:
+    """Return a value of the file as Python's: lists as tuples."""
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    return None if value == "None" else value
+
+
+def symbolic_example(kind: str) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """Return options and input shapes of a kind of layer, with letters for sizes."""
+    stated = EXAMPLES.get(kind, {})
+    options = {name: _plain(value) for name, value in stated.get("options", {}).items()}
+    return options, _plain(stated.get("shapes", [["F"]]))
 
 
 def _size(value: Any) -> Any:
@@ -55,6 +67,10 @@ def _kept(layer: Layer, input_count: int, saved_bytes: object) -> str:
     return ", ".join(parts) or "nothing"
 
 
+def _names(operators: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in operators) or "-"
+
+
 def _example_text(options: dict[str, object], shapes: tuple[tuple[Any, ...], ...]) -> str:
     text = ", ".join(f"{name}={value}" for name, value in options.items())
     return (f"`{text}`" if text else "no options") + " on " + " and ".join(f"`{shape_text(shape)}`" for shape in shapes)
@@ -75,7 +91,7 @@ def _summary(kind: type[Layer]) -> str:
 
 def _section(kind: type[Layer]) -> list[str]:
     """Write the section of one layer."""
-    letters, letter_shapes = kind.symbolic_example
+    letters, letter_shapes = symbolic_example(kind.kind)
     options = {name: _size(value) for name, value in letters.items()}
     shapes = tuple(_size(shape) for shape in letter_shapes)
     layer = kind(**options)
@@ -83,14 +99,14 @@ def _section(kind: type[Layer]) -> list[str]:
     saved_bytes = layer.saved_bytes(shapes, batch_size=BATCH_SIZE, element_bytes=4)
     saved_bytes += INDEX_BYTES * layer.saved_index_count(shapes, batch_size=BATCH_SIZE)
     rows = [
-        ("example", _example_text(dict(letters), letter_shapes)),
+        ("example", _example_text(letters, letter_shapes)),
         ("parameters", _formula(layer.parameter_count(shapes))),
         ("FLOP forward", _formula(forward.flop_count)),
         ("FLOP backward", _formula(backward.flop_count)),
         ("bytes forward, fp32", _formula(forward.moved_bytes)),
         ("kept for backward", _kept(layer, len(shapes), saved_bytes)),
-        ("in torch", ", ".join(f"`{name}`" for name in kind.torch_operators) or "-"),
-        ("in ONNX", ", ".join(f"`{name}`" for name in kind.onnx_operators) or "-"),
+        ("in torch", _names(name for name in kind.operators if "." in name)),
+        ("in ONNX", _names(name for name in kind.operators if "." not in name)),
     ]
     table = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)]
     return [f"### `{kind.kind}`: {kind.__name__}", "", _summary(kind), "", *table, ""]
@@ -101,7 +117,7 @@ def page() -> str:
     families: dict[str, list[type[Layer]]] = {}
     for kind in LAYERS.values():
         families.setdefault(kind.__module__.split(".")[2], []).append(kind)
-    lines = [INTRODUCTION]
+    lines = [TEXTS["layers"]["introduction"]]
     for family in sorted(families):
         lines += [f"## {family}", ""]
         for kind in sorted(families[family], key=lambda layer: layer.kind):

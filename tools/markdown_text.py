@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+from perfmodel.files import file_toml
 from perfmodel.plain_text import escaped
+
+TEXTS: Final[dict[str, Any]] = file_toml(Path(__file__).with_name("page_texts.toml"))
+"""Page -> its prose."""
 
 _TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
 """What begins a tag, a comment or an address in Markdown; "< 4" does not."""

@@ -28,13 +28,7 @@ from board_records import (
     WorstCell,
 )
 from perfmodel import measurements
-from perfmodel.errors import (
-    CalibrationError,
-    MissingPackageError,
-    PerfmodelError,
-    TableError,
-    nearest_hint,
-)
+from perfmodel.errors import CalibrationError, MissingPackageError, PerfmodelError, TableError, nearest_hint
 from perfmodel.fitting.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash, read_collectives

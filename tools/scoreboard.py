@@ -19,16 +19,7 @@ import typer
 
 import score_tables
 from board_page import SUBSET_TEXT, figures, page_blocks
-from board_records import (
-    KINDS,
-    STEPS,
-    BoardScore,
-    Collected,
-    Scoreboard,
-    TermScore,
-    load_scoreboard,
-    save_scoreboard,
-)
+from board_records import KINDS, STEPS, BoardScore, Collected, Scoreboard, TermScore, load_scoreboard, save_scoreboard
 from markdown_text import grid, page_of, with_block
 from perfmodel.atomic_write import save_text
 from perfmodel.cli.output import ProgressOption

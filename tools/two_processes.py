@@ -28,39 +28,7 @@ from perfmodel.calibration.facts import freed_memory_kept
 NETWORKS = {"wide": ((784, 2048, 2048, 10), 64), "deep": ((1024,) * 7, 64), "thin": ((512, 512, 512, 512, 10), 256)}
 """Name -> units of the input and the layers [1], and samples in a mini-batch [samples]."""
 STEPS, WARM = 60, 5
-TWO_PROCESSES = """
-schema_version = 1
-name = "Two processes of one machine"
-[[node]]
-system = "./machine.toml"
-count = 2
-[fabric]
-link = "ethernet_100_gbit"
-hop_latency_us = 0.0
-[[source]]
-fields = ["node", "fabric"]
-title = "estimate"
-note = "the loopback interface, wider than two processes send: what they were measured to send is what counts"
-"""
-MACHINE = """
-schema_version = 1
-name = "A process"
-[sockets]
-device = "epyc_9654"
-count = 1
-[memory]
-capacity_gib = 16
-policy = "first_touch"
-remote_fraction = 0
-[[nic]]
-to = "socket0"
-link = "pcie_5_x16"
-network = "ethernet_100_gbit"
-[[source]]
-fields = ["sockets", "memory", "nic"]
-title = "estimate"
-note = "stands for the machine that was measured, whose file has all else"
-"""
+SYSTEM = Path(__file__).with_name("two_processes_system.toml")
 
 
 def train(rank: int, store: str) -> None:
@@ -109,7 +77,7 @@ def measured(folder: Path) -> dict[str, float]:
     return fast_step_s
 
 
-def predicted(name: str, *, calibration: Any, folder: Path) -> Any:
+def predicted(name: str, *, calibration: Any) -> Any:
     """Predict the step of two processes with one network."""
     import torch
 
@@ -118,7 +86,7 @@ def predicted(name: str, *, calibration: Any, folder: Path) -> Any:
     units, batch_size = NETWORKS[name]
     graph = pm.from_torch(dense_stack(*units), (torch.zeros(batch_size, units[0]),))
     how: dict[str, Any] = {"sync": "all_reduce", "overlap": False, "bucket_bytes": 1e12, "optimizer": "sgd"}
-    return pm.predict(graph, batch_size=batch_size, device=calibration, system=folder / "two.toml", workers=2, **how)
+    return pm.predict(graph, batch_size=batch_size, device=calibration, system=SYSTEM, workers=2, **how)
 
 
 def main(
@@ -143,11 +111,9 @@ def main(
             device = pm.calibrate("cpu", budget_s=budget_s, progress=False)
             device.save("two_processes.toml")
         after = measured(folder)
-        (folder / "machine.toml").write_text(MACHINE, encoding="utf-8")
-        (folder / "two.toml").write_text(TWO_PROCESSES, encoding="utf-8")
         for name in NETWORKS:
             step_s = min(before[name], after[name])
-            p = predicted(name, calibration=device, folder=folder)
+            p = predicted(name, calibration=device)
             error = 100 * (p.step_s / step_s - 1)
             times = (
                 f"measured {1e3 * before[name]:.1f} and {1e3 * after[name]:.1f} ms, predicted {1e3 * p.step_s:.1f} ms"

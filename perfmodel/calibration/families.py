@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from perfmodel.calibration.benchmark import POINTS, Axis, Benchmark, Prepare, Prepared, Sizes
+from perfmodel.files import file_toml
 from perfmodel.framework.measured_lowering import measured_kernel
 from perfmodel.layers import GRU, LSTM, OPTIMIZERS, RNN, Layer, Shape
 from perfmodel.layers.recurrent import RecurrentLayer
@@ -38,37 +40,28 @@ class Family:
         return (sizes[self.batch], *self.shape(sizes))
 
 
-ROWS: Final = Family(
-    {"rows": Axis(3, 8193, "odd"), "features": Axis(10, 8192, "odd")}, batch="rows", sample=("features",)
-)
-"""Rows of features: dense layers, words of a sequence."""
+STATED: Final = file_toml(Path(__file__).with_name("shapes.toml"))
+"""Sizes of all kinds of kernels, and the element-wise passes of torch."""
 
-ELEMENTS: Final = Family(
-    {"elements": Axis(65, 40_000_001, "odd"), "one": Axis(values=(1,))}, batch="elements", sample=("one",)
-)
-"""Elements in a row, for functions that ignore shapes; odd, unlike any tensor of an even mini-batch."""
 
-TWO_OF_ELEMENTS: Final = Family(ELEMENTS.axes, batch="elements", sample=("one",), inputs=2)
+def axes_of(stated: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
+    """Return the axes of a table of ``shapes.toml``."""
+    return {name: Axis(**{**axis, "values": tuple(axis.get("values", ()))}) for name, axis in stated.items()}
 
-TWO_ROWS: Final = Family(ROWS.axes, batch="rows", sample=("features",), inputs=2)
 
-SEQUENCES: Final = Family(
-    {"batch": Axis(3, 65, "odd"), "steps": Axis(5, 400), "features": Axis(16, 1024, "features")},
-    batch="batch",
-    sample=("steps", "features"),
-)
+def family(name: str, further: Mapping[str, Axis] | None = None, *, inputs: int = 1) -> Family:
+    """Return a family of ``shapes.toml`` with so many inputs, perhaps with further axes."""
+    stated = STATED["family"][name]
+    axes = axes_of(stated["axes"]) | dict(further or {})
+    return Family(axes, batch=stated["batch"], sample=tuple(stated["sample"]), inputs=inputs)
 
-MAPS: Final = Family(
-    {
-        "batch": Axis(3, 65, "odd"),
-        "channels": Axis(8, 1024, "odd"),
-        "height": Axis(5, 120, "odd"),
-        "width": Axis(5, 120, "odd"),
-    },
-    batch="batch",
-    sample=("channels", "height", "width"),
-)
-"""Maps of channels: images inside a convolutional network."""
+
+ROWS: Final = family("rows")
+ELEMENTS: Final = family("elements")
+TWO_OF_ELEMENTS: Final = family("elements", inputs=2)
+TWO_ROWS: Final = family("rows", inputs=2)
+SEQUENCES: Final = family("sequences")
+MAPS: Final = family("maps")
 
 
 def of_layer(
@@ -95,19 +88,10 @@ def of_layer(
     return operation
 
 
-CONTRACTION_AXES: Final = {
-    "rows": Axis(3, 8193, "odd"),
-    "inputs": Axis(10, 8192, "features"),
-    "outputs": Axis(10, 8192, "features"),
-}
-
-BATCHED_AXES: Final = {
-    "count": Axis(3, 257, "odd"),
-    "rows": Axis(5, 512),
-    "columns": Axis(5, 512),
-    "inner": Axis(5, 512, "features"),
-}
-"""Sizes of batched products."""
+CONTRACTION_AXES, BATCHED_AXES, RECURRENT_AXES, ATTENTION_AXES, GATHER_AXES, UPDATE_AXES = (
+    axes_of(STATED["axes"][name])
+    for name in ("contraction", "batched_contraction", "recurrence", "attention", "gather", "update")
+)
 
 
 def pass_benchmark(
@@ -181,23 +165,24 @@ class ConvolutionFamily:
 
     name: str
     spatial_axes: int = 2
-    kernels: tuple[int, ...]
-    strides: tuple[int, ...] = (1,)
-    inputs: Axis | None = None
+    kernels: Sequence[int]
+    strides: Sequence[int] = (1,)
+    inputs: Mapping[str, Any] | None = None
     depthwise: bool = False
-    groups: tuple[int, ...] = (1,)
+    groups: Sequence[int] = (1,)
     weight: float = 1.0
 
     @property
     def axes(self) -> dict[str, Axis]:
         """Sizes that are drawn."""
         channels = Axis(16, 1024 if self.spatial_axes > 1 else 512, "features")
-        axes = {"batch": Axis(3, 33, "odd"), "inputs": self.inputs or channels}
+        axes = {"batch": Axis(3, 33, "odd"), "inputs": channels}
+        axes |= {} if self.inputs is None else axes_of({"inputs": self.inputs})
         if not self.depthwise:
             axes["outputs"] = channels
-        axes |= {"extent": EXTENTS[self.spatial_axes], "kernel": Axis(values=self.kernels)}
-        axes["stride"] = Axis(values=self.strides)
-        return axes if self.groups == (1,) else axes | {"groups": Axis(values=self.groups)}
+        axes |= {"extent": EXTENTS[self.spatial_axes], "kernel": Axis(values=tuple(self.kernels))}
+        axes["stride"] = Axis(values=tuple(self.strides))
+        return axes if len(self.groups) == 1 else axes | {"groups": Axis(values=tuple(self.groups))}
 
     def operation(self, sizes: Sizes, role: Role) -> Convolution:
         """Return the convolution of sizes in a role."""
@@ -224,32 +209,10 @@ class ConvolutionFamily:
         )
 
 
-CONVOLUTIONS: Final = (
-    ConvolutionFamily(name="conv2d_1x1_s1", kernels=(1,), weight=3),
-    ConvolutionFamily(name="conv2d_1x1_s2", kernels=(1,), strides=(2,)),
-    ConvolutionFamily(name="conv2d_3x3_s1", kernels=(3, 3, 2), weight=4),
-    ConvolutionFamily(name="conv2d_3x3_s2", kernels=(3, 3, 2), strides=(2,), weight=1.5),
-    ConvolutionFamily(name="conv2d_large_s1", kernels=(5, 5, 7), weight=1.5),
-    ConvolutionFamily(name="conv2d_large_s2", kernels=(5, 7, 4), strides=(2,), weight=0.5),
-    ConvolutionFamily(
-        name="conv2d_3x3_s1_grouped", kernels=(3,), groups=(2, 4, 8, 32), inputs=Axis(64, 1024, "features"), weight=0.5
-    ),
-    ConvolutionFamily(name="depthwise_small", kernels=(3,), strides=(1, 1, 2), depthwise=True),
-    ConvolutionFamily(name="depthwise_large", kernels=(5, 5, 7), strides=(1, 1, 2), depthwise=True, weight=0.5),
-    ConvolutionFamily(
-        name="stem", kernels=(3, 5, 7, 7, 11, 16), strides=(1, 2, 2, 4, 16), inputs=Axis(values=(1, 3, 3)), weight=1.5
-    ),
-    ConvolutionFamily(name="conv1d_3x3_s1", kernels=(3,), spatial_axes=1, weight=0.5),
-    ConvolutionFamily(name="conv3d_3x3_s1", kernels=(3,), spatial_axes=3, weight=0.5),
+CONVOLUTIONS: Final = tuple(
+    ConvolutionFamily(**{"name": name, **stated}) for name, stated in STATED["convolution"].items()
 )
 """Convolutions that are timed, in all three roles each; the others fall back to the nearest of these."""
-
-RECURRENT_AXES: Final = {
-    "batch": Axis(3, 129, "odd"),
-    "steps": Axis(3, 80),
-    "inputs": Axis(16, 768, "features"),
-    "hidden": Axis(16, 768, "features"),
-}
 
 CELLS: Final[dict[str, type[RecurrentLayer]]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 
@@ -270,16 +233,6 @@ def recurrence(cell: str, sizes: Sizes, role: Role) -> Recurrence:
     )
 
 
-ATTENTION_AXES: Final = {
-    "batch": Axis(3, 33, "odd"),
-    "heads": Axis(1, 16),
-    "queries": Axis(9, 600),
-    "head_size": Axis(values=(16, 32, 40, 64, 64, 80)),
-    "causal": Axis(values=(0, 0, 1)),
-    "drops": Axis(values=(0, 0, 1)),
-}
-
-
 def attention(sizes: Sizes, role: Role) -> Attention:
     """Return self-attention of sizes in a role; dropped probabilities go through memory."""
     return Attention(
@@ -297,23 +250,12 @@ def attention(sizes: Sizes, role: Role) -> Attention:
     )
 
 
-GATHER_AXES: Final = {
-    "rows": Axis(3, 16385, "odd"),
-    "features": Axis(16, 1024, "features"),
-    "table_rows": Axis(100, 50_000),
-}
-
-
 GATHERS: Final = {Role.OUTPUT: "gather", Role.WEIGHT_GRADIENT: "scatter_add"}
 
 
 def gather(sizes: Sizes, role: Role) -> Gather:
     """Return a look-up of rows, or the sum of their gradients."""
     return Gather(rows=sizes["rows"], width=sizes["features"], table_rows=sizes["table_rows"], role=role)
-
-
-UPDATE_AXES: Final = {"elements": Axis(3, 20_000_001, "odd")}
-"""Elements of one parameter tensor; odd, unlike those of usual networks."""
 
 
 def _update(name: str) -> Callable[[Sizes], Operation]:

@@ -17,27 +17,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from perfmodel.cli.measured import COMMAND as VALIDATE_LIVE
-from perfmodel.cli.measured import (
-    ValidateCommand,
-    calibrate_command,
-    calibration_app,
-    fit_command,
-    validate_command,
-    validate_live_command,
-)
+from perfmodel.cli import measured, planning, predict, specs
 from perfmodel.cli.output import Command
-from perfmodel.cli.planning import (
-    advise_command,
-    compare_command,
-    plan_command,
-    scaling_command,
-    search_command,
-    stragglers_command,
-    sweep_command,
-)
-from perfmodel.cli.predict import predict_command, transfer_command
-from perfmodel.cli.specs import audit_command, specs_app
 from perfmodel.errors import PerfmodelError, PerfmodelWarning
 from perfmodel.exit_codes import BAD_INPUT, INTERRUPTED
 from perfmodel.plain_text import escaped
@@ -69,22 +50,22 @@ SETTINGS: Any = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 app = typer.Typer(**SETTINGS)
-app.command("predict")(predict_command)
-app.command("compare")(compare_command)
-app.command("advise")(advise_command)
-app.command("scaling")(scaling_command)
-app.command("plan")(plan_command)
-app.command("stragglers")(stragglers_command)
-app.command("sweep")(sweep_command)
-app.command("search")(search_command)
-app.command("validate", cls=ValidateCommand)(validate_command)
-app.command(VALIDATE_LIVE)(validate_live_command)
-app.command("fit")(fit_command)
-app.command("calibrate")(calibrate_command)
-app.command("audit")(audit_command)
-app.command("transfer")(transfer_command)
-app.add_typer(calibration_app, name="calibration")
-app.add_typer(specs_app, name="specs")
+app.command("predict")(predict.predict_command)
+app.command("compare")(planning.compare_command)
+app.command("advise")(planning.advise_command)
+app.command("scaling")(planning.scaling_command)
+app.command("plan")(planning.plan_command)
+app.command("stragglers")(planning.stragglers_command)
+app.command("sweep")(planning.sweep_command)
+app.command("search")(planning.search_command)
+app.command("validate", cls=measured.ValidateCommand)(measured.validate_command)
+app.command(measured.COMMAND)(measured.validate_live_command)
+app.command("fit")(measured.fit_command)
+app.command("calibrate")(measured.calibrate_command)
+app.command("audit")(specs.audit_command)
+app.command("transfer")(predict.transfer_command)
+app.add_typer(measured.calibration_app, name="calibration")
+app.add_typer(specs.specs_app, name="specs")
 
 
 def _print_version(wanted: bool) -> None:
@@ -218,6 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the ``perfmodel`` command and end the process with its exit code."""
     warnings.showwarning = _shown
     gc.set_threshold(RARELY)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # they would be looked for in all installed packages
     sys.stdout = sys.stdout or _Closed()
     sys.stderr = sys.stderr or io.StringIO()  # closed, so that nobody reads it
     if hasattr(signal, "pthread_kill"):

@@ -260,13 +260,8 @@ def validate_command(
         report.plot(plot)
     every_cell = f"\n\n{printed(report.rows, CELLS, title='every cell')}" if rows else ""
     emit(lambda: f"{report}{every_cell}", report.to_dict, as_json=as_json, out=out)
-    _check_error(report.mape, max_mape)
-
-
-def _check_error(mape: float | None, most: float | None) -> None:
-    """Exit with code 1 if the error is above the bound, or there is none."""
-    if most is not None and mape is not None and not mape <= most:
-        sys.stderr.write(f"perfmodel: check failed: MAPE {mape:.1f} % is above {most:g} %\n")
+    if max_mape is not None and not report.mape <= max_mape:
+        sys.stderr.write(f"perfmodel: check failed: MAPE {report.mape:.1f} % is above {max_mape:g} %\n")
         raise typer.Exit(CHECK_FAILED)
 
 

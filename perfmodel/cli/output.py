@@ -80,6 +80,8 @@ class Command:
         The only arguments of ``predict`` that are options; empty for all. [-]
     several : bool
         Whether an option takes several values. [-]
+    single : tuple of str
+        Options of ``several`` that take one value. [-]
     plot : str or None
         Help of ``--plot``; None for an answer that has no picture. [-]
     """
@@ -94,6 +96,7 @@ class Command:
     not_options: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     several: bool = False
+    single: tuple[str, ...] = ()
     plot: str | None = None
 
     def __post_init__(self) -> None:
@@ -166,7 +169,7 @@ class Command:
             return option_of(axis, text, metavar, several=self.several)
         row = ARGUMENTS[name]
         keyword = Parameter(name, Parameter.KEYWORD_ONLY, default=row.default, annotation=row.type)
-        return option_of(keyword, row.help, row.metavar, several=self.several)
+        return option_of(keyword, row.help, row.metavar, several=self.several and name not in self.single)
 
     def __call__(self, **typed: Any) -> None:
         """Run the command with the typed options, and print or write its answer."""
@@ -186,7 +189,7 @@ class Command:
 
     def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
         """Take the arguments of ``predict`` out of the typed options."""
-        values = {name: value for name in self.names if (value := typed.pop(name)) is not None}
+        values = {name: value_as_typed(name, value) for name in self.names if (value := typed.pop(name)) is not None}
         keywords = {
             name: keyword_as_typed(keyword, value)
             for name, keyword in self.keywords.items()
@@ -201,7 +204,7 @@ class Command:
                 raise ArgumentError(
                     "--set", f"{name}={more[name]}", "must not name an argument that has its own option"
                 )
-            values = {name: value_as_typed(name, value) for name, value in values.items()} | more
+            values |= more
         return values | keywords
 
 
@@ -250,6 +253,10 @@ def option_of(keyword: Parameter, text: str, metavar: str, *, several: bool = Fa
     if keyword.annotation == "bool" and not several:
         option = keyword.name.replace("_", "-")
         kind, flags = bool, (f"--{option}/{metavar if metavar.startswith('--') else f'--no-{option}'}",)
+    elif several and keyword.annotation == "bool":
+        shown["metavar"] = "true,false"
+    elif several and takes_mapping(keyword.name):
+        shown |= {"metavar": metavar, "help": f"{text} Repeatable."}
     else:
         metavar = metavar or "NAME"
         shown["metavar"] = f"{metavar},{metavar}..." if several or _takes_several(keyword) else metavar
@@ -286,13 +293,16 @@ def value_as_typed(name: str, typed: Any) -> Any:
     """
     from perfmodel.prediction.arguments.table import ARGUMENTS
 
-    kinds = set(ARGUMENTS[name].type.split(" | "))
-    if isinstance(typed, str) and takes_mapping(name):
+    if not isinstance(typed, str):
+        return typed
+    if takes_mapping(name):
         from perfmodel.prediction.job.straggler import parameter_of
 
+        if "=" not in typed:
+            raise ArgumentError("--straggler", typed, "KIND=X, e.g. normal=0.1")
         ((distribution, value),) = key_values([typed], argument="--straggler").items()
         return {"distribution": distribution, parameter_of(distribution): value}
-    return number_as_typed(typed) if isinstance(typed, str) and kinds & {"int", "float"} else typed
+    return number_as_typed(typed) if {"int", "float"} & set(ARGUMENTS[name].type.split(" | ")) else typed
 
 
 def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -310,7 +320,8 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
     from perfmodel.prediction.arguments.table import ARGUMENTS
 
     known = (*ARGUMENTS, *besides)
-    spelt = [f"{key.replace('-', '_')}{equals}{text}" for key, equals, text in (pair.partition("=") for pair in pairs)]
+    typed = [pair.partition("=") for pair in pairs]
+    spelt = [f"{key.replace('-', '_')}={text}" if equals else key for key, equals, text in typed]
     values = key_values(spelt, argument=argument)
     kind = f"key of {argument}"
     for name, value in values.items():
@@ -353,15 +364,23 @@ def number_as_typed(text: str | None) -> Any:
 
     Examples
     --------
-    >>> number_as_typed("16"), number_as_typed("1.5"), number_as_typed("many")
-    (16, 1.5, 'many')
+    >>> number_as_typed("16"), number_as_typed("1.5"), number_as_typed("8%"), number_as_typed("many")
+    (16, 1.5, 0.08, 'many')
     """
-    for kind in (int, float):
+    for kind in (int, float, _share):
         try:
             return None if text is None else kind(text)
         except ValueError:
             continue
     return text
+
+
+def _share(text: str) -> float:
+    """Convert a percentage from 0 to 100, which spells a share; more is none of anything that is counted."""
+    share = float(text.removesuffix("%")) / 100
+    if not 0 <= share <= 1:
+        raise ValueError(text)
+    return share
 
 
 def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
@@ -410,17 +429,7 @@ def check_writable(path: Path | None, *, argument: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Answer of a command that does not return a report that prints itself.
-
-    Parameters
-    ----------
-    text, content : callable
-        Make the answer as text, and for JSON; only one is called. [-]
-    plot : callable or None
-        Draws it to a file; None if there is nothing to draw. [-]
-    after : callable or None
-        Called once it is printed, for what may still fail. [-]
-    """
+    """Answer of a command that returns no report which prints itself; ``after`` is called once it is printed."""
 
     text: Callable[[], str]
     content: Callable[[], Any]

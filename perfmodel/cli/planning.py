@@ -264,6 +264,7 @@ def sweep_command(
     verb="perfmodel.planning.search.search:search",
     not_options=("batch_size", "parallelism", "phase", "calibration"),
     several=True,
+    single=("system", "device", "machines", "global_batch_size"),
     plot="Draw time over memory of all layouts (png, pdf, svg).",
 )
 def search_command(
@@ -295,7 +296,7 @@ def search_command(
         one_of("--command", command, tuple(PROGRAMS))
     options: dict[str, Any] = {}
     for name, typed in arguments.items():
-        values: Any = _values(name, typed) if name in ARGUMENTS else typed
+        values: Any = _values(name, typed) if name in ARGUMENTS and isinstance(typed, list) else typed
         options[name] = values[0] if isinstance(values, list) and len(values) == 1 else values
     if micro_batch_size is not None:
         options["micro_batch_size"] = _values("micro_batches", micro_batch_size)

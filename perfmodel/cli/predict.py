@@ -95,15 +95,11 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
 
     spreading = [name for name in names_of("spread") if name in arguments]
     if spreading:
-        argument, allowed = (
-            "--batch-size",
-            f"a number if {spreading[0]} is given; max is searched only for a whole network on one device",
-        )
-        raise ArgumentError(argument, LARGEST, allowed)
+        allowed = f"a number if {spreading[0]} is given; max is searched only for a whole network on one device"
+        raise ArgumentError("--batch-size", LARGEST, allowed)
     batch_size = max_batch_size(graph, **without_sizes(arguments))
     if not batch_size:
-        argument, allowed = "--batch-size", "a number; not even one sample fits in memory"
-        raise ArgumentError(argument, LARGEST, allowed)
+        raise ArgumentError("--batch-size", LARGEST, "a number; not even one sample fits in memory")
     return batch_size
 
 
@@ -146,17 +142,7 @@ def bill_text(bill: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """A run of a measurement table, its prediction, and its measured times.
-
-    Parameters
-    ----------
-    run : Run
-        The measured run. [-]
-    prediction : Prediction
-        Its predicted time. [-]
-    cells : tuple of MeasuredRow
-        Measurements on the same target with the same number of threads; empty if there are none. [-]
-    """
+    """A run of a measurement table, its prediction, and its measured times."""
 
     run: Run
     prediction: Prediction

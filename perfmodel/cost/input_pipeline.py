@@ -349,12 +349,8 @@ def units_to_unbind(*, stage_s: Quantity, compute_s: Quantity, unit_count: Quant
     >>> float(units_to_unbind(stage_s=9 / 1600, compute_s=1 / 188, unit_count=16))
     17.0
     """
-    return _ceiling(unit_count * stage_s / compute_s)
-
-
-def _ceiling(ratio: Quantity) -> Quantity:
-    """Round up, except ratios that exceed a whole number only by rounding errors; exact for symbols."""
-    return ceil(ratio) if is_symbolic(ratio) else ceil(ratio * (1 - ROUNDING))
+    needed = unit_count * stage_s / compute_s
+    return ceil(needed) if is_symbolic(needed) else ceil(needed * (1 - ROUNDING))
 
 
 def read_rate(

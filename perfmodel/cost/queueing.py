@@ -114,7 +114,7 @@ def closed_network(
         ]
         whole = sum(spent[1:], spent[0]) * shards
         reached = workers / (think_s + whole)
-        if not _is_one(service_variation):
+        if is_symbolic(service_variation) or np.any(np.asarray(service_variation) != 1):
             # only the correction for service that is not exponential can exceed the busiest station's capacity
             reached = minimum(reached, 1 / _largest(demands))
             whole = workers / reached - think_s
@@ -127,10 +127,6 @@ def closed_network(
             taken = counts >= workers  # the last value taken is the one for the count itself
             rate, response = where(taken, reached, rate), where(taken, whole, response)
     return ClosedNetwork(throughput_per_s=rate, response_s=response, utilisation=rate * _largest(demands))
-
-
-def _is_one(variation: Quantity) -> bool:
-    return not is_symbolic(variation) and bool(np.all(np.asarray(variation) == 1))
 
 
 def _largest(values: Sequence[Quantity]) -> Quantity:

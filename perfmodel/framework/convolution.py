@@ -274,8 +274,8 @@ def shape_class(operation: Convolution) -> str:
     ...     role=Role.WEIGHT_GRADIENT))
     'conv_1x1_weight_gradient'
     """
-    if _scatters(operation):
-        return "conv_strided_input_gradient"
+    if operation.role is Role.INPUT_GRADIENT and math.prod(operation.stride) > 1:
+        return "conv_strided_input_gradient"  # it scatters instead of gathering
     suffix, channels = _SUFFIX[operation.role], operation.in_channels // operation.groups
     if channels <= THIN_CHANNELS and operation.groups == 1 and operation.role is not Role.INPUT_GRADIENT:
         return ("conv_one_channel" if channels == 1 else "conv_thin") + suffix
@@ -283,11 +283,6 @@ def shape_class(operation: Convolution) -> str:
     if taps == 1:
         return "conv_1x1" + suffix
     return ("conv_3x3" if taps <= 3**2 else "conv_large") + suffix
-
-
-def _scatters(operation: Convolution) -> bool:
-    """Return whether a convolution is an input gradient with a stride, which scatters instead of gathering."""
-    return operation.role is Role.INPUT_GRADIENT and math.prod(operation.stride) > 1
 
 
 def _column_bytes(operation: Convolution, *, element_bytes: int) -> Quantity:

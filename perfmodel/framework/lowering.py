@@ -250,9 +250,11 @@ def _lower_contraction(
         launches=op.count if loops else 1,
     )
     kernels: tuple[Kernel, ...] = (product,)
-    if rules.narrow is not None and takes_narrow(op):
+    if rules.narrow_recipe is not None and takes_narrow(op):
         skips = stored is not None and stored.sparsity == "2:4" and _reads_packed(op, rules)
-        kernels = narrow_product(op, product, recipe=rules.narrow, element_bytes=element_bytes, skips_zeros=skips)
+        kernels = narrow_product(
+            op, product, recipe=rules.narrow_recipe, element_bytes=element_bytes, skips_zeros=skips
+        )
     elif stored is not None:
         kernels = _packed_product(op, product, stored, rules=rules, element_bytes=element_bytes)
     ways = {"gemm": kernels}
@@ -453,6 +455,7 @@ def _lower_recurrence(
     return recurrence_alternatives(
         operation,
         rules=rules.recurrent,
+        library=rules.library_recurrence,
         product_efficiency=rules.product_efficiency(operation.role),
         element_bytes=element_bytes,
     )

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfmodel.layers.attention import SoftmaxTypes
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import element_count
-from perfmodel.records import (
-    SINGLE_BYTES,
-    Attention,
-    Contraction,
-    Convolution,
-    MemoryPass,
-    Operation,
-    Recurrence,
-    Role,
-)
+from perfmodel.records import SINGLE_BYTES, Attention, Contraction, Convolution, MemoryPass, Operation, Recurrence, Role
 
 if TYPE_CHECKING:
     from perfmodel.graph.node import Node

@@ -8,7 +8,7 @@ cores want both along the sum, so that what two products use in two directions i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from perfmodel.kernels import Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Contraction, Role, WeightFormat, weight_bytes
@@ -18,6 +18,9 @@ ALIGNED = 16
 
 NARROW_PRODUCT: Final = "gemm_narrow"
 """Efficiency name of a product of cast operands."""
+
+SPLIT_ACCUMULATOR: Final = "gemm_split_accumulator"
+"""Efficiency name of one whose partial sums are added up in full precision now and then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,12 @@ class NarrowRecipe:
         Size of one element of a cast operand, with its share of a scale. [B]
     block_scaled : bool
         Whether each block of 16 or 32 elements has its own scale, found while they are cast. [-]
+    splits_accumulator : bool
+        Whether products of gradients add partial sums up in full precision, where tensor cores keep fewer bits. [-]
+    delayed_scales : bool
+        Whether scales are those of the steps before, so that one pass casts a tensor in both directions. [-]
+    keeps_weights : bool
+        Whether weights are cast once for all micro-batches, when they are updated. [-]
     weight_dtype : str or None
         Data type of stored weights that are operands as they lie; None if no stored weights are. [-]
     """
@@ -39,11 +48,14 @@ class NarrowRecipe:
     base: str = "bf16"
     operand_bytes: float
     block_scaled: bool = False
+    splits_accumulator: bool = False
+    delayed_scales: bool = False
+    keeps_weights: bool = False
     weight_dtype: str | None = None
 
 
 RECIPES: Final = {
-    "fp8": NarrowRecipe(operand_bytes=1.0, weight_dtype="fp8"),
+    "fp8": NarrowRecipe(operand_bytes=1.0, weight_dtype="fp8", splits_accumulator=True),
     "mxfp8": NarrowRecipe(operand_bytes=1 + 1 / 32, block_scaled=True),
     "nvfp4": NarrowRecipe(operand_bytes=0.5 + 1 / 16, block_scaled=True),
     "int8": NarrowRecipe(operand_bytes=1.0, weight_dtype="int8"),
@@ -62,19 +74,16 @@ def base_dtype(dtype: str) -> str:
     return RECIPES[dtype].base if dtype in RECIPES else dtype
 
 
-def _is_aligned(extent: Any) -> bool:
-    return not isinstance(extent, int) or extent % ALIGNED == 0
-
-
 def takes_narrow(op: Contraction) -> bool:
     """Return whether a product is one of a linear layer whose weights have aligned extents."""
     weight = (op.m, op.n) if op.role is Role.WEIGHT_GRADIENT else (op.n, op.k)
-    return op.has_weights and op.count == 1 and all(map(_is_aligned, weight))
+    is_aligned = all(not isinstance(extent, int) or extent % ALIGNED == 0 for extent in weight)
+    return op.has_weights and op.count == 1 and is_aligned
 
 
 def _weights_passed(op: Contraction, recipe: NarrowRecipe) -> tuple[int, int]:
     """Return how often the weights are scaled and cast: stored ones that fit the product have been already."""
-    if op.role is Role.WEIGHT_GRADIENT:
+    if op.role is Role.WEIGHT_GRADIENT or recipe.keeps_weights:
         return (0, 0)
     if op.role is Role.INPUT_GRADIENT:
         return (0, 1)
@@ -91,13 +100,15 @@ def narrow_product(
     -----
     The output scales and casts inputs and weights; the input gradient scales the incoming gradients and casts them in
     both directions, and the weights across; the weight gradient casts the inputs across and reuses the gradients.
+    With delayed scales the output casts inputs in both directions, and no pass looks for the largest value.
     Stored weights are read as they lie and cast into the operand, which no pass unpacks them before. Of those with a
     type of their own the scales are known; with the type of the operands they are operands of the output already.
 
     References
     ----------
     .. [1] Micikevicius et al., FP8 formats for deep learning, arXiv:2209.05433.
-    .. [2] PyTorch, torchao.float8, dynamic scaling of whole tensors (``docs.pytorch.org/ao``).
+    .. [2] PyTorch, torchao.float8, dynamic scaling of whole tensors, and the default use_fast_accum of its products
+       (``docs.pytorch.org/ao``); Transformer Engine's recipes have the same default.
     """
     left, right, narrow = op.m * op.k, op.k * op.n, recipe.operand_bytes
     operand, pattern = right * narrow, None if op.packed is None else replace(op.packed, dtype=None)
@@ -106,22 +117,27 @@ def narrow_product(
     scaled, cast, across = {
         Role.OUTPUT: (left, left, 1), Role.INPUT_GRADIENT: (left, left, 2), Role.WEIGHT_GRADIENT: (0, left, 1)
     }[op.role]  # fmt: skip
+    was_cast = recipe.delayed_scales and op.role is Role.WEIGHT_GRADIENT
+    if recipe.delayed_scales:
+        scaled, across = 0, 2
     scaled_weights, cast_weights = _weights_passed(op, recipe)
     stored = weight_bytes(right, op.packed, element_bytes=element_bytes)
     passes: list[Kernel] = []
-    if not recipe.block_scaled and op.role is not Role.WEIGHT_GRADIENT:
+    if not (recipe.block_scaled or recipe.delayed_scales) and op.role is not Role.WEIGHT_GRADIENT:
         read_bytes, flop = element_bytes * scaled + scaled_weights * stored, scaled + scaled_weights * right
         passes.append(Stream(read_bytes=read_bytes, written_bytes=0, flop_count=flop, efficiency="max"))
-    passes.append(
-        Stream(
-            read_bytes=element_bytes * cast + cast_weights * stored,
-            written_bytes=narrow * across * left + cast_weights * operand,
-            flop_count=cast + cast_weights * right,
-            efficiency="cast",
+    if not was_cast:
+        passes.append(
+            Stream(
+                read_bytes=element_bytes * cast + cast_weights * stored,
+                written_bytes=narrow * across * left + cast_weights * operand,
+                flop_count=cast + cast_weights * right,
+                efficiency="cast",
+            )
         )
-    )
     reread = product.read_bytes - element_bytes * (left + right)
-    name = product.efficiency.replace("gemm", NARROW_PRODUCT, 1)
+    is_split = recipe.splits_accumulator and op.role is not Role.OUTPUT
+    name = product.efficiency.replace("gemm", SPLIT_ACCUMULATOR if is_split else NARROW_PRODUCT, 1)
     of_cast = replace(
         product.over_half if skips_zeros else product, read_bytes=narrow * left + operand + reread, efficiency=name
     )

@@ -8,24 +8,19 @@ kernels, how it feeds data, what it keeps in memory, how it uses CPU threads, wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from perfmodel.derived import derived
-from perfmodel.framework.mixed_precision import MixedPrecisionRules
-from perfmodel.framework.narrow import RECIPES
-from perfmodel.framework.recurrence import FUSED, PERSISTENT
-from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
+from perfmodel.framework.rules import LoweringTable
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.library import LibrarySupport, required_constants
+from perfmodel.hardware.library import required_constants
 from perfmodel.hardware.spec_files import kept_while_unchanged
 from perfmodel.layers.optimizers import OPTIMIZERS
-from perfmodel.units import MIB, to_base_units
+from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -77,136 +72,6 @@ def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
     {'dispatch_us': 8e-06}
     """
     return {name: to_base_units(name, value) for name, value in constants.items()}
-
-
-class RecurrentTable(spec.SpecTable):
-    """Rules of recurrent layers; see :class:`perfmodel.framework.rules.RecurrentRules`."""
-
-    gate_products: Literal["grouped", "per_gate"]
-    input_product: Literal["per_step", "concatenated", "hoisted"]
-    weight_gradient: Literal["per_step", "hoisted"]
-    forward_pointwise_kernels: spec.Count
-    backward_pointwise_kernels: spec.Count
-    library: bool = False
-    persistent_units: spec.Count | None = None
-
-    def rules(self, library_algorithms: tuple[str, ...]) -> RecurrentRules:
-        """Return the rules in the form that the lowering takes."""
-        offered = tuple(name for name in library_algorithms if name in (FUSED, PERSISTENT))
-        return RecurrentRules(**self.model_dump(exclude={"library"}), library=offered if self.library else ())
-
-
-class MixedPrecisionTable(spec.SpecTable):
-    """Mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`.
-
-    A layer in ``keeps_type`` counts as such although ``single`` lists it, so files that inherit say what differs.
-    """
-
-    dtypes: tuple[Literal["fp16", "bf16"], ...]
-    single: tuple[spec.Identifier, ...]
-    widening: tuple[spec.Identifier, ...]
-    keeps_type: tuple[spec.Identifier, ...]
-    parameters: Literal["single", "narrow"] = "single"
-    gradients: Literal["single", "narrow"] = "single"
-
-    @derived
-    def rules(self) -> MixedPrecisionRules:
-        """Return the rules in the form that the lowering takes."""
-        return MixedPrecisionRules(
-            dtypes=self.dtypes,
-            single=frozenset(self.single) - frozenset(self.keeps_type),
-            widening=frozenset(self.widening),
-            keeps_type=frozenset(self.keeps_type),
-            narrow_parameters=self.parameters == "narrow",
-        )
-
-
-class ShardPass(spec.SpecTable):
-    """A pass over a unit's parameters or gradients, or over a device's share of them, from one type to another.
-
-    Types are that of the parameters which a device holds, that in which they are gathered and gradients computed, and
-    that in which gradients are summed. A ``cast`` to the type that a tensor already has is none.
-    """
-
-    reads: Literal["held", "gathered", "exchanged"]
-    writes: Literal["held", "gathered", "exchanged"]
-    cast: bool = False
-
-    def bytes_per_parameter(self, sizes: Mapping[str, int]) -> int:
-        """Bytes read and written for each parameter, by the size of an element of each type [B]. [B]"""
-        read, written = sizes[self.reads], sizes[self.writes]
-        return 0 if self.cast and read == written else read + written
-
-
-class ShardedPassesTable(spec.SpecTable):
-    """Passes of software that gathers shared parameters and scatters gradients, unit by unit.
-
-    ``parameters`` and ``gradients`` run where layers compute, over all of a unit: after its parameters have arrived,
-    and before its gradients leave. The others are on other streams: before a gather over a device's share
-    (``parameter_shares``), before a reduce-scatter over all (``messages``), after it over a share
-    (``message_shares``). Wherever they are, they have blocks for the whole device, so that computing stands still.
-    """
-
-    parameters: tuple[ShardPass, ...] = ()
-    parameter_shares: tuple[ShardPass, ...] = ()
-    gradients: tuple[ShardPass, ...] = ()
-    messages: tuple[ShardPass, ...] = ()
-    message_shares: tuple[ShardPass, ...] = ()
-
-    def bytes_per_parameter(self, kind: str, sizes: Mapping[str, int]) -> int:
-        """Bytes that the passes of a kind read and write for each parameter they pass over. [B]"""
-        return sum(each.bytes_per_parameter(sizes) for each in getattr(self, kind))
-
-
-class LoweringTable(spec.SpecTable):
-    """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`.
-
-    With ``outputs_again`` each layer with parameters computes its output once more before it goes back.
-    """
-
-    convolution_algorithms: tuple[spec.Identifier, ...] | None = None
-    workspace_limit_mib: spec.PositiveNumber | None = None
-    bias: Literal["fused", "separate"]
-    batched_contraction: Literal["batched", "loop"]
-    gradient_accumulation: bool | Literal["apart"]
-    message_copies: Annotated[int, Field(ge=0, le=2, strict=True)] = 0
-    sharded_passes: ShardedPassesTable = Field(default_factory=ShardedPassesTable)
-    input_gradient_accumulation: bool = False
-    convolution_transposes: bool
-    padding_copies: bool = False
-    image_layout: Literal["channels_first", "channels_last"] = "channels_first"
-    pointwise_products: bool = False
-    depthwise_kernel: bool = False
-    weight_layout: Literal["in_out", "out_in"]
-    serial_rows: tuple[spec.Identifier, ...] = ()
-    outputs_again: bool = False
-    recurrent: RecurrentTable
-    passes: dict[spec.Identifier, PassRule] = Field(default_factory=dict)
-    mixed_precision: MixedPrecisionTable | None = None
-    fuses: bool = False
-    packed_weights: tuple[Literal["int8", "int4", "2:4"], ...] = ()
-
-    @property
-    def workspace_limit_bytes(self) -> float:
-        """Most scratch memory one convolution may take. [B]"""
-        return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
-
-    @derived
-    def rules(self, support: LibrarySupport) -> LoweringRules:
-        """Return the rules in the form that the lowering takes."""
-        convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
-        of_the_file: dict[str, Any] = {rule.name: getattr(self, rule.name, None) for rule in fields(LoweringRules)}
-        from_elsewhere: dict[str, Any] = {
-            "convolution_algorithms": self.convolution_algorithms or convolutions,
-            "groups_together": support.groups_together,
-            "grouped_channels": support.grouped_channels,
-            "layout_passes": support.tensor_cores and (support.image_layout or self.image_layout) == "channels_first",
-            "attention": support.attention,
-            "sparse_products": support.sparse_products,
-            "narrow": RECIPES[support.narrow] if support.narrow else None,
-            "recurrent": self.recurrent.rules(support.algorithms),
-        }
-        return LoweringRules(**(of_the_file | from_elsewhere))
 
 
 class ProcessorTable(spec.SpecTable):
@@ -292,23 +157,25 @@ class ExchangeTable(spec.SpecTable):
 
     ``tensor_beside`` names products of back-propagation beside which it runs exchanges of a tensor group: beside the
     input gradient of a layer split by outputs, the gathering of its input; beside its weight gradient, the sum of the
-    input gradient. ``scores`` says whether devices of a tensor group each keep their classes for the loss, or gather
-    those of all; ``gate_sums`` whether they add up once for a gate and its units, which read the same tensor, or for
-    each. ``gradients`` are exchanged while the backward phase goes on, or after it; ``sums_in`` is the type to which
-    they are converted for that, and ``shared_sums`` tells whether workers that share state get their part of the
-    sums or all of them. ``stage_2_gathers`` says when workers that share gradients (``shard_stage=2``) gather
-    parameters: those just updated (``after_update``), of which each holds whole copies; or, as each holds a share,
-    before every forward turn (``each_forward``), or before that which follows a sum of gradients among workers
-    (``forward_after_sums``): with ``no_sync`` once a step. ``outermost`` tells what lies farthest apart in a
-    pipeline: its ``stages``, all workers of a stage being neighbours, or whole ``workers``. ``sends`` says what a
-    stage does while activations and gradients are on their way: it computes (``meanwhile``), waits for what it
-    sends while it receives (``waited``), or waits for each transfer, one after the other (``one_by_one``);
+    input gradient. ``tensor_products`` says whether it cuts the products of blocks by rows, with sequence parallelism,
+    so that parts of them run beside messages of every other exchange that they need or make; that parts may compute at
+    a lower rate than the whole is not counted. ``scores`` says whether devices of a tensor group each keep their
+    classes for the loss, or gather those of all; ``gate_sums`` whether they add up once for a gate and its units, which
+    read the same tensor, or for each. ``gradients`` are exchanged while the backward phase goes on, or after it;
+    ``sums_in`` is the type to which they are converted for that, and ``shared_sums`` tells whether workers that share
+    state get their part of the sums or all of them. ``stage_2_gathers`` says when workers that share gradients
+    (``shard_stage=2``) gather parameters: those just updated (``after_update``), of which each holds whole copies; or,
+    as each holds a share, before every forward turn (``each_forward``), or before that which follows a sum of gradients
+    among workers (``forward_after_sums``): with ``no_sync`` once a step. ``outermost`` tells what lies farthest apart
+    in a pipeline: its ``stages``, all workers of a stage being neighbours, or whole ``workers``. ``sends`` says what a
+    stage does while activations and gradients are on their way: it computes (``meanwhile``), waits for what it sends
+    while it receives (``waited``), or waits for each transfer, one after the other (``one_by_one``);
     ``interleaved_sends`` whether it does so in interleaved schedules too. Each device of a tensor group sends a
-    ``whole`` tensor that all of them have, or shares, which the next stage's group gathers. ``cpu_collectives`` is
-    the library that sums tensors in host memory, ``collectives`` that on GPUs. A parameter server that is a process
-    of its own (on another machine, or beside a worker on a machine's cores) takes ``server_step_us`` for each step
-    of a worker and ``server_tensor_us`` for each tensor there and back, both on a host with
-    ``server_host_call_slowdown``, and issues ``server_operations_per_tensor`` of its own.
+    ``whole`` tensor that all of them have, or shares, which the next stage's group gathers. ``cpu_collectives`` is the
+    library that sums tensors in host memory, ``collectives`` that on GPUs. A parameter server that is a process of its
+    own (on another machine, or beside a worker on a machine's cores) takes ``server_step_us`` for each step of a worker
+    and ``server_tensor_us`` for each tensor there and back, both on a host with ``server_host_call_slowdown``, and
+    issues ``server_operations_per_tensor`` of its own.
     """
 
     collectives: spec.Identifier | None = None
@@ -320,6 +187,7 @@ class ExchangeTable(spec.SpecTable):
     bucket_mib: spec.NonNegativeNumber | None = None
     pull_order: Literal["layers", "unordered"] = "layers"
     tensor_beside: tuple[Literal["input_gradient", "weight_gradient"], ...] = ()
+    tensor_products: Literal["whole", "cut"] = "whole"
     scores: Literal["divided", "gathered"] = "divided"
     gate_sums: Literal["together", "each"] = "together"
     gradients: Literal["meanwhile", "afterwards"] = "meanwhile"

@@ -5,15 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfmodel.framework.rules import RecurrentRules
+from perfmodel.framework.rules import FUSED, PERSISTENT, RecurrentTable
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Recurrence, Role
-
-FUSED = "recurrence_fused"
-"""A library's layer: hoisted input product, all gates of a step in one product and one element-wise kernel."""
-
-PERSISTENT = "recurrence_persistent"
-"""A library's layer in one launch, its weights in registers over all time steps."""
 
 RECURRENT_PRODUCT = "recurrent_gemm"
 """Efficiency of a library's product with the recurrent matrix, one a time step."""
@@ -30,7 +24,7 @@ PERSISTENT_MULTIPLE = 128
 HALF_BYTES = 2
 """Size of the elements that persistent kernels are asked for. [B]"""
 
-LIBRARY_RULES = RecurrentRules(
+LIBRARY_RULES = RecurrentTable.model_construct(
     gate_products="grouped",
     input_product="hoisted",
     weight_gradient="hoisted",
@@ -61,14 +55,14 @@ def _product(
     )
 
 
-def _gate_split(op: Recurrence, rules: RecurrentRules) -> tuple[int, int]:
+def _gate_split(op: Recurrence, rules: RecurrentTable) -> tuple[int, int]:
     """Return the number of products per step and the columns of each."""
     if rules.gate_products == "grouped":
         return 1, op.gate_count * op.hidden_size
     return op.gate_count, op.hidden_size
 
 
-def _pointwise(op: Recurrence, rules: RecurrentRules, *, element_bytes: int) -> Stream:
+def _pointwise(op: Recurrence, rules: RecurrentTable, *, element_bytes: int) -> Stream:
     """Return the element-wise kernels of one step: each reads about two tensors of N x h and writes one."""
     backward = op.role is Role.INPUT_GRADIENT
     kernel_count = rules.backward_pointwise_kernels if backward else rules.forward_pointwise_kernels
@@ -83,7 +77,7 @@ def _pointwise(op: Recurrence, rules: RecurrentRules, *, element_bytes: int) -> 
     )
 
 
-def _in_steps(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
+def _in_steps(op: Recurrence, rules: RecurrentTable, element_bytes: int) -> tuple[Kernel, ...]:
     """Return the kernels of all time steps; the input gradient's products have features and gates exchanged."""
     splits, columns = _gate_split(op, rules)
     per_step, backward = splits * op.steps, op.role is Role.INPUT_GRADIENT
@@ -106,7 +100,7 @@ def _in_steps(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tupl
     return (through_time, of_input, pointwise) if backward else (of_input, through_time, pointwise)
 
 
-def _weight_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
+def _weight_gradient(op: Recurrence, rules: RecurrentTable, element_bytes: int) -> tuple[Kernel, ...]:
     splits, columns = _gate_split(op, rules)
     hoisted = rules.weight_gradient == "hoisted"
     rows = op.batch_size * (op.steps if hoisted else 1)
@@ -140,9 +134,9 @@ def _weight_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) 
 _BY_ROLE = {Role.OUTPUT: _in_steps, Role.INPUT_GRADIENT: _in_steps, Role.WEIGHT_GRADIENT: _weight_gradient}
 
 
-def _persists(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> bool:
+def _persists(op: Recurrence, rules: RecurrentTable, element_bytes: int) -> bool:
     """Return whether the framework asks the library to keep a layer's weights in registers, and it can."""
-    if PERSISTENT not in rules.library or rules.persistent_units is None or op.role is Role.WEIGHT_GRADIENT:
+    if rules.persistent_units is None or op.role is Role.WEIGHT_GRADIENT:
         return False
     sizes = (op.hidden_size, op.input_size)
     return (
@@ -178,7 +172,12 @@ def _is_nothing(kernel: Kernel) -> bool:
 
 
 def recurrence_alternatives(
-    operation: Recurrence, *, rules: RecurrentRules, product_efficiency: str = "gemm", element_bytes: int
+    operation: Recurrence,
+    *,
+    rules: RecurrentTable,
+    library: tuple[str, ...] = (),
+    product_efficiency: str = "gemm",
+    element_bytes: int,
 ) -> tuple[Alternative, ...]:
     """Return the kernels of a recurrent layer or one of its gradients, by the framework's rules or its library's.
 
@@ -195,7 +194,7 @@ def recurrence_alternatives(
     .. [1] Appleyard, Kocisky, Blunsom, Optimizing Performance of Recurrent Neural Networks on GPUs,
        arXiv:1604.01946.
     """
-    fused = FUSED in rules.library
+    fused = FUSED in library
     lowering_rules = LIBRARY_RULES if fused else rules
     kernels = tuple(
         replace(kernel, efficiency=product_efficiency)
@@ -207,7 +206,7 @@ def recurrence_alternatives(
     if not fused:
         return (Alternative(name=f"{rules.input_product}_{rules.gate_products}", kernels=kernels),)
     step_by_step = Alternative(name=FUSED, kernels=in_one_call(kernels))
-    if not _persists(operation, rules, element_bytes):
+    if PERSISTENT not in library or not _persists(operation, rules, element_bytes):
         return (step_by_step,)
     persistent = in_one_call(_persistent(operation, kernels, element_bytes))
     return (step_by_step, Alternative(name=PERSISTENT, kernels=persistent))

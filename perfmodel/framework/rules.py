@@ -1,16 +1,26 @@
-"""The rules by which a framework turns operations into kernels: plain records, no times and no file format."""
+"""The rules by which a framework turns operations into kernels: tables of its file, joined with its libraries'."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from perfmodel.framework.narrow import NarrowRecipe
+from perfmodel.derived import derived
+from perfmodel.framework.mixed_precision import MixedPrecisionRules
+from perfmodel.framework.narrow import RECIPES, NarrowRecipe
 from perfmodel.hardware import source as spec
+from perfmodel.hardware.library import LibrarySupport
 from perfmodel.records import SINGLE_BYTES, Role
+from perfmodel.units import MIB
+
+FUSED: Final = "recurrence_fused"
+"""A library's layer: hoisted input product, all gates of a step in one product and one element-wise kernel."""
+
+PERSISTENT: Final = "recurrence_persistent"
+"""A library's layer in one launch, its weights in registers over all time steps."""
 
 
 class PassRule(spec.SpecTable):
@@ -35,43 +45,160 @@ class PassRule(spec.SpecTable):
         return self.reads * size + conversions, self.writes * size + conversions, self.launches + 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecurrentRules:
-    """Rules by which a framework runs a recurrent layer."""
+class RecurrentTable(spec.SpecTable):
+    """Rules by which a framework runs a recurrent layer; with ``library`` it calls a library's own if there is one."""
 
-    gate_products: Literal["grouped", "per_gate"] = "grouped"
-    input_product: Literal["per_step", "concatenated", "hoisted"] = "per_step"
-    weight_gradient: Literal["per_step", "hoisted"] = "per_step"
-    forward_pointwise_kernels: int = 17
-    backward_pointwise_kernels: int = 25
-    library: tuple[str, ...] = ()
-    persistent_units: int | None = None
+    gate_products: Literal["grouped", "per_gate"]
+    input_product: Literal["per_step", "concatenated", "hoisted"]
+    weight_gradient: Literal["per_step", "hoisted"]
+    forward_pointwise_kernels: spec.Count
+    backward_pointwise_kernels: spec.Count
+    library: bool = False
+    persistent_units: spec.Count | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
-class LoweringRules:
-    """Rules by which a framework lowers neutral operations on one kind of processor."""
+class MixedPrecisionTable(spec.SpecTable):
+    """Mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`.
+
+    A layer in ``keeps_type`` counts as such although ``single`` lists it, so files that inherit say what differs.
+    """
+
+    dtypes: tuple[Literal["fp16", "bf16"], ...]
+    single: tuple[spec.Identifier, ...]
+    widening: tuple[spec.Identifier, ...]
+    keeps_type: tuple[spec.Identifier, ...]
+    parameters: Literal["single", "narrow"] = "single"
+    gradients: Literal["single", "narrow"] = "single"
+
+    @derived
+    def rules(self) -> MixedPrecisionRules:
+        """Return the rules in the form that the lowering takes."""
+        return MixedPrecisionRules(
+            dtypes=self.dtypes,
+            single=frozenset(self.single) - frozenset(self.keeps_type),
+            widening=frozenset(self.widening),
+            keeps_type=frozenset(self.keeps_type),
+            narrow_parameters=self.parameters == "narrow",
+        )
+
+
+class ShardPass(spec.SpecTable):
+    """A pass over a unit's parameters or gradients, or over a device's share of them, from one type to another.
+
+    Types are that of the parameters which a device holds, that in which they are gathered and gradients computed, and
+    that in which gradients are summed. A ``cast`` to the type that a tensor already has is none.
+    """
+
+    reads: Literal["held", "gathered", "exchanged"]
+    writes: Literal["held", "gathered", "exchanged"]
+    cast: bool = False
+
+    def bytes_per_parameter(self, sizes: Mapping[str, int]) -> int:
+        """Bytes read and written for each parameter, by the size of an element of each type [B]. [B]"""
+        read, written = sizes[self.reads], sizes[self.writes]
+        return 0 if self.cast and read == written else read + written
+
+
+class ShardedPassesTable(spec.SpecTable):
+    """Passes of software that gathers shared parameters and scatters gradients, unit by unit.
+
+    ``parameters`` and ``gradients`` run where layers compute, over all of a unit: after its parameters have arrived,
+    and before its gradients leave. The others are on other streams: before a gather over a device's share
+    (``parameter_shares``), before a reduce-scatter over all (``messages``), after it over a share
+    (``message_shares``). Wherever they are, they have blocks for the whole device, so that computing stands still.
+    """
+
+    parameters: tuple[ShardPass, ...] = ()
+    parameter_shares: tuple[ShardPass, ...] = ()
+    gradients: tuple[ShardPass, ...] = ()
+    messages: tuple[ShardPass, ...] = ()
+    message_shares: tuple[ShardPass, ...] = ()
+
+    def bytes_per_parameter(self, kind: str, sizes: Mapping[str, int]) -> int:
+        """Bytes that the passes of a kind read and write for each parameter they pass over. [B]"""
+        return sum(each.bytes_per_parameter(sizes) for each in getattr(self, kind))
+
+
+class NarrowTable(spec.SpecTable):
+    """How a framework casts the operands of linear layers to eight bits or four.
+
+    ``scales`` are found in a pass over a tensor before it is cast (``current``), or known from the steps before
+    (``delayed``). ``weights`` are cast for ``each`` product, or ``kept`` cast from one update to the next.
+    """
+
+    scales: Literal["current", "delayed"] = "current"
+    weights: Literal["each", "kept"] = "each"
+
+    def recipe(self, name: str) -> NarrowRecipe:
+        """Return the recipe of a data type as the framework follows it."""
+        recipe = RECIPES[name]
+        is_delayed = self.scales == "delayed" and not recipe.block_scaled
+        return replace(recipe, delayed_scales=is_delayed, keeps_weights=self.weights == "kept")
+
+
+class LoweringTable(spec.SpecTable):
+    """Rules by which a framework lowers neutral operations on one kind of processor, as in its file.
+
+    With ``outputs_again`` each layer with parameters computes its output once more before it goes back.
+    """
+
+    convolution_algorithms: tuple[spec.Identifier, ...] | None = None
+    workspace_limit_mib: spec.PositiveNumber | None = None
+    bias: Literal["fused", "separate"]
+    batched_contraction: Literal["batched", "loop"]
+    gradient_accumulation: bool | Literal["apart"]
+    message_copies: Annotated[int, Field(ge=0, le=2, strict=True)] = 0
+    sharded_passes: ShardedPassesTable = Field(default_factory=ShardedPassesTable)
+    input_gradient_accumulation: bool = False
+    convolution_transposes: bool
+    padding_copies: bool = False
+    image_layout: Literal["channels_first", "channels_last"] = "channels_first"
+    pointwise_products: bool = False
+    depthwise_kernel: bool = False
+    weight_layout: Literal["in_out", "out_in"]
+    serial_rows: tuple[spec.Identifier, ...] = ()
+    outputs_again: bool = False
+    recurrent: RecurrentTable
+    passes: dict[spec.Identifier, PassRule] = Field(default_factory=dict)
+    mixed_precision: MixedPrecisionTable | None = None
+    narrow: NarrowTable = Field(default_factory=NarrowTable)
+    fuses: bool = False
+    packed_weights: tuple[Literal["int8", "int4", "2:4"], ...] = ()
+
+    @property
+    def workspace_limit_bytes(self) -> float:
+        """Most scratch memory one convolution may take. [B]"""
+        return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
+
+    @derived
+    def rules(self, support: LibrarySupport) -> LoweringRules:
+        """Return the table joined with what libraries support."""
+        own = [name for name in support.algorithms if name in (FUSED, PERSISTENT)]
+        convolutions = tuple(name for name in support.algorithms if name not in own)
+        from_elsewhere: dict[str, Any] = {
+            "convolution_algorithms": self.convolution_algorithms or convolutions,
+            "groups_together": support.groups_together,
+            "grouped_channels": support.grouped_channels,
+            "layout_passes": support.tensor_cores and (support.image_layout or self.image_layout) == "channels_first",
+            "attention": support.attention,
+            "sparse_products": support.sparse_products,
+            "narrow_recipe": self.narrow.recipe(support.narrow) if support.narrow else None,
+            "library_recurrence": tuple(own) if self.recurrent.library else (),
+        }
+        return LoweringRules.model_construct(**(self.__dict__ | from_elsewhere))
+
+
+class LoweringRules(LoweringTable):
+    """A framework's rules on one kind of processor, joined with what the libraries that it calls support there."""
 
     convolution_algorithms: tuple[str, ...]
     groups_together: bool = False
     layout_passes: bool = False
     grouped_channels: tuple[int, ...] | None = None
     attention: bool = False
-    packed_weights: tuple[str, ...] = ()
     sparse_products: bool = False
-    narrow: NarrowRecipe | None = None
-    bias: Literal["fused", "separate"] = "separate"
-    gradient_accumulation: bool | Literal["apart"] = False
-    input_gradient_accumulation: bool = False
-    convolution_transposes: bool = False
-    padding_copies: bool = False
-    pointwise_products: bool = False
-    depthwise_kernel: bool = False
-    weight_layout: Literal["in_out", "out_in"] = "in_out"
-    serial_rows: tuple[str, ...] = ()
-    batched_contraction: Literal["batched", "loop"] = "batched"
-    recurrent: RecurrentRules = field(default_factory=RecurrentRules)
-    passes: Mapping[str, PassRule] = field(default_factory=dict)
+    narrow_recipe: NarrowRecipe | None = None
+    library_recurrence: tuple[str, ...] = ()
 
     def accumulates(self, role: Role) -> bool:
         """Return whether a product or convolution adds its result to a buffer, which it then reads."""
@@ -90,7 +217,7 @@ class LoweringRules:
 
         Examples
         --------
-        >>> LoweringRules(convolution_algorithms=(), weight_layout="out_in").product_efficiency(Role.OUTPUT)
+        >>> LoweringRules.model_construct(weight_layout="out_in").product_efficiency(Role.OUTPUT)
         'gemm_transposed'
         """
         reads_across = {"in_out": Role.INPUT_GRADIENT, "out_in": Role.OUTPUT}[self.weight_layout]

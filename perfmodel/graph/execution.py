@@ -18,6 +18,7 @@ from perfmodel.graph.storage import is_parameter, kept_tensors, tensor_bytes
 from perfmodel.layers import Layer, ScaledDotProductAttention, Shape
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import element_count
+from perfmodel.numeric import is_real
 from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Operation, Role, WeightFormat
 
 SELECTIVE: Final = "selective"
@@ -56,11 +57,11 @@ def check_recompute(recompute: Any) -> Recompute:
     """Check the name of a way to place checkpoints, or a number of blocks; None is allowed."""
     if recompute is None:
         return None
-    if isinstance(recompute, int) and not isinstance(recompute, bool):
-        if not 0 <= recompute <= MOST_BLOCKS:
-            allowed = f"a number of blocks from 0 to {MOST_BLOCKS:,}, or {' or '.join(RECOMPUTE)}"
+    if is_real(recompute):
+        if not 0 <= recompute <= MOST_BLOCKS or recompute % 1:
+            allowed = f"a whole number of blocks from 0 to {MOST_BLOCKS:,}, or {' or '.join(RECOMPUTE)}"
             raise ArgumentError("recompute", recompute, allowed)
-        return recompute
+        return int(recompute)
     check_known("way to recompute activations", recompute, RECOMPUTE)
     return str(recompute)
 
@@ -245,30 +246,13 @@ def _again_in_region(
 
 
 def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Recompute) -> tuple[Segment, ...]:
-    """Return the layers in segments between checkpoints.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Layers, each after its inputs. [-]
-    wanted : mapping of str to bool
-        Whether each tensor's gradient is computed. [-]
-    recompute : str, int or None
-        ``full``: a checkpoint before every block, i.e. wherever branches begin, such as a residual block of a
-        ResNet or the attention and the feed-forward part of a transformer (without branches: like ``sqrt``);
-        ``blocks``: each block, by the numbers in the names of layers, keeps its input only and runs again, all of it;
-        ``sqrt``: about sqrt(n) segments of nearly equal size, n the cuts [1]_; ``selective``: only the core of each
-        attention runs again [2]_; a number: so many blocks, the first, as with ``blocks``; None: as the graph
-        marks them. [-]
-
-    Returns
-    -------
-    tuple of Segment
-        In order of execution. The last results are needed first, so the last segment of ``full`` and ``sqrt`` never
-        runs again. [-]
+    """Return the layers in segments between checkpoints, in order of execution.
 
     Notes
     -----
+    ``full`` has a checkpoint wherever branches begin, as before each residual block, ``sqrt`` about sqrt(n) segments of
+    n cuts [1]_, ``selective`` the core of each attention [2]_, ``blocks`` each block by its number, a number so many of
+    the first blocks. The last segment of ``full`` and ``sqrt`` never runs again, as its results are needed first.
     With ``full`` and ``sqrt`` only layers whose results back-propagation reads run again, as in
     ``torch.utils.checkpoint(use_reentrant=False)``, which stops early; with ``use_reentrant=True`` it reruns all of
     what it wraps, as Megatron-LM does with each block.

@@ -175,6 +175,7 @@ class LayerGraph(GraphStructure):
         steps = self._steps(phase.parts, input_gradient=input_gradient, recompute=recompute)
         pairs = [(step.name, operations) for step in steps for operations in step.probed(sizes)]
         if Phase.UPDATE in phase.parts:
+            pairs *= optimizer.evaluation_count
             counts, shapes = self.trained_parameter_counts, self.updated_shapes
             at_sizes = [optimizer.layer_operations(counts, batch_size=size, shapes=shapes) for size in sizes]
             pairs += [(same[0][0], tuple(operation for _, operation in same)) for same in zip(*at_sizes, strict=True)]

@@ -89,8 +89,7 @@ class Node:
         if input_count < fewest or (most is not None and input_count > most):
             allowed = f"{fewest}" if most == fewest else f"{fewest} or more" if most is None else f"{fewest} to {most}"
             shapes = ", ".join(map(shape_text, input_shapes)) or "none"
-            problem = f"takes {allowed} input(s), but {input_count} are given (shapes: {shapes})"
-            raise ShapeError(name, problem)
+            raise ShapeError(name, f"takes {allowed} input(s), but {input_count} are given (shapes: {shapes})")
         try:
             output_shape = layer.output_shape(input_shapes)
         except ShapeMismatchError as error:

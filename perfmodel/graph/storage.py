@@ -76,13 +76,8 @@ def _kept_inputs(node: Node, into: tuple[bool, ...]) -> tuple[str, ...]:
     return tuple(name for name, is_kept in zip(node.input_names, kept, strict=True) if is_kept)
 
 
-def _no_copies(node: Node) -> tuple[str, ...]:
-    del node
-    return ()
-
-
 def kept_tensors(
-    nodes: Iterable[Node], *, wanted: Mapping[str, bool], copied: Callable[[Node], tuple[str, ...]] = _no_copies
+    nodes: Iterable[Node], *, wanted: Mapping[str, bool], copied: Callable[[Node], tuple[str, ...]] = lambda _: ()
 ) -> set[str]:
     """Return the tensors that back-propagation reads, without those that a layer keeps a copy of."""
     kept: set[str] = set()

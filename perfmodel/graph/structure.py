@@ -43,13 +43,6 @@ def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Nod
         raise GraphError(problem=f"graph {name!r}: {'; '.join(problems)}")
 
 
-def check_frozen(node: Node) -> None:
-    """Raise an error for frozen parameters that a layer does not have."""
-    known = node.layer.parameter_shapes(node.input_shapes)
-    for name in node.usage.frozen_parameters:
-        check_known(f"parameter of layer {node.name!r}", name, known)
-
-
 def check_density(density: float) -> None:
     """Raise an error for a share of weights or channels outside 0 to 1."""
     if isinstance(density, NO_NUMBERS) or not isinstance(density, Real) or not 0 < density <= 1:
@@ -149,14 +142,10 @@ class GraphStructure:
         check_text("name", name)
         if not isinstance(layer, Layer):
             refuse("layer", layer, "must be a Layer, e.g. Dense(units=10)")
-        if name in self:
-            raise GraphError(problem=f"the name {name!r} appears twice in graph {self.name!r}")
         if not isinstance(inputs, Sequence) or not all(isinstance(name, str) for name in inputs):
             refuse("inputs", inputs, "must be a layer's or graph input's name, or a sequence of them")
         input_names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-        for input_name in input_names:
-            if input_name not in self:
-                raise GraphError(unknown_input(name, input_name, self._readers))
+        self._check_place(name, input_names)
         shared = {parameter: (of[0], of[1]) for parameter, of in (shared_parameters or {}).items()}
         usage = Usage(
             shared_parameters=shared,
@@ -173,14 +162,29 @@ class GraphStructure:
         check_weight_format(usage)
         input_shapes = tuple(map(self.shape, input_names))
         node = Node.of(name, layer, input_names=input_names, input_shapes=input_shapes, usage=usage)
-        check_frozen(node)
+        for parameter in usage.frozen_parameters:
+            check_known(f"parameter of layer {name!r}", parameter, layer.parameter_shapes(input_shapes))
         for parameter, of in shared.items():
             check_sharing(node, owner=self._nodes.get(of[0]), parameter=parameter, of=of)
-        self.take(node)
+        self._put(node)
         return name
 
     def take(self, node: Node) -> None:
         """Add a layer of another graph, whose inputs have the same shapes here and which shares no parameters."""
+        if not isinstance(node, Node):
+            refuse("node", node, "must be a layer of a graph with its inputs, as graph.node(name) returns")
+        self._check_place(node.name, node.input_names)
+        self._put(node)
+
+    def _check_place(self, name: str, input_names: Iterable[str]) -> None:
+        """Raise if there is a layer of that name, or an input of the new layer is not there."""
+        if name in self:
+            raise GraphError(problem=f"the name {name!r} appears twice in graph {self.name!r}")
+        for input_name in input_names:
+            if input_name not in self:
+                raise GraphError(unknown_input(name, input_name, self._readers))
+
+    def _put(self, node: Node) -> None:
         self._nodes[node.name] = node
         self._readers[node.name] = []
         for input_name in dict.fromkeys(node.input_names):
@@ -287,6 +291,7 @@ class GraphStructure:
 
     def weight_bytes(self, *, element_bytes: int) -> Any:
         """Return the bytes of all parameters as they are stored, at ``element_bytes`` [B] per dense element. [B]"""
+        check_count("element_bytes", element_bytes)
         return expanded(sum(node.stored_bytes(element_bytes=element_bytes) for node in self.layers))
 
     @property

@@ -112,14 +112,8 @@ def load_interval_scale(name_or_path: str | Path | IntervalScale) -> IntervalSca
 
 
 KINDS_OF_OPERATION: Final = (
-    "contraction",
-    "convolution",
-    "attention",
-    "recurrence",
-    "memory_pass",
-    "gather",
-    "update",
-)
+    "contraction", "convolution", "attention", "recurrence", "memory_pass", "gather", "update",
+)  # fmt: skip
 """Kinds of operation whose shares of a step form its mix; the optimizer's passes are a separate kind."""
 
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]

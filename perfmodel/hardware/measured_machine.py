@@ -23,16 +23,11 @@ from perfmodel.units import MIB
 
 CONSTANTS_OF_FAMILY: Final[dict[str, tuple[str, ...]]] = {
     "contraction": (
-        "call_s",
-        "s_per_flop",
-        "s_per_left_byte",
-        "s_per_right_byte",
-        "s_per_result_byte",
-        "s_per_far_byte",
+        "call_s", "s_per_flop", "s_per_left_byte", "s_per_right_byte", "s_per_result_byte", "s_per_far_byte",
     ),
     "convolution": ("call_s", "s_per_flop", "s_per_read_byte", "s_per_written_byte", "s_per_far_byte"),
     "stream": ("call_s", "s_per_byte", "s_per_far_byte", "s_per_flop", "s_per_serial_step"),
-}
+}  # fmt: skip
 """Family of kernel classes -> its constants, whose factors are in :mod:`perfmodel.cost.measured_kernel`."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -258,7 +258,7 @@ class SpecFile(SpecTable):
             (len(name), place, source)
             for place, source in enumerate(self.source)
             for name in source.fields
-            if _covers(name, field)
+            if _is_covered(field, (name,))
         ]
         return max(matches, key=lambda entry: entry[:2])[2] if matches else None
 
@@ -360,8 +360,11 @@ def _field_names(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
                 yield from _field_names(nested, f"{prefix}{key}.")
 
 
-def _covers(name: str, field: str) -> bool:
-    return field == name or field.startswith(f"{name}.")
+def _is_covered(field: str, names: Collection[str]) -> bool:
+    """Tell whether names have a field, or a table that it is in."""
+    while field and field not in names:
+        field = field.rpartition(".")[0]
+    return bool(field)
 
 
 def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[str]) -> list[Any]:
@@ -374,15 +377,15 @@ def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[st
     entries = [entry for entry in sources if isinstance(entry, dict)] if isinstance(sources, list) else []
     lists = [entry.get("fields") for entry in entries]
     named = [name for fields in lists if isinstance(fields, list) for name in fields if isinstance(name, str)]
-    faults = []
+    faults, covering = [], {*named, *astray}
     for field, value in numbers_in(numbers):
-        if not any(_covers(name, field) for name in (*named, *astray)):
+        if not _is_covered(field, covering):
             message = f"no [[source]] names it; every number needs one, or an entry titled {ESTIMATE!r}"
             faults.append(_detail("unsourced", message, tuple(field.split(".")), value))
     existing = set(_field_names(numbers))
     astray_tables = {name.rpartition(".")[0] for name in astray}
     for name in dict.fromkeys(named):
-        excused = any(_covers(lost, name) for lost in astray) or name.rpartition(".")[0] in astray_tables
+        excused = _is_covered(name, astray) or name.rpartition(".")[0] in astray_tables
         if name not in existing and not excused:
             message = f"must name a field of this file{nearest_hint(name, sorted(existing), what='nearest field')}"
             faults.append(_detail("unknown_source_field", message, ("source", "fields"), name))

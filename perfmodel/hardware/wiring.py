@@ -217,7 +217,7 @@ class _Wirer:
                 path.append(at)
                 at = above[at]
             if at in path:
-                ends = self.storage_names_hint()
+                ends = ", from which nothing has a path to storage" if self.file.storage else ""
                 self.fault(where, port, f"must lead to a socket; {' -> '.join([*path, at])} is a circle{ends}")
             else:
                 self.wires.append(wire)
@@ -230,9 +230,6 @@ class _Wirer:
                 count = sum(hub.count for hub in hubs)
                 several = f"{count} PCIe {plural} are" if count > 1 else f"PCIe {kind} is"
                 self.remarks.append(f"how its {several} joined is presumed: {source.note}")
-
-    def storage_names_hint(self) -> str:
-        return ", from which nothing has a path to storage" if self.file.storage else ""
 
     def device_slots(self, slots: tuple[DeviceSlot, ...]) -> None:
         from perfmodel.hardware.catalogue import load_device
@@ -488,15 +485,7 @@ def _label(wire: Wire) -> str:
 
 
 class OpenTopology(Topology):
-    """A topology with expressions on some channels; routes follow the stated numbers.
-
-    Parameters
-    ----------
-    stated : Topology
-        The same topology with numbers only. [-]
-    channels : mapping of str to Channel
-        Channels with expressions, by name. [-]
-    """
+    """A topology with expressions on some channels; routes follow the stated numbers of one without."""
 
     def __init__(self, stated: Topology, channels: Mapping[str, Channel]) -> None:
         super().__init__(stated.places.values(), stated.wires)

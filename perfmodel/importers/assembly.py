@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 from warnings import warn
 
+from perfmodel import layers
 from perfmodel.errors import (
     ArgumentError,
     GraphError,
@@ -20,27 +21,7 @@ from perfmodel.errors import (
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import Node, Usage
 from perfmodel.importers.build import Built, Hole, holes_by_operator, listed
-from perfmodel.layers import (
-    GELU,
-    LAYERS,
-    Add,
-    Binary,
-    Dropout,
-    Layer,
-    LeakyReLU,
-    Opaque,
-    Parameter,
-    ReLU,
-    ReLU6,
-    Reshape,
-    Shape,
-    Sigmoid,
-    SiLU,
-    Slice,
-    Tanh,
-    Transpose,
-    Unary,
-)
+from perfmodel.layers import LAYERS, Layer, Shape
 from perfmodel.layers.translation import function_names
 
 NOT_SHOWN: Final = ", and without parameters that it may have, which the file does not show"
@@ -206,13 +187,13 @@ class Assembly:
     def _seen(self, tensor: Tensor, axes: tuple[int, ...], *, is_turned: bool) -> Tensor:
         """Return the same memory with the axes in another order."""
         before = self._nodes.get(tensor.source)
-        if before is not None and isinstance(before.layer, Transpose) and before.layer.is_view:
+        if before is not None and isinstance(before.layer, layers.Transpose) and before.layer.is_view:
             back = tuple(before.layer.axes[axis] for axis in axes)
             if back == tuple(range(len(back))):
                 return replace(tensor, source=before.input_names[0], is_turned=is_turned)
         name = f"{tensor.source}.{'channels_first' if is_turned else 'channels_last'}"
         if name not in self:
-            self.add(name, Transpose(axes=axes), tensor.source, owner=(name, ""))
+            self.add(name, layers.Transpose(axes=axes), tensor.source, owner=(name, ""))
         return replace(tensor, source=name, is_turned=is_turned)
 
     def tensor(self, source: str, *, rows: Shape = (), is_turned: bool = False) -> Tensor:
@@ -226,7 +207,7 @@ class Assembly:
         """Let a result of the network be one: training starts there, also if other layers read it."""
         source = tensor.source
         if source in self._read:
-            layer = Reshape(shape=tuple(self.shape(source)))
+            layer = layers.Reshape(shape=tuple(self.shape(source)))
             source = self.add(f"{source}.output", layer, source, owner=(source, "output"))
         self._ends.append(source)
 
@@ -248,7 +229,7 @@ class Assembly:
             self.unique_parameter(f"{weights.owner}.{part}", weight.shape, is_trained=weight.is_trained)
             for part, weight in weights.tensors.items()
         ]
-        layer = Opaque(operator=operator, shape=(*rows, *shape))
+        layer = layers.Opaque(operator=operator, shape=(*rows, *shape))
         sources = [*(tensor.source for tensor in inputs), *held]
         source = self.add(name, layer, *sources, owner=(name, ""))
         suffix = "" if weights.are_known else NOT_SHOWN
@@ -259,7 +240,7 @@ class Assembly:
     def unique_parameter(self, name: str, shape: Shape, *, is_trained: bool) -> str:
         """Return the layer that holds a parameter, planned when it is first asked for."""
         if name not in self:
-            self.add(name, Parameter(shape=shape), owner=(name, ""), is_trained=is_trained)
+            self.add(name, layers.Parameter(shape=shape), owner=(name, ""), is_trained=is_trained)
         return name
 
     def built(self) -> Built:
@@ -299,20 +280,20 @@ class Weights:
 def warn_of_holes(built: Built, *, where: str, stacklevel: int) -> None:
     """Warn of every operator that no layer translates."""
     for operator, holes, counts in holes_by_operator(built, batch_size=1):
-        layers = f"{len(holes)} layers: {listed([hole.layer for hole in holes])}"
+        shown = f"{len(holes)} layers: {listed([hole.layer for hole in holes])}"
         reasons = "; ".join(dict.fromkeys(hole.reason for hole in holes[:3]))
-        message = f"{where}: {operator!r} is opaque ({layers}): {reasons}; {counts}"
+        message = f"{where}: {operator!r} is opaque ({shown}): {reasons}; {counts}"
         warn(OpaqueLayerWarning(message), stacklevel=stacklevel + 1)
 
 
 ACTIVATIONS: Final[Mapping[str, type[Layer]]] = {
-    "relu": ReLU,
-    "relu6": ReLU6,
-    **dict.fromkeys(("leakyrelu", "lrelu", "rrelu"), LeakyReLU),
-    "sigmoid": Sigmoid,
-    "tanh": Tanh,
-    **dict.fromkeys(("silu", "swish"), SiLU),
-    "gelu": GELU,
+    "relu": layers.ReLU,
+    "relu6": layers.ReLU6,
+    **dict.fromkeys(("leakyrelu", "lrelu", "rrelu"), layers.LeakyReLU),
+    "sigmoid": layers.Sigmoid,
+    "tanh": layers.Tanh,
+    **dict.fromkeys(("silu", "swish"), layers.SiLU),
+    "gelu": layers.GELU,
 }
 """Element-wise activation in lower case without underscores -> layer of its own; others are functions of ``Unary``."""
 
@@ -331,7 +312,7 @@ def elementwise(name: str | None) -> Layer | None:
     compact = "" if name is None else name.replace("_", "").lower()
     if compact in ACTIVATIONS:
         return ACTIVATIONS[compact]()
-    return Unary(function=FUNCTIONS[compact]) if compact in FUNCTIONS else None
+    return layers.Unary(function=FUNCTIONS[compact]) if compact in FUNCTIONS else None
 
 
 def over_axes(family: str, axis_count: int) -> Any:
@@ -359,25 +340,7 @@ def stated_shapes(stated: Any, names: Sequence[str], *, where: str) -> Mapping[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredLayer:
-    """One call of a layer that a configuration describes.
-
-    Parameters
-    ----------
-    assembly : Assembly
-        The graph in the making. [-]
-    path : str
-        The layer's name, behind those of the models around it; it owns the parameters. [-]
-    class_name : str
-        Its class. [-]
-    config : mapping
-        Its fields. [-]
-    tensors : tuple of Tensor
-        What it reads, in order. [-]
-    is_trained : bool
-        Whether its weights are trained. [-]
-    weight_dtype : str or None
-        Data type in which its tables of weights are stored, if it is one of their own. [-]
-    """
+    """One call of a layer that a configuration describes; its path, behind those of models around it, owns weights."""
 
     assembly: Assembly
     path: str
@@ -465,27 +428,27 @@ class ConfiguredLayer:
     def joined(self, function: str, tensors: Sequence[Tensor]) -> Tensor:
         """Join tensors by a function of two: one sum of equal ones, or one tensor after the other."""
         if function == "add" and len({tuple(self.assembly.shape(tensor.source)) for tensor in tensors}) == 1:
-            return self.made(Add(), *tensors)
+            return self.made(layers.Add(), *tensors)
         so_far = tensors[0]
         for place, tensor in enumerate(tensors[1:]):
             part = f"{function}_{place}" if place else ""
-            so_far = self.made(Binary(function=function), so_far, tensor, part=part)
+            so_far = self.made(layers.Binary(function=function), so_far, tensor, part=part)
         return so_far
 
     def halves(self, both: Tensor) -> list[Tensor]:
         """Return the features of each direction of a recurrence that runs both ways."""
         half = (*both.rows, *both.shape[:-1], both.shape[-1] // 2)
-        layer = Slice(shape=half, is_joined=True)
+        layer = layers.Slice(shape=half, is_joined=True)
         return [self.made(layer, both, part=part) for part in ("forward", "backward")]
 
     def reshaped(self, tensor: Tensor, shape: Shape, part: str = "") -> Tensor:
         """Return the elements of a tensor under another shape."""
         plain = self.plain(tensor)
-        return self.made(Reshape(shape=(*plain.rows, *shape)), plain, part=part)
+        return self.made(layers.Reshape(shape=(*plain.rows, *shape)), plain, part=part)
 
     def dropped(self, tensor: Tensor, rate: float, part: str = "dropout") -> Tensor:
         """Return a tensor after dropout; the tensor itself if nothing is dropped."""
-        return self.each(Dropout(rate=float(rate)), tensor, part) if rate else tensor
+        return self.each(layers.Dropout(rate=float(rate)), tensor, part) if rate else tensor
 
     def opaque(self, tensor: Tensor, operator: str, part: str, *, reason: str, shape: Shape | None = None) -> Tensor:
         """Plan a hole for a part of the layer that has no weights: an activation, or a loss."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError, SpecError, check_known, meant
-from perfmodel.files import file_bytes, is_folder, json_of, user_path
+from perfmodel.files import file_bytes, file_toml, is_folder, json_of, user_path
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import MOST_CONFIG_BYTES
 from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction, check_text
@@ -115,9 +115,8 @@ class _Wanted:
         """Return the positions of a sequence: those asked for, or all of the context."""
         return context if self.sequence_length is None else self.sequence_length
 
-    def rates(self, fields: ConfigFields, *, hidden: str, attention: str, default: float) -> dict[str, float]:
-        """Return the dropout rates: the one asked for, or the configuration's."""
-        names = {"dropout": hidden, "attention_dropout": attention}
+    def rates(self, fields: ConfigFields, *, default: float, **names: str) -> dict[str, float]:
+        """Return the dropout rates: the one asked for, or the configuration's, whose fields are ``names``."""
         rates = {name: fields.rate(field, default=default) for name, field in names.items()}
         return rates if self.dropout is None else dict.fromkeys(rates, self.dropout)
 
@@ -135,160 +134,93 @@ class _Wanted:
 
 def _gpt2(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     wanted.no_head("gpt2")
-    width, heads = fields.count("n_embd", default=768), fields.count("n_head", default=12)
-    positions = fields.count("n_positions", default=1024)
-    options: dict[str, Any] = {
-        "width": width,
-        "heads": heads,
-        "positions": positions,
-        "sequence_length": wanted.length(positions),
-        "layers": fields.count("n_layer", default=12),
-        "vocabulary": fields.count("vocab_size", default=50_257),
-        "intermediate": fields.count("n_inner", default=4 * width),
-        "tied": fields.flag("tie_word_embeddings", default=True),
-        "activation": fields.word("activation_function", ACTIVATIONS, default="gelu_new"),
-        "attention": wanted.attention,
-        **wanted.rates(fields, hidden="resid_pdrop", attention="attn_pdrop", default=0.1),
-    }
-    fields.check_divides("n_head", "n_embd", part=heads, of=width)
+    options = fields.options("gpt2")
+    options["intermediate"] = fields.count("n_inner", default=4 * options["width"])
+    options |= wanted.rates(fields, dropout="resid_pdrop", attention_dropout="attn_pdrop", default=0.1)
+    fields.check_divides("n_head", "n_embd", part=options["heads"], of=options["width"])
     fields.refuse("add_cross_attention", True, "must be false: only a decoder without an encoder is supported")
     fields.check()
-    return gpt(**options)
+    return gpt(**options, sequence_length=wanted.length(options["positions"]), attention=wanted.attention)
+
+
+def _decoder(fields: ConfigFields, wanted: _Wanted, family: str) -> dict[str, Any]:
+    """Return the options of a family of Llama's kind."""
+    wanted.no_head(family)
+    options = fields.options("decoder", family)
+    return options | {"sequence_length": wanted.length(options["sequence_length"])}
+
+
+def _grouped(fields: ConfigFields, wanted: _Wanted, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of attention whose keys groups of heads share."""
+    width, heads = options["width"], options["heads"]
+    key_heads = fields.count("num_key_value_heads", default=heads)
+    head_size = fields.count("head_dim", default=max(width // heads, 1))
+    if not fields.has("head_dim"):
+        fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=width)
+    fields.check_divides("num_key_value_heads", "num_attention_heads", part=key_heads, of=heads)
+    rates = wanted.rates(fields, attention_dropout="attention_dropout", default=0.0)
+    return {"key_heads": key_heads, "head_size": head_size, **rates, "attention": wanted.attention}
 
 
 def _llama(
     fields: ConfigFields, wanted: _Wanted, *, projection_bias: bool | None = None, output_bias: bool | None = None
 ) -> LayerGraph:
     """Build a network of Llama's kind; related families pass the biases that Llama's configurations state."""
-    wanted.no_head("llama")
-    width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
-    key_heads = fields.count("num_key_value_heads", default=heads)
+    options = _decoder(fields, wanted, "llama")
     has_bias = fields.flag("attention_bias", default=False) if projection_bias is None else projection_bias
-    rate = fields.rate("attention_dropout", default=0.0)
-    options: dict[str, Any] = {
-        "width": width,
-        "heads": heads,
-        "key_heads": key_heads,
-        "layers": fields.count("num_hidden_layers"),
-        "intermediate": fields.count("intermediate_size"),
-        "vocabulary": fields.count("vocab_size"),
-        "sequence_length": wanted.length(fields.count("max_position_embeddings")),
-        "head_size": fields.count("head_dim", default=max(width // heads, 1)),
-        "tied": fields.flag("tie_word_embeddings", default=False),
-        "attention_bias": has_bias,
-        "output_bias": has_bias if output_bias is None else output_bias,
-        "mlp_bias": fields.flag("mlp_bias", default=False),
-        "activation": fields.word("hidden_act", ACTIVATIONS, default="silu"),
-        "attention_dropout": rate if wanted.dropout is None else wanted.dropout,
-        "attention": wanted.attention,
-    }
-    if not fields.has("head_dim"):
-        fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=width)
-    fields.check_divides("num_key_value_heads", "num_attention_heads", part=key_heads, of=heads)
+    biases = {"attention_bias": has_bias, "output_bias": has_bias if output_bias is None else output_bias}
+    options |= biases | _grouped(fields, wanted, options)
     fields.check()
     return llama(**options)
 
 
 def _mixtral(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
-    wanted.no_head("mixtral")
-    heads = fields.count("num_attention_heads")
-    options = _of_mixture(fields, wanted, heads=heads) | {
-        "key_heads": fields.count("num_key_value_heads", default=heads),
-        "head_size": fields.count("head_dim", default=max(fields.count("hidden_size") // heads, 1)),
-        "expert_units": fields.count("intermediate_size"),
-        "experts": fields.count("num_local_experts", default=8),
-        "chosen": fields.count("num_experts_per_tok", default=2),
-        "attention": wanted.attention,
-    }
-    if not fields.has("head_dim"):
-        fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=options["width"])
-    fields.check_divides("num_key_value_heads", "num_attention_heads", part=options["key_heads"], of=heads)
-    rate = fields.rate("attention_dropout", default=0.0)
+    options = _decoder(fields, wanted, "mixtral")
+    options |= _grouped(fields, wanted, options)
+    fields.word("hidden_act", {"silu": "silu"}, default="silu")
     fields.check()
-    return mixture("mixtral", **options, attention_dropout=rate if wanted.dropout is None else wanted.dropout)
+    return mixture("mixtral", **options)
 
 
 def _deepseek(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     """Build DeepSeek-V2 or V3, without the module that predicts a second word (num_nextn_predict_layers)."""
-    wanted.no_head("deepseek")
     check_choice("attention of deepseek", wanted.attention, ("fused",))
-    options = _of_mixture(fields, wanted, heads=fields.count("num_attention_heads")) | {
-        "latent": fields.count("kv_lora_rank"),
-        "query_latent": fields.count("q_lora_rank") if fields.has("q_lora_rank") else None,
-        "head_size": fields.count("qk_nope_head_dim"),
-        "rotary_size": fields.count("qk_rope_head_dim"),
-        "value_size": fields.count("v_head_dim"),
-        "dense_layers": fields.whole("first_k_dense_replace", default=0),
-        "intermediate": fields.count("intermediate_size"),
-        "expert_units": fields.count("moe_intermediate_size"),
-        "experts": fields.count("n_routed_experts"),
-        "chosen": fields.count("num_experts_per_tok"),
-        "shared": fields.whole("n_shared_experts", default=0),
-    }
+    options = _decoder(fields, wanted, "deepseek")
+    options["query_latent"] = fields.count("q_lora_rank") if fields.has("q_lora_rank") else None
+    fields.word("hidden_act", {"silu": "silu"}, default="silu")
     if fields.whole("moe_layer_freq", default=1) != 1:
         fields.fault("moe_layer_freq", "must be 1: every block behind the dense ones has experts")
     fields.check()
     return mixture("deepseek", **options)
 
 
-def _of_mixture(fields: ConfigFields, wanted: _Wanted, *, heads: int) -> dict[str, Any]:
-    """Return the options that Mixtral's and DeepSeek's configurations name alike."""
-    fields.word("hidden_act", {"silu": "silu"}, default="silu")
-    return {
-        "heads": heads,
-        "width": fields.count("hidden_size"),
-        "layers": fields.count("num_hidden_layers"),
-        "vocabulary": fields.count("vocab_size"),
-        "sequence_length": wanted.length(fields.count("max_position_embeddings")),
-        "tied": fields.flag("tie_word_embeddings", default=False),
-    }
-
-
-def _encoder(fields: ConfigFields, wanted: _Wanted, *, dropout: float) -> dict[str, Any]:
-    """Return the options that BERT and ViT configurations name alike; ``dropout`` is the default of its rates [1]."""
-    width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
-    fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=width)
-    rates = {"hidden": "hidden_dropout_prob", "attention": "attention_probs_dropout_prob"}
-    return {
-        "layers": fields.count("num_hidden_layers"),
-        "width": width,
-        "heads": heads,
-        "activation": fields.word("hidden_act", ACTIVATIONS, default="gelu"),
+def _encoder(fields: ConfigFields, wanted: _Wanted, family: str, *, dropout: float, classifiers: str) -> dict[str, Any]:
+    """Return the options of BERT or ViT; ``dropout`` is the default of its rates [1]."""
+    options = fields.options("encoder", family)
+    fields.check_divides("num_attention_heads", "hidden_size", part=options["heads"], of=options["width"])
+    rates = {"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
+    return options | {
         "classes": fields.count("num_labels", default=fields.size("id2label") or 2),
         "attention": wanted.attention,
+        "head": wanted.head_of(fields, classifiers=classifiers),
         **wanted.rates(fields, **rates, default=dropout),
     }
 
 
 def _bert(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
-    positions = fields.count("max_position_embeddings", default=512)
-    options = _encoder(fields, wanted, dropout=0.1) | {
-        "intermediate": fields.count("intermediate_size"),
-        "vocabulary": fields.count("vocab_size"),
-        "segments": fields.count("type_vocab_size", default=2),
-        "positions": positions,
-        "sequence_length": wanted.length(positions),
-        "head": wanted.head_of(fields, classifiers="ForSequenceClassification"),
-    }
+    options = _encoder(fields, wanted, "bert", dropout=0.1, classifiers="ForSequenceClassification")
     fields.word("position_embedding_type", {"absolute": ""}, default="absolute")
     for field in ("is_decoder", "add_cross_attention"):
         fields.refuse(field, True, "must be false: only the encoder is supported")
     fields.check()
-    return bert(**options)
+    return bert(**options, sequence_length=wanted.length(options["positions"]))
 
 
 def _vit(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     if wanted.sequence_length is not None:
         check_choice("sequence_length of vit, whose images say it,", wanted.sequence_length, ())
-    image_size, patch_size = fields.count("image_size", default=224), fields.count("patch_size", default=16)
-    fields.check_divides("patch_size", "image_size", part=patch_size, of=image_size)
-    options = _encoder(fields, wanted, dropout=0.0) | {
-        "mlp": fields.count("intermediate_size"),
-        "image_size": image_size,
-        "patch_size": patch_size,
-        "in_channels": fields.count("num_channels", default=3),
-        "head": wanted.head_of(fields, classifiers="ForImageClassification"),
-    }
+    options = _encoder(fields, wanted, "vit", dropout=0.0, classifiers="ForImageClassification")
+    fields.check_divides("patch_size", "image_size", part=options["patch_size"], of=options["image_size"])
     fields.refuse("qkv_bias", False, "must be true: queries, keys and values need a bias")
     fields.check()
     return vit(operands="separate", **options)
@@ -316,6 +248,9 @@ UNMODELLED: Final[Mapping[str, tuple[str, int]]] = {
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank"), ("latent attention", 0)),
 }
 """Field -> part of blocks that no layer models, and the largest value without it (Mixtral, Qwen MoE, DeepSeek)."""
+
+OPTIONS: Final = file_toml(Path(__file__).with_name("configurations.toml"))
+"""Table of options -> option of a builder -> field that states it."""
 
 LAYER_FIELDS: Final = ("n_layer", "num_hidden_layers")
 """Fields that state the number of blocks."""
@@ -384,6 +319,11 @@ class ConfigFields:
             value = None
         return instead if value is None else value
 
+    def options(self, *tables: str) -> dict[str, Any]:
+        """Return the options of a builder whose fields tables of ``configurations.toml`` name."""
+        stated = {option: {**how} for table in tables for option, how in OPTIONS[table].items()}
+        return {option: getattr(self, how.pop("kind", "count"))(**how) for option, how in stated.items()}
+
     def count(self, field: str, *, default: int | None = None) -> int:
         """Return a whole number of at least one."""
         count = int(self._checked(field, check_count, default=default, instead=1))
@@ -413,6 +353,10 @@ class ConfigFields:
             self.fault(field, f"must be one of {', '.join(words)}{meant(str(value), words)}")
             return words[default]
         return words[value]
+
+    def activation(self, field: str, *, default: str) -> str:
+        """Return a non-linearity by its name here."""
+        return self.word(field, ACTIVATIONS, default=default)
 
     def size(self, field: str) -> int:
         """Return the number of entries of a list or an object; zero if it is missing [1]."""

@@ -8,27 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from perfmodel import layers
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.node import Node, Usage
-from perfmodel.layers import (
-    LAYERS,
-    BatchView,
-    Constant,
-    Detach,
-    Fill,
-    Layer,
-    MatMul,
-    Opaque,
-    Overwrite,
-    Parameter,
-    Rearrange,
-    RecurrentState,
-    Reduction,
-    Reshape,
-    Shape,
-    SharedShape,
-    Slice,
-)
+from perfmodel.layers import LAYERS, Layer, Shape, SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, is_uncounted_complex
 
 VIEW = "perfmodel.view"
@@ -113,33 +96,24 @@ def is_seen_otherwise(source: Source) -> bool:
     while isinstance(source, TranslatedNode) and source.inputs and source.layer.is_view:
         if source.layer.gradient_is_joined:
             return False
-        if is_turned and isinstance(source.layer, Reshape):
+        if is_turned and isinstance(source.layer, layers.Reshape):
             return True
         is_turned |= source.layer.turns_axes
         source = source.inputs[0]
-    return is_turned and isinstance(source, TranslatedNode) and isinstance(source.layer, MatMul)
+    return is_turned and isinstance(source, TranslatedNode) and isinstance(source.layer, layers.MatMul)
 
 
-def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
+def all_translators() -> dict[str, tuple[Translator, ...]]:
     """Return the translators of each operator, from all layer kinds."""
     translators: dict[str, list[Translator]] = defaultdict(list)
     for layer in LAYERS.values():
-        operators: Mapping[str, Translator] = getattr(layer, f"{program}_operators")
-        for operator, translator in operators.items():
+        for operator, translator in layer.operators.items():
             translators[operator].append(translator)
     return {operator: tuple(readers) for operator, readers in translators.items()}
 
 
 class TranslatedProgram:
-    """The layers of a program, in order.
-
-    Parameters
-    ----------
-    program : Program
-        The network. [-]
-    translators : mapping of str to tuple of callable
-        Translators of each operator. [-]
-    """
+    """The layers of a program, in order, by the translators of each operator."""
 
     def __init__(self, program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> None:
         self.program = program
@@ -182,18 +156,18 @@ class TranslatedProgram:
 
     def ended(self, source: TranslatedNode) -> TranslatedNode:
         """Return a view, for gradients to start at, of an output that other layers also read [-]."""
-        return self._add(Reshape(shape=tuple(source.shape)), (source,), path=source.path)
+        return self._add(layers.Reshape(shape=tuple(source.shape)), (source,), path=source.path)
 
     def _held_parameter(self, operand: Operand, source: Source | None) -> Source:
         if source is None:
             tensor = self.parameter(operand.key)
-            layer = Parameter(shape=tuple(operand.shape))
+            layer = layers.Parameter(shape=tuple(operand.shape))
             held = {next(iter(layer.parameter_shapes(()))): operand.key}
             source = self._add(layer, (), path=tensor.name, parameters=held)
             self._sources[operand.key] = source
         if self.shape(source) == operand.shape:
             return source
-        return self._add(Reshape(shape=tuple(operand.shape)), (source,), path=self.parameter(operand.key).name)
+        return self._add(layers.Reshape(shape=tuple(operand.shape)), (source,), path=self.parameter(operand.key).name)
 
     def _as_read(self, operand: Operand, source: Source) -> Source:
         """View samples as one whole tensor or the reverse, if a network of fixed batch size needs it."""
@@ -201,7 +175,7 @@ class TranslatedProgram:
         if operand.key not in self.program.wholes or is_whole == isinstance(self.shape(source), SharedShape):
             return source
         if (operand.key, is_whole) not in self._seen_otherwise:
-            layer = BatchView(shape=tuple(operand.shape), whole=is_whole)
+            layer = layers.BatchView(shape=tuple(operand.shape), whole=is_whole)
             self._seen_otherwise[operand.key, is_whole] = self._add(layer, (source,), path=_path(source))
         return self._seen_otherwise[operand.key, is_whole]
 
@@ -213,7 +187,7 @@ class TranslatedProgram:
         is_whole = isinstance(source.shape, SharedShape)  # of a mini-batch that is read as one tensor
         if is_whole and source.shape == ():
             return source
-        mean = self._add(Reduction(function="mean", over_batch=not is_whole), (source,), path="loss")
+        mean = self._add(layers.Reduction(function="mean", over_batch=not is_whole), (source,), path="loss")
         self._sources[operand.key] = mean
         return mean
 
@@ -259,7 +233,7 @@ class TranslatedProgram:
             source = self.source(operand)
             if operand.key in step.detached and isinstance(source, TranslatedNode) and source.wants_gradient:
                 if id(source) not in self._detached:
-                    cut = self._add(Detach(), (source,), path=source.path)
+                    cut = self._add(layers.Detach(), (source,), path=source.path)
                     self._detached[id(source)] = cut
                 source = self._detached[id(source)]
             sources.append(source)
@@ -268,11 +242,11 @@ class TranslatedProgram:
     def _moved(self, step: Step, translation: Translation, sources: list[Source]) -> list[Source]:
         """Return the sources; operands that the call reorders are copied first."""
         moved = {value.key for name in step.call.moved if isinstance(value := step.call[name], Operand)}
-        if not moved or isinstance(translation.layer, Rearrange):
+        if not moved or isinstance(translation.layer, layers.Rearrange):
             return sources
 
         def copied(operand: Operand, source: Source) -> Source:
-            layer = Rearrange(shape=tuple(operand.shape), copies_back=is_seen_otherwise(source))
+            layer = layers.Rearrange(shape=tuple(operand.shape), copies_back=is_seen_otherwise(source))
             return self._add(layer, (source,), path=f"{_path(source)}_copied".lstrip("_"))
 
         pairs = zip(translation.inputs, sources, strict=True)
@@ -300,9 +274,9 @@ class TranslatedProgram:
         if self.shape(first) == output.shape:
             return first
         try:
-            node = self._placed(RecurrentState(shape=tuple(output.shape)), (first,), {})
+            node = self._placed(layers.RecurrentState(shape=tuple(output.shape)), (first,), {})
         except REFUSALS:
-            node = self._placed(Slice(shape=tuple(output.shape)), (first,), {})
+            node = self._placed(layers.Slice(shape=tuple(output.shape)), (first,), {})
         return self._kept(self._of_step(node, index, step))
 
     def _planned(self, index: int, step: Step) -> Source:
@@ -317,7 +291,7 @@ class TranslatedProgram:
                 if node is not None:
                     return self._kept(node)
         if not step.call.operands:
-            return self._made(index, step)
+            return self._kept(self._of_step(self._placed(_unmade(step.call.output), (), {}), index, step))
         return self._opaque(index, step, problems)
 
     def _whole(self, step: Step) -> Step:
@@ -358,7 +332,7 @@ class TranslatedProgram:
         try:
             sources = self._moved(step, translation, self._inputs(translation.inputs, step))
             layer = translation.layer
-            if step.call.moved and isinstance(layer, Rearrange):
+            if step.call.moved and isinstance(layer, layers.Rearrange):
                 layer = replace(layer, copies_back=is_seen_otherwise(sources[0]))
             node = self._placed(layer, sources, parameters)
         except REFUSALS as error:
@@ -399,7 +373,7 @@ class TranslatedProgram:
         if len(node.inputs) != 1 or not node.layer.is_view or node.layer.is_metric:
             return False
         source = node.inputs[0]
-        if isinstance(node.layer, Detach):
+        if isinstance(node.layer, layers.Detach):
             return isinstance(source, TranslatedNode) and not source.wants_gradient
         shape = self.shape(source)
         return shape == node.shape and isinstance(shape, SharedShape) == isinstance(node.shape, SharedShape)
@@ -407,21 +381,17 @@ class TranslatedProgram:
     def _view(self, index: int, step: Step) -> Source:
         source = self._inputs(step.call.operands, step)[0]
         shape = step.call.output.shape
-        layer = Reshape(shape=tuple(shape)) if math.prod(self.shape(source)) == math.prod(shape) else None
-        node = self._placed(layer or Slice(shape=tuple(shape)), (source,), {})
+        layer = layers.Reshape(shape=tuple(shape)) if math.prod(self.shape(source)) == math.prod(shape) else None
+        node = self._placed(layer or layers.Slice(shape=tuple(shape)), (source,), {})
         return self._kept(self._of_step(node, index, step))
 
     def _overwritten(self, index: int, step: Step) -> Source:
-        node = self._placed(Overwrite(), self._inputs(step.call.operands, step), {})
+        node = self._placed(layers.Overwrite(), self._inputs(step.call.operands, step), {})
         return self._kept(self._of_step(node, index, step))
-
-    def _made(self, index: int, step: Step) -> Source:
-        """Return the layer of a call without inputs: a tensor that is the same in every step."""
-        return self._kept(self._of_step(self._placed(_unmade(step.call.output), (), {}), index, step))
 
     def _opaque(self, index: int, step: Step, problems: Sequence[str]) -> Source:
         call = step.call
-        layer = Opaque(operator=call.operator, shape=tuple(call.output.shape))
+        layer = layers.Opaque(operator=call.operator, shape=tuple(call.output.shape))
         node = self._of_step(self._placed(layer, self._inputs(call.operands, step), {}), index, step)
         node.problem = "; ".join(problems) or "no layer translates it"
         return self._kept(node)
@@ -430,8 +400,8 @@ class TranslatedProgram:
 def _unmade(operand: Operand) -> Layer:
     """Return the layer of a tensor that depends on no input: a constant, or one filled for each sample."""
     if operand.is_shared:
-        return Constant(shape=tuple(operand.shape), is_index=operand.is_index)
-    return Fill(shape=tuple(operand.shape), per_sample=True)
+        return layers.Constant(shape=tuple(operand.shape), is_index=operand.is_index)
+    return layers.Fill(shape=tuple(operand.shape), per_sample=True)
 
 
 def _path(source: Source) -> str:

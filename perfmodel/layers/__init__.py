@@ -1,9 +1,10 @@
 """Layers: what is computed. A module per family; ``__init__.pyi`` is the list of all kinds.
 
 ``base`` is the contract, ``shapes`` the shapes of samples, ``window`` the geometry of convolution and pooling,
-``passes`` the memory passes that layers share, ``checks`` the checks of their options, ``translation`` how they read
-operators of other programs, ``optimizers`` the updates. A family is loaded when its name is first used; the
-registry ``LAYERS`` (kind to class, the only dispatch on layers) loads them all.
+``passes`` the memory passes that layers share, ``chained`` what is alike in layers made of others, ``checks`` the
+checks of their options, ``translation`` how they read operators of other programs, ``optimizers`` the updates. A
+family is loaded when its name is first used; the registry ``LAYERS`` (kind to class, the only dispatch on layers)
+loads them all.
 """
 
 from __future__ import annotations

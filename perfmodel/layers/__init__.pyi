@@ -19,8 +19,6 @@ from perfmodel.layers.base import Layer as Layer
 from perfmodel.layers.binary import Add as Add
 from perfmodel.layers.binary import Binary as Binary
 from perfmodel.layers.binary import Where as Where
-from perfmodel.layers.chained import LatentAttention as LatentAttention
-from perfmodel.layers.chained import MixtureOfExperts as MixtureOfExperts
 from perfmodel.layers.convolution import Convolution1d as Convolution1d
 from perfmodel.layers.convolution import Convolution2d as Convolution2d
 from perfmodel.layers.convolution import Convolution3d as Convolution3d
@@ -36,12 +34,14 @@ from perfmodel.layers.copying import Transpose as Transpose
 from perfmodel.layers.drawing import ContrastiveDivergence as ContrastiveDivergence
 from perfmodel.layers.drawing import Dropout as Dropout
 from perfmodel.layers.drawing import GaussianSample as GaussianSample
+from perfmodel.layers.experts import MixtureOfExperts as MixtureOfExperts
 from perfmodel.layers.indexing import Embedding as Embedding
 from perfmodel.layers.indexing import PositionalEmbedding as PositionalEmbedding
 from perfmodel.layers.indexing import RotaryEmbedding as RotaryEmbedding
 from perfmodel.layers.indexing import Scatter as Scatter
 from perfmodel.layers.indexing import Take as Take
 from perfmodel.layers.indexing import TopK as TopK
+from perfmodel.layers.latent_attention import LatentAttention as LatentAttention
 from perfmodel.layers.linear import Dense as Dense
 from perfmodel.layers.linear import MatMul as MatMul
 from perfmodel.layers.loss import Accuracy as Accuracy

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.layers.shapes import (
@@ -61,8 +61,7 @@ class ReLU(Pointwise):
     1 FLOP per element forward (a comparison); backward passes dy where y > 0: 1 FLOP, reads dy and y.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.relu": lambda call: of_first(call, ReLU())}
-    onnx_operators: ClassVar[Operators] = {"Relu": lambda call: of_first(call, ReLU())}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.relu", "Relu"), lambda call: of_first(call, ReLU()))
     keeps_inputs: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
     flop_per_element: ClassVar[tuple[int, int]] = (1, 1)
@@ -90,8 +89,7 @@ class ReLU6(Pointwise):
     .. [1] Sandler et al., MobileNetV2, CVPR 2018, arXiv:1801.04381, section 4.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.hardtanh": _cut_at_six, "aten.clamp": _cut_at_six}
-    onnx_operators: ClassVar[Operators] = {"Clip": _cut_at_six}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.hardtanh", "aten.clamp", "Clip"), _cut_at_six)
     flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
 
 
@@ -113,11 +111,9 @@ class LeakyReLU(Pointwise):
     .. [1] Maas, Hannun, Ng, Rectifier nonlinearities improve neural network acoustic models, ICML 2013.
     """
 
-    torch_operators: ClassVar[Operators] = {
-        "aten.leaky_relu": lambda call: of_first(call, LeakyReLU(slope=call["negative_slope"]))
-    }
-    onnx_operators: ClassVar[Operators] = {
-        "LeakyRelu": lambda call: of_first(call, LeakyReLU(slope=call.get("alpha", 0.01)))
+    operators: ClassVar[Operators] = {
+        "aten.leaky_relu": lambda call: of_first(call, LeakyReLU(slope=call["negative_slope"])),
+        "LeakyRelu": lambda call: of_first(call, LeakyReLU(slope=call.get("alpha", 0.01))),
     }
     flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
     checks: ClassVar[Checks] = {"slope": check_number}
@@ -133,8 +129,7 @@ class Sigmoid(Pointwise):
     4 FLOP per element forward (negate, exp, add, divide); backward dx = dy y (1 - y): 3 FLOP, reads dy and y.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.sigmoid": lambda call: of_first(call, Sigmoid())}
-    onnx_operators: ClassVar[Operators] = {"Sigmoid": lambda call: of_first(call, Sigmoid())}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.sigmoid", "Sigmoid"), lambda call: of_first(call, Sigmoid()))
     keeps_inputs: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
     flop_per_element: ClassVar[tuple[int, int]] = (4, 3)
@@ -149,8 +144,7 @@ class Tanh(Pointwise):
     1 FLOP per element forward (one elementary function); backward dx = dy (1 - y y): 3 FLOP, reads dy and y.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.tanh": lambda call: of_first(call, Tanh())}
-    onnx_operators: ClassVar[Operators] = {"Tanh": lambda call: of_first(call, Tanh())}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.tanh", "Tanh"), lambda call: of_first(call, Tanh()))
     keeps_inputs: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
     flop_per_element: ClassVar[tuple[int, int]] = (1, 3)
@@ -171,8 +165,7 @@ class SiLU(Pointwise):
        arXiv:1702.03118.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.silu": lambda call: of_first(call, SiLU())}
-    onnx_operators: ClassVar[Operators] = {"Swish": lambda call: of_first(call, SiLU())}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.silu", "Swish"), lambda call: of_first(call, SiLU()))
     flop_per_element: ClassVar[tuple[int, int]] = (5, 9)
 
 
@@ -209,9 +202,7 @@ class GELU(Pointwise):
     .. [1] Hendrycks, Gimpel, Gaussian error linear units, 2016, arXiv:1606.08415.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
-    torch_operators: ClassVar[Operators] = {"aten.gelu": _gelu}
-    onnx_operators: ClassVar[Operators] = {"Gelu": _gelu}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.gelu", "Gelu"), _gelu)
     checks: ClassVar[Checks] = {"approximation": one_of(GELU_FLOP)}
     approximation: str = "none"
 
@@ -248,8 +239,7 @@ class GLU(OnePassLayer):
     reads dy and x and writes dx: the logistic function is computed again, only x is kept.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"axis": 0}, ((2, "F"),))
-    torch_operators: ClassVar[Operators] = {"aten.glu": lambda call: _along(call, GLU)}
+    operators: ClassVar[Operators] = {"aten.glu": lambda call: _along(call, GLU)}
     checks: ClassVar[Checks] = {"axis": check_axis}
     axis: int = -1
 
@@ -315,10 +305,9 @@ class Softmax(AlongAxis):
     Ignores: rows of more than some ten thousand elements, which are read again.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten._softmax", "aten._safe_softmax"), lambda call: _along(call, Softmax)
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten._softmax", "aten._safe_softmax", "Softmax"), lambda call: _along(call, Softmax)
     )
-    onnx_operators: ClassVar[Operators] = {"Softmax": lambda call: _along(call, Softmax)}
     flop_per_element: ClassVar[tuple[int, int]] = (SOFTMAX_FORWARD_FLOP, SOFTMAX_BACKWARD_FLOP)
 
 
@@ -338,8 +327,9 @@ class LogSoftmax(AlongAxis):
     Ignores: rows short enough to stay in a cache between two reads.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten._log_softmax": lambda call: _along(call, LogSoftmax)}
-    onnx_operators: ClassVar[Operators] = {"LogSoftmax": lambda call: _along(call, LogSoftmax)}
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten._log_softmax", "LogSoftmax"), lambda call: _along(call, LogSoftmax)
+    )
     flop_per_element: ClassVar[tuple[int, int]] = (5, 4)
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
@@ -447,15 +437,13 @@ class Unary(Pointwise):
     gradient; adding a number passes it on without a copy. A truth value is 1 B, written as a mask.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"function": "exp"}, (("F",),))
-    torch_operators: ClassVar[Operators] = {
-        **dict.fromkeys(TORCH_NAMES, _from_call),
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys((*TORCH_NAMES, *ONNX_NAMES), _from_call),
         **dict.fromkeys(WITH_NUMBER, _with_number),
         "aten.pow": _power,
-        **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max"), _clamp),
+        **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max", "Clip"), _clamp),
         "aten.hardtanh": _hard_tanh,
     }
-    onnx_operators: ClassVar[Operators] = {**dict.fromkeys(ONNX_NAMES, _from_call), "Clip": _clamp}
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
     function: str
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from perfmodel.layers.base import Checks, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind
 from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
 from perfmodel.layers.passes import MASK_BYTES, bias_gradient, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
@@ -93,18 +93,8 @@ def _scratch_bytes(op: Attention, *, element_bytes: int, kept_elements: Any, mad
     """Return the scratch memory of the gradients inside the attention, beyond the memory counted elsewhere [B].
 
     Recomputed scores: a statistic per row. Materialised scores: the peak, when the gradients of the probabilities and
-    of the values exist.
-
-    Parameters
-    ----------
-    op : Attention
-        The attention. [-]
-    element_bytes : int
-        Size of one element. [B]
-    kept_elements : int, ndarray or sympy.Expr
-        Elements besides the scores that only the layer keeps, and frees before the gradient of the scores exists. [1]
-    made_elements : int, ndarray or sympy.Expr
-        Elements of the gradients of the layer's inputs; at the peak, only the gradient of the values exists. [1]
+    of the values exist. ``kept_elements`` besides the scores are only the layer's, which frees them before the gradient
+    of the scores exists; of ``made_elements``, the gradients of its inputs, only that of the values exists then [1].
     """
     if op.scores == "recomputed":
         return STATISTIC_BYTES * op.row_elements
@@ -220,10 +210,9 @@ class ScaledDotProductAttention(LayerByInput):
     .. [4] Grattafiori et al., The Llama 3 herd of models, arXiv:2407.21783, section 3.3.2.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "S", "D"), ("H", "S", "D")))
     input_counts: ClassVar[tuple[int, int | None]] = (3, 4)
-    torch_operators: ClassVar[Operators] = {"aten.scaled_dot_product_attention": _from_torch}
-    onnx_operators: ClassVar[Operators] = {
+    operators: ClassVar[Operators] = {
+        "aten.scaled_dot_product_attention": _from_torch,
         "Attention": _from_onnx,
         "MultiHeadAttention": _from_onnx_heads,
     }
@@ -419,7 +408,6 @@ class MultiHeadAttention(LayerByInput):
     .. [2] Ainslie et al., GQA, EMNLP 2023, arXiv:2305.13245 (fewer heads of keys and values).
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"heads": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     checks: ClassVar[Checks] = {"scores": one_of(SCORES)}
     heads: int

@@ -16,9 +16,6 @@ from perfmodel.layers.shapes import Shape, Shapes
 from perfmodel.layers.translation import Operators
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
 
-SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
-"""Options and input shapes, with letters for sizes, whose counts the documentation prints."""
-
 Operations = tuple[Operation, ...]
 """Operations of a layer, in order."""
 Checks = dict[str, Check]
@@ -70,7 +67,6 @@ class Layer(Checked, ABC):
     which operators of other programs it is.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most inputs the layer takes; None for no upper limit [1]."""
     index_inputs: ClassVar[tuple[int, ...]] = ()
@@ -86,10 +82,8 @@ class Layer(Checked, ABC):
     none [-]."""
     keeps_output: ClassVar[bool] = False
     """Whether back-propagation reads the layer's output (ReLU, softmax), so that it stays in memory until then [-]."""
-    torch_operators: ClassVar[Operators] = {}
-    """Names of torch operators, without overload (``aten.relu``) -> reader of a call [-]."""
-    onnx_operators: ClassVar[Operators] = {}
-    """Names of ONNX operators (``Relu``) -> reader of a node [-]."""
+    operators: ClassVar[Operators] = {}
+    """Names of operators of torch, without overload (``aten.relu``), and ONNX (``Relu``) -> reader of a call [-]."""
     is_view: ClassVar[bool] = False
     """True if the output is the input's memory under another shape (flatten): no operation, no copy
     [-]."""
@@ -175,19 +169,9 @@ class Layer(Checked, ABC):
         return 0
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Return for each input whether back-propagation reads it.
+        """Return for each input whether back-propagation reads it, if its gradient or the layer's own are computed.
 
-        Parameters
-        ----------
-        wanted : sequence of bool
-            Whether each input's gradient is computed. [-]
-        is_trained : bool
-            Whether the gradients of the layer's own parameters are. [-]
-
-        Returns
-        -------
-        tuple of bool
-            ``keeps_inputs`` for all; overridden by layers that read only some of their inputs. [-]
+        ``keeps_inputs`` for all, unless overridden by layers that read only some of their inputs.
         """
         keeps = self.keeps_inputs and (is_trained or not self.inputs_serve_weights)
         return (keeps,) * len(wanted)

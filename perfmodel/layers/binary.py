@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import MASK_BYTES, one_pass, only_pass, summed_repeats
 from perfmodel.layers.shapes import (
@@ -48,9 +48,7 @@ class Add(OnePassLayer):
     input's gradient is the output's own, passed on without a copy.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("C", "H", "W")))
-    torch_operators: ClassVar[Operators] = {"aten.add": _sum}
-    onnx_operators: ClassVar[Operators] = {"Add": _sum, "Sum": _sum}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.add", "Add", "Sum"), _sum)
     keeps_inputs: ClassVar[bool] = False
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
 
@@ -167,10 +165,6 @@ def _from_torch_binary(call: OperatorCall) -> Translation | None:
     return _of_two(call, "floor_divide" if call.get("rounding_mode") else function, operands)
 
 
-def _from_onnx_binary(call: OperatorCall) -> Translation | None:
-    return _of_two(call, ONNX_NAMES[call.operator], call.operands)
-
-
 @layer_kind("binary")
 class Binary(LayerByInput):
     """A function of two elements; operands broadcast along axes of extent 1, missing first axes, and the batch.
@@ -191,9 +185,10 @@ class Binary(LayerByInput):
     of its own. A Boolean is 1 B, written as a mask.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"function": "multiply"}, (("C", "H", "W"), ("C", 1, 1)))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx_binary)
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(TORCH_NAMES, _from_torch_binary),
+        **dict.fromkeys(ONNX_NAMES, lambda call: _of_two(call, ONNX_NAMES[call.operator], call.operands)),
+    }
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
     function: str
@@ -317,9 +312,7 @@ class Where(LayerByInput):
     element); where the tensor was repeated, the sum over the repeats follows. Back-propagation reads the mask alone.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "S"), ("H", "S", "S")))
-    torch_operators: ClassVar[Operators] = {"aten.where": _chosen, "aten.masked_fill": _chosen}
-    onnx_operators: ClassVar[Operators] = {"Where": _chosen}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.where", "aten.masked_fill", "Where"), _chosen)
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     mask_inputs: ClassVar[tuple[int, ...]] = (0,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -215,7 +215,6 @@ def _bank_translation(layer: FilterBank, maps: Operand, weight: Operand, bias: O
 class PlainConvolution(FilterBank):
     """Convolution of channels of maps with a bank of filters. Options: see ``FilterBank``."""
 
-    symbolic_options: ClassVar[Mapping[str, Any]] = {"out_channels": "K", "kernel_size": 3, "padding": "same"}
     onnx_names: ClassVar[tuple[str, ...]] = ("Conv",)
 
     @classmethod
@@ -279,7 +278,6 @@ class TransposedConvolution(FilterBank):
     outputs of n inputs; n times stride where the padding is ``same``. Further options: see ``FilterBank``.
     """
 
-    symbolic_options: ClassVar[Mapping[str, Any]] = {"out_channels": "K", "kernel_size": 4, "stride": 2, "padding": 1}
     onnx_names: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
     is_transposed: ClassVar[bool] = True
     output_padding: Size = 0

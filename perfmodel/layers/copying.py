@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import (
-    Checks,
-    Layer,
-    LayerByInput,
-    OnePassLayer,
-    Operations,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import check_axes, check_count, refuse
 from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, mismatch, shape_text
@@ -39,10 +30,9 @@ class Copy(OnePassLayer):
     Forward reads and writes every element once. Backward does nothing: dy is passed on.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten.clone", "aten._to_copy", "aten.lift_fresh_copy", "aten.copy"), _copied
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.clone", "aten._to_copy", "aten.lift_fresh_copy", "aten.copy", "Cast", "CastLike"), _copied
     )
-    onnx_operators: ClassVar[Operators] = {"Cast": _copied, "CastLike": _copied}
     keeps_inputs: ClassVar[bool] = False
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
@@ -65,7 +55,7 @@ class Quantize(OnePassLayer):
     nothing: dy is passed on.
     """
 
-    onnx_operators: ClassVar[Operators] = {"QuantizeLinear": lambda call: of_first(call, Quantize())}
+    operators: ClassVar[Operators] = {"QuantizeLinear": lambda call: of_first(call, Quantize())}
     makes_mask: ClassVar[bool] = True
     keeps_inputs: ClassVar[bool] = False
 
@@ -86,7 +76,7 @@ class Dequantize(OnePassLayer):
     passed on.
     """
 
-    onnx_operators: ClassVar[Operators] = {"DequantizeLinear": lambda call: of_first(call, Dequantize())}
+    operators: ClassVar[Operators] = {"DequantizeLinear": lambda call: of_first(call, Dequantize())}
     mask_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_inputs: ClassVar[bool] = False
 
@@ -134,9 +124,11 @@ class Concat(LayerByInput):
     parts of the output's: only a library that reads them in one piece needs the copy, which is temporary.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("D", "H", "W")))
-    torch_operators: ClassVar[Operators] = {"aten.cat": _from_torch_concat, "aten.stack": _from_torch_concat}
-    onnx_operators: ClassVar[Operators] = {"Concat": _from_onnx_concat}
+    operators: ClassVar[Operators] = {
+        "aten.cat": _from_torch_concat,
+        "aten.stack": _from_torch_concat,
+        "Concat": _from_onnx_concat,
+    }
     keeps_inputs: ClassVar[bool] = False
     gradient_is_view: ClassVar[bool] = True
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
@@ -180,10 +172,6 @@ def _ordered(x: Operand, order: Sequence[int], *, copies: bool) -> Translation:
     return Translation(layer=Transpose(axes=axes, copies=moves), inputs=(x,))
 
 
-def _permuted(call: OperatorCall) -> Translation:
-    return _ordered(call["self"], call["dims"], copies=False)
-
-
 def _exchanged(call: OperatorCall) -> Translation:
     x = call["self"]
     order = list(range(len(x.axes)))
@@ -214,13 +202,12 @@ class Transpose(OnePassLayer):
     A copy reads and writes every element once in either direction; a view costs nothing.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
-    torch_operators: ClassVar[Operators] = {
-        "aten.permute": _permuted,
+    operators: ClassVar[Operators] = {
+        "aten.permute": lambda call: _ordered(call["self"], call["dims"], copies=False),
         "aten.transpose": _exchanged,
         "aten.t": _exchanged,
+        "Transpose": _from_onnx_transpose,
     }
-    onnx_operators: ClassVar[Operators] = {"Transpose": _from_onnx_transpose}
     keeps_inputs: ClassVar[bool] = False
     checks: ClassVar[Checks] = {"axes": check_axes}
     pass_name: ClassVar[str] = "rearrange"
@@ -255,23 +242,18 @@ class Transpose(OnePassLayer):
         return move, move
 
 
-REARRANGE_TORCH_NAMES = (
+REARRANGING = (
     *("aten.roll", "aten.flip", "aten.rot90", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.channel_shuffle"),
     *("aten.native_channel_shuffle", "aten.tril", "aten.triu", "aten.repeat"),
+    *("DepthToSpace", "SpaceToDepth", "Tile", "Trilu", "ReverseSequence"),
 )
-"""Operators of torch that move elements."""
-ONNX_NAMES = ("DepthToSpace", "SpaceToDepth", "Tile", "Trilu", "ReverseSequence")
-"""The same of ONNX."""
+"""Operators that move elements."""
 
 
 def _from_call(call: OperatorCall) -> Translation | None:
     x, output = call.operands[0], call.output
     layer = Rearrange(shape=tuple(output.shape), per_sample=x.is_shared and not output.is_shared)
     return Translation(layer=layer, inputs=(x,))
-
-
-def _from_copy(call: OperatorCall) -> Translation | None:
-    return _from_call(call) if call.moved else None
 
 
 @layer_kind("rearrange")
@@ -293,12 +275,10 @@ class Rearrange(Layer):
     repeated it sums over the repeats, a read and an add for each element of dy.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = {
-        **dict.fromkeys(REARRANGE_TORCH_NAMES, _from_call),
-        "aten.clone": _from_copy,
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(REARRANGING, _from_call),
+        "aten.clone": lambda call: _from_call(call) if call.moved else None,
     }
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)
     keeps_inputs: ClassVar[bool] = False
     shape: Shape
     per_sample: bool = False

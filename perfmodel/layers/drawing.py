@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import Sigmoid
-from perfmodel.layers.base import (
-    Checks,
-    Layer,
-    LayerByInput,
-    OnePassLayer,
-    Operations,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import numbered
 from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass
 from perfmodel.layers.shapes import Shape, Shapes, check_equal, check_rank
@@ -47,8 +38,7 @@ class Dropout(OnePassLayer):
     backward 1 FLOP (multiply), reads dy and the mask. Ignores: making the random numbers.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.dropout", "aten.native_dropout"), _from_call)
-    onnx_operators: ClassVar[Operators] = {"Dropout": _from_call}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.dropout", "aten.native_dropout", "Dropout"), _from_call)
     keeps_inputs: ClassVar[bool] = False
     rate: float = 0.5
 
@@ -85,7 +75,6 @@ class GaussianSample(LayerByInput):
     .. [1] Kingma, Welling, Auto-encoding variational Bayes, ICLR 2014, arXiv:1312.6114, section 2.4.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     keeps_inputs: ClassVar[bool] = False
 
@@ -140,7 +129,6 @@ class ContrastiveDivergence(Layer):
     .. [1] Hinton, A practical guide to training restricted Boltzmann machines, UTML TR 2010-003, sections 2 and 3.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_units": "H"}, (("V",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_output: ClassVar[bool] = True
     is_loss: ClassVar[bool] = True

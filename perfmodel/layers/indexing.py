@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import (
-    Checks,
-    Layer,
-    LayerByInput,
-    OnePassLayer,
-    Operations,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, is_open_size, numbered, one_of
 from perfmodel.layers.passes import INDEX_BYTES, one_pass, only_pass
 from perfmodel.layers.shapes import (
@@ -77,11 +68,9 @@ class Take(IndexedLayer, OnePassLayer):
     reads dy and what it adds to, and the indices.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("K", "F"), "row_elements": "F"}, (("S", "F"), ("K",)))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten.index", "aten.index_select", "aten.gather", "aten.take"), _picked
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.index", "aten.index_select", "aten.gather", "aten.take", "Gather", "GatherElements", "GatherND"), _picked
     )
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(("Gather", "GatherElements", "GatherND"), _picked)
     index_inputs: ClassVar[tuple[int, ...]] = tuple(range(1, 9))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 9)
     keeps_inputs: ClassVar[bool] = False
@@ -165,9 +154,11 @@ class Scatter(IndexedLayer, LayerByInput):
     it picks m elements of dy.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("T", "F"), ("T",)))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_scatter)
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(("ScatterElements", "ScatterND"), _from_onnx_scatter)
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(TORCH_NAMES, _from_torch_scatter),
+        "ScatterElements": _from_onnx_scatter,
+        "ScatterND": _from_onnx_scatter,
+    }
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
     keeps_inputs: ClassVar[bool] = False
     adds: bool = False
@@ -247,9 +238,7 @@ class TopK(OnePassLayer):
     indices, which are kept; positions have no gradient.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"count": 2}, (("S", "F"),))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.topk", "aten.sort", "aten.argsort"), _largest)
-    onnx_operators: ClassVar[Operators] = {"TopK": _largest}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.topk", "aten.sort", "aten.argsort", "TopK"), _largest)
     keeps_inputs: ClassVar[bool] = False
     checks: ClassVar[Checks] = {"count": numbered(), "axis": check_axis, "result": one_of(RESULTS)}
     count: int
@@ -310,11 +299,9 @@ class Embedding(Layer):
     added.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": "V", "features": "F"}, (("S",),))
     inputs_serve_weights: ClassVar[bool] = True
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
-    torch_operators: ClassVar[Operators] = {"aten.embedding": _look_up}
-    onnx_operators: ClassVar[Operators] = {"Gather": _look_up}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.embedding", "Gather"), _look_up)
     vocabulary: int
     features: int
 
@@ -359,7 +346,6 @@ class PositionalEmbedding(OnePassLayer):
     .. [1] Radford et al., Improving language understanding by generative pre-training, 2018, section 3.1.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"positions": "P"}, (("S", "F"),))
     keeps_inputs: ClassVar[bool] = False
     gradient_role: ClassVar[Role] = Role.WEIGHT_GRADIENT
     positions: int
@@ -413,9 +399,8 @@ class RotaryEmbedding(OnePassLayer):
     .. [1] Su et al., RoFormer, arXiv:2104.09864, equation 34.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"),))
     keeps_inputs: ClassVar[bool] = False
-    onnx_operators: ClassVar[Operators] = {"RotaryEmbedding": _from_onnx_rotary_embedding}
+    operators: ClassVar[Operators] = {"RotaryEmbedding": _from_onnx_rotary_embedding}
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from perfmodel.layers.base import Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Layer, LayerByInput, Operations, layer_kind
 from perfmodel.layers.checks import refuse
 from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass, summed_repeats
 from perfmodel.layers.shapes import (
@@ -41,10 +41,6 @@ def _dense(call: OperatorCall, x: Operand, weight: Any, bias: Operand | None, *,
     return Translation(layer=layer, inputs=(x,), parameters=parameters)
 
 
-def _from_linear(call: OperatorCall) -> Translation | None:
-    return _dense(call, call["input"], call["weight"], call.get("bias"), units_axis=0)
-
-
 def _from_product(call: OperatorCall) -> Translation | None:
     if not _is_plain_sum(call):
         return None
@@ -65,8 +61,7 @@ def _is_plain_sum(call: OperatorCall) -> bool:
 
 def is_dense(call: OperatorCall) -> bool:
     """Return whether a product is that of a fully connected layer."""
-    translators = Dense.torch_operators if "." in call.operator else Dense.onnx_operators
-    reads = translators.get(call.operator)
+    reads = Dense.operators.get(call.operator)
     return reads is not None and reads(call) is not None
 
 
@@ -85,14 +80,11 @@ class Dense(Layer):
         one another in memory. [-]
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
-    torch_operators: ClassVar[Operators] = {
-        "aten.linear": _from_linear,
-        "aten.addmm": _from_product,
-        "aten.mm": _from_product,
-        "aten.matmul": _from_product,
+    operators: ClassVar[Operators] = {
+        "aten.linear": lambda call: _dense(call, call["input"], call["weight"], call.get("bias"), units_axis=0),
+        "Gemm": _from_gemm_dense,
+        **dict.fromkeys(("aten.addmm", "aten.mm", "aten.matmul", "MatMul"), _from_product),
     }
-    onnx_operators: ClassVar[Operators] = {"Gemm": _from_gemm_dense, "MatMul": _from_product}
     inputs_serve_weights: ClassVar[bool] = True
     width_option: ClassVar[str | None] = "units"
     units: int
@@ -240,11 +232,11 @@ class MatMul(LayerByInput):
     that was repeated over samples or leading axes the sum over the repeats.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "D", "K")))
-    torch_operators: ClassVar[Operators] = {
-        f"aten.{name}": _from_call for name in ("mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "addmv")
+    operators: ClassVar[Operators] = {
+        **{f"aten.{name}": _from_call for name in ("mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "addmv")},
+        "MatMul": _from_call,
+        "Gemm": _from_gemm_matmul,
     }
-    onnx_operators: ClassVar[Operators] = {"MatMul": _from_call, "Gemm": _from_gemm_matmul}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     transpose_first: bool = False
     transpose_second: bool = False

@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import FORWARD_READS, SOFTMAX_FORWARD_FLOP
-from perfmodel.layers.base import (
-    Checks,
-    Layer,
-    LayerByInput,
-    OnePassLayer,
-    Operations,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, one_of, refuse
 from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass, only_pass
 from perfmodel.layers.shapes import (
@@ -67,7 +58,6 @@ class PairedLoss(LayerByInput):
     mean over the mini-batch, one number per sample.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     is_loss: ClassVar[bool] = True
 
@@ -90,6 +80,11 @@ class PairedLoss(LayerByInput):
         elements = batch_size * math.prod(input_shapes[0])
         return elements, sum(element_count(shape, batch_size=batch_size) for shape in input_shapes)
 
+    def _gradient_reads(self, elements: Any, read: Any) -> Sequence[Any]:
+        """Return elements that each gradient reads besides dy, from the counts."""
+        del elements
+        return read, read
+
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads prediction and target and writes a loss per sample."""
         elements, read = self._counts(input_shapes, batch_size)
@@ -108,13 +103,15 @@ class PairedLoss(LayerByInput):
         return tuple(
             one_pass(
                 self.kind,
-                read=read + batch_size,
+                read=of_gradient + batch_size,
                 written=elements,
                 flop=flop * elements + batch_size,
                 read_index_bytes=batch_size * self.label_bytes(input_shapes),
                 role=Role.INPUT_GRADIENT,
             )
-            for flop, is_wanted in zip(self.flop_per_element[1:], wanted, strict=False)
+            for flop, of_gradient, is_wanted in zip(
+                self.flop_per_element[1:], self._gradient_reads(elements, read), wanted, strict=False
+            )
             if is_wanted
         )
 
@@ -131,7 +128,7 @@ class MeanSquaredError(PairedLoss):
     multiply: 2 FLOP per element and a multiplication per sample, the same with the other sign to the target.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.mse_loss": lambda call: _compared(call, MeanSquaredError())}
+    operators: ClassVar[Operators] = {"aten.mse_loss": lambda call: _compared(call, MeanSquaredError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 2, 2)
 
 
@@ -148,7 +145,7 @@ class MeanAbsoluteError(PairedLoss):
     other sign to the target.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.l1_loss": lambda call: _compared(call, MeanAbsoluteError())}
+    operators: ClassVar[Operators] = {"aten.l1_loss": lambda call: _compared(call, MeanAbsoluteError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 3, 3)
 
 
@@ -169,7 +166,7 @@ class Huber(PairedLoss):
     .. [1] Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35 (1964).
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
+    operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.huber_loss", "aten.smooth_l1_loss"), lambda call: _compared(call, Huber())
     )
     flop_per_element: ClassVar[tuple[int, int, int]] = (5, 4, 4)
@@ -199,7 +196,7 @@ class BinaryCrossEntropy(PairedLoss):
     multiply: 5. Besides, an add per element and a division per sample forward, a multiplication per sample backward.
     """
 
-    torch_operators: ClassVar[Operators] = {
+    operators: ClassVar[Operators] = {
         "aten.binary_cross_entropy": lambda call: _compared(call, BinaryCrossEntropy(over="probabilities")),
         "aten.binary_cross_entropy_with_logits": lambda call: _compared(call, BinaryCrossEntropy(over="logits")),
     }
@@ -212,23 +209,12 @@ class BinaryCrossEntropy(PairedLoss):
         return FLOP_PER_ELEMENT[self.over]
 
 
-@dataclass(frozen=True, slots=True)
-class _Divergence:
-    """Arithmetic per element forward; per element of each input's gradient; tensors that each gradient reads."""
-
-    flop: int
-    gradient_flop: tuple[int, int]
-    gradient_reads: tuple[int, int]
-
-
-_DIVERGENCES = {
-    "standard_normal": _Divergence(6, (1, 3), (1, 1)),
-    "distribution": _Divergence(4, (2, 4), (1, 2)),
-}
+DIVERGENCES = {"standard_normal": ((5, 1, 3), (1, 1)), "distribution": ((3, 2, 4), (1, 2))}
+"""Second distribution -> arithmetic per element of a term and of each gradient [FLOP], inputs each gradient reads."""
 
 
 @layer_kind("kl_divergence")
-class KLDivergence(LayerByInput):
+class KLDivergence(PairedLoss):
     """Divergence of one distribution from another; one loss per sample.
 
     Parameters
@@ -251,46 +237,22 @@ class KLDivergence(LayerByInput):
     .. [1] Kingma, Welling, Auto-encoding variational Bayes, ICLR 2014, arXiv:1312.6114, appendix B.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
-    torch_operators: ClassVar[Operators] = {
-        "aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))
-    }
+    operators: ClassVar[Operators] = {"aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
-    is_loss: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"against": one_of(_DIVERGENCES)}
+    checks: ClassVar[Checks] = {"against": one_of(DIVERGENCES)}
     against: str = "standard_normal"
 
-    def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape of one number."""
-        check_equal(input_shapes)
-        return ()
+    @property
+    def flop_per_element(self) -> tuple[int, int, int]:
+        """Arithmetic per element of a term, and of the gradients to both inputs [FLOP]."""
+        return DIVERGENCES[self.against][0]
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads both inputs and writes a loss per sample."""
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
         elements = batch_size * math.prod(input_shapes[0])
-        return only_pass(
-            "kl_divergence",
-            read=2 * elements,
-            written=batch_size,
-            tensor=elements,
-            flop=_DIVERGENCES[self.against].flop * elements + batch_size,
-        )
+        return elements, 2 * elements
 
-    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return one pass for each wanted gradient."""
-        elements = batch_size * math.prod(input_shapes[0])
-        of_kind = _DIVERGENCES[self.against]
-        return tuple(
-            one_pass(
-                "kl_divergence",
-                read=reads * elements + batch_size,
-                written=elements,
-                flop=flop * elements + batch_size,
-                role=Role.INPUT_GRADIENT,
-            )
-            for flop, reads, is_wanted in zip(of_kind.gradient_flop, of_kind.gradient_reads, wanted, strict=True)
-            if is_wanted
-        )
+    def _gradient_reads(self, elements: Any, read: Any) -> Sequence[Any]:
+        return [count * elements for count in DIVERGENCES[self.against][1]]
 
 
 COUNTS_PER_ROW = {"probabilities": 2, "log_probabilities": 1}
@@ -337,12 +299,8 @@ class CrossEntropy(OnePassLayer):
     a label index of 4 B is read per row. Ignores: the mean over rows and mini-batch, one number per row.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten.cross_entropy_loss", "aten.nll_loss_forward", "aten.nll_loss2d_forward"), _against_labels
-    )
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(
-        ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"), _against_labels
+    operators: ClassVar[Operators] = dict.fromkeys(
+        (*OVER_LOGITS, "aten.nll_loss_forward", "aten.nll_loss2d_forward", "NegativeLogLikelihoodLoss"), _against_labels
     )
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     index_inputs: ClassVar[tuple[int, ...]] = (1,)
@@ -418,7 +376,6 @@ class ClassSoftmax(Layer):
     .. [1] Goodman, Classes for fast maximum entropy training, ICASSP 2001.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": 10000, "classes": 50}, (("S", "F"),))
     is_loss: ClassVar[bool] = True
     vocabulary: int
     classes: int
@@ -516,7 +473,6 @@ class Accuracy(Layer):
     row and the mean over the rows, a few bytes each.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"labels": one_of(SCANS)}

@@ -8,16 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import (
-    Checks,
-    Layer,
-    LayerByInput,
-    OnePassLayer,
-    Operations,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, is_open_size, one_of, optional, refuse
 from perfmodel.layers.passes import one_pass, only_pass
 from perfmodel.layers.shapes import (
@@ -92,16 +83,15 @@ class BatchNorm(LayerByInput):
     .. [1] Ioffe, Szegedy, Batch normalization, ICML 2015, arXiv:1502.03167.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
+    operators: ClassVar[Operators] = dict.fromkeys(
         (
             *("aten.native_batch_norm", "aten._native_batch_norm_legit", "aten._native_batch_norm_legit_no_training"),
             *("aten._native_batch_norm_legit_functional", "aten._batch_norm_with_update"),
             *("aten._batch_norm_no_update", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"),
+            "BatchNormalization",
         ),
         _by_channel,
     )
-    onnx_operators: ClassVar[Operators] = {"BatchNormalization": _by_channel}
     checks: ClassVar[Checks] = {"statistics": one_of(STATISTICS_KINDS), "axis": optional(check_axis)}
     affine: bool = True
     statistics: str = "batch"
@@ -212,7 +202,6 @@ class Scale(LayerByInput):
     input needs no gradient, dx is neither computed nor written, and the role is WEIGHT_GRADIENT.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     inputs_serve_weights: ClassVar[bool] = True
     bias: bool = True
 
@@ -282,8 +271,7 @@ class LocalResponseNorm(OnePassLayer):
        NIPS 2012, section 3.3.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
-    onnx_operators: ClassVar[Operators] = {"LRN": lambda call: of_first(call, LocalResponseNorm(size=call["size"]))}
+    operators: ClassVar[Operators] = {"LRN": lambda call: of_first(call, LocalResponseNorm(size=call["size"]))}
     keeps_output: ClassVar[bool] = True
     size: int = 5
 
@@ -423,7 +411,6 @@ class LastAxesNorm(SampleNorm):
         Last axes that are normalised together. [1]
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     reads: ClassVar[int] = 1
     axis_count: int = 1
 
@@ -467,8 +454,9 @@ class LayerNorm(LastAxesNorm):
     .. [1] Ba, Kiros, Hinton, Layer normalization, 2016, arXiv:1607.06450.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.native_layer_norm": lambda call: _over_last(call, LayerNorm)}
-    onnx_operators: ClassVar[Operators] = {"LayerNormalization": lambda call: _over_last(call, LayerNorm)}
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.native_layer_norm", "LayerNormalization"), lambda call: _over_last(call, LayerNorm)
+    )
     bias: bool = True
 
     @property
@@ -510,9 +498,9 @@ class GroupNorm(SampleNorm):
     .. [1] Wu, He, Group normalization, ECCV 2018, arXiv:1803.08494.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"groups": 4}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = {"aten.native_group_norm": _in_groups, "aten.instance_norm": _in_groups}
-    onnx_operators: ClassVar[Operators] = {"GroupNormalization": _in_groups, "InstanceNormalization": _in_groups}
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.native_group_norm", "aten.instance_norm", "GroupNormalization", "InstanceNormalization"), _in_groups
+    )
     groups: int
 
     def _vector_shape(self, shape: Shape) -> Shape:
@@ -546,10 +534,9 @@ class RMSNorm(LastAxesNorm):
     .. [1] Zhang, Sennrich, Root mean square layer normalization, NeurIPS 2019, arXiv:1910.07467.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten.rms_norm", "aten._fused_rms_norm"), lambda call: _over_last(call, RMSNorm)
+    operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.rms_norm", "aten._fused_rms_norm", "RMSNormalization"), lambda call: _over_last(call, RMSNorm)
     )
-    onnx_operators: ClassVar[Operators] = {"RMSNormalization": lambda call: _over_last(call, RMSNorm)}
     centred: ClassVar[bool] = False
 
     @property

@@ -46,6 +46,8 @@ LayerOperations = tuple[tuple[str, Operation], ...]
 class Optimizer(Checked, ABC):
     """An update rule of parameters: one pass per layer, besides clipping.
 
+    Unless a rule says otherwise, it reads the weight, its gradient and all state, and writes the weight and all state.
+
     Parameters
     ----------
     weight_decay : float
@@ -56,10 +58,6 @@ class Optimizer(Checked, ABC):
         Sum of absolute weights (``l1``), of their squares (``l2``) or of both (``l1_l2``) in the loss. [-]
     """
 
-    reads: ClassVar[int]
-    """Values read per parameter [1]."""
-    writes: ClassVar[int]
-    """Values written per parameter [1]."""
     flop_per_parameter: ClassVar[int]
     """Arithmetic without weight decay [FLOP]."""
     state_elements_per_parameter: ClassVar[int] = 0
@@ -80,17 +78,9 @@ class Optimizer(Checked, ABC):
         return 1
 
     def state_elements(self, shapes: Sequence[Shape]) -> Any:
-        """Return the values kept from step to step besides the weights.
+        """Return the values kept from step to step besides the weights, for parameters of these shapes.
 
-        Parameters
-        ----------
-        shapes : sequence of tuple of int
-            Shapes of the trained parameters. [1]
-
-        Returns
-        -------
-        int or sympy.Expr
-            Values; counters of steps, a number a tensor, are left out. [1]
+        Counters of steps, a number a tensor, are left out.
         """
         return self.state_elements_per_parameter * sum(map(math.prod, shapes))
 
@@ -103,19 +93,7 @@ class Optimizer(Checked, ABC):
     ) -> LayerOperations:
         """Return the passes of one update, each with its layer, in order.
 
-        Parameters
-        ----------
-        parameter_counts : mapping of str to int
-            Parameters by layer. [1]
-        batch_size : int, ndarray or sympy.Expr
-            Samples in the mini-batch; no update here depends on it. [samples]
-        shapes : mapping of str to tuple of tuple of int or None
-            Shapes of the parameters by layer, on which factored states depend; None for a vector for each layer. [1]
-
-        Returns
-        -------
-        tuple of tuple
-            Pairs (layer, operation). [-]
+        Factored states depend on the shapes of a layer's parameters; without them, they are one vector [1].
         """
         layers = [(name, count) for name, count in parameter_counts.items() if count]
         tensors = {name: ((count,),) if shapes is None else shapes[name] for name, count in layers}
@@ -156,21 +134,7 @@ class Optimizer(Checked, ABC):
         batch_size: Any,
         shapes: Mapping[str, tuple[Shape, ...]] | None = None,
     ) -> Operations:
-        """Return the passes of one update in order, without their layers.
-
-        Parameters
-        ----------
-        parameter_counts : mapping of str to int
-            Parameters by layer. [1]
-        batch_size : int, ndarray or sympy.Expr
-            Samples in the mini-batch. [samples]
-        shapes : mapping of str to tuple of tuple of int or None
-            As in ``layer_operations``. [1]
-
-        Returns
-        -------
-        tuple of Operation
-            Memory passes with the role UPDATE. [-]
+        """Return the passes of one update in order, without their layers; arguments as for ``layer_operations``.
 
         Examples
         --------
@@ -183,7 +147,8 @@ class Optimizer(Checked, ABC):
     def _updates(self, count: int, shapes: tuple[Shape, ...]) -> Operations:
         """Return the passes of one layer's update, which depend on the shapes of its tensors if state is factored."""
         del shapes
-        return (_update_pass(self.kind, count, self.reads, self.writes, self.flop_per_parameter + self._decay_flop),)
+        kept, flop = self.state_elements_per_parameter, self.flop_per_parameter + self._decay_flop
+        return (_update_pass(self.kind, count, 2 + kept, 1 + kept, flop),)
 
     @property
     def _decay_flop(self) -> int:
@@ -213,10 +178,6 @@ def _penalty(term: str, count: int, *, flop_per_parameter: tuple[int, int]) -> O
 class NoUpdate(Optimizer):
     """Computes gradients without an update, as ``caffe time`` does."""
 
-    reads: ClassVar[int] = 0
-    writes: ClassVar[int] = 0
-    flop_per_parameter: ClassVar[int] = 0
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weight_decay or self.clipping != "none" or self.weight_penalty is not None:
@@ -231,8 +192,6 @@ class NoUpdate(Optimizer):
 class Sgd(Optimizer):
     """w -= rate g: multiply, subtract; reads w and g, writes w."""
 
-    reads: ClassVar[int] = 2
-    writes: ClassVar[int] = 1
     flop_per_parameter: ClassVar[int] = 2
 
 
@@ -246,8 +205,6 @@ class VelocityOptimizer(Optimizer):
         Fraction of v that stays. [1]
     """
 
-    reads: ClassVar[int] = 3
-    writes: ClassVar[int] = 2
     state_elements_per_parameter: ClassVar[int] = 1
     momentum: float = 0.9
 
@@ -282,8 +239,6 @@ class Adam(Optimizer):
     .. [1] Kingma, Ba, Adam: a method for stochastic optimization, ICLR 2015, arXiv:1412.6980.
     """
 
-    reads: ClassVar[int] = 4
-    writes: ClassVar[int] = 3
     flop_per_parameter: ClassVar[int] = 12
     state_elements_per_parameter: ClassVar[int] = 2
     beta_1: float = 0.9
@@ -340,8 +295,6 @@ class Adagrad(Optimizer):
     .. [1] Duchi, Hazan, Singer, Adaptive subgradient methods, JMLR 12, 2011.
     """
 
-    reads: ClassVar[int] = 3
-    writes: ClassVar[int] = 2
     flop_per_parameter: ClassVar[int] = 7
     state_elements_per_parameter: ClassVar[int] = 1
 
@@ -358,8 +311,6 @@ class Adadelta(Optimizer):
     .. [1] Zeiler, ADADELTA: an adaptive learning rate method, arXiv:1212.5701.
     """
 
-    reads: ClassVar[int] = 4
-    writes: ClassVar[int] = 3
     flop_per_parameter: ClassVar[int] = 16
     state_elements_per_parameter: ClassVar[int] = 2
 
@@ -383,21 +334,18 @@ class Rmsprop(Optimizer):
     .. [1] Tieleman, Hinton, Neural networks for machine learning, lecture 6.5, 2012.
     """
 
-    state_elements_per_parameter: ClassVar[int] = 1
     momentum: float = 0.0
     centered: bool = False
 
     @property
-    def _kept(self) -> int:
+    def state_elements_per_parameter(self) -> int:  # type: ignore[override]  # follows from options
+        """Values kept from step to step besides the weight [1]."""
         return 1 + bool(self.momentum) + self.centered
 
-    def state_elements(self, shapes: Sequence[Shape]) -> Any:
-        """Return one value for each parameter, and one for each option."""
-        return self._kept * sum(map(math.prod, shapes))
-
-    def _updates(self, count: int, shapes: tuple[Shape, ...]) -> Operations:
-        flop = 9 + 2 * bool(self.momentum) + 5 * self.centered + self._decay_flop
-        return (_update_pass(self.kind, count, 2 + self._kept, 1 + self._kept, flop),)
+    @property
+    def flop_per_parameter(self) -> int:  # type: ignore[override]
+        """Arithmetic without weight decay [FLOP]."""
+        return 9 + 2 * bool(self.momentum) + 5 * self.centered
 
 
 @layer_kind("lamb")
@@ -440,9 +388,6 @@ class Adafactor(Optimizer):
     .. [1] Shazeer, Stern, Adafactor: adaptive learning rates with sublinear memory cost, arXiv:1804.04235.
     """
 
-    reads: ClassVar[int] = 5
-    writes: ClassVar[int] = 2
-    flop_per_parameter: ClassVar[int] = 12
     decay_flop_per_parameter: ClassVar[int] = 1
 
     def state_elements(self, shapes: Sequence[Shape]) -> Any:

@@ -69,20 +69,7 @@ def elementwise(
     flop_per_element: int = 0,
     role: Role = Role.OUTPUT,
 ) -> MemoryPass:
-    """Return a pass that reads and writes whole tensors of one size.
-
-    Parameters
-    ----------
-    name : str
-        What it computes; framework profiles look it up. [-]
-    elements : int, ndarray or sympy.Expr
-        Elements of each tensor. [1]
-    reads, writes : int
-        Tensors read and written. [1]
-    flop_per_element : int
-        Arithmetic per element. [FLOP]
-    role : Role
-        What it yields. [-]
+    """Return a pass that reads and writes whole tensors of so many elements each [1].
 
     Examples
     --------

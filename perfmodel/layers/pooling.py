@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import OnePassLayer, Traffic, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, refuse
 from perfmodel.layers.passes import INDEX_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
@@ -173,7 +172,6 @@ class AveragePool(Averaging, Pooling):
     them, are not added. Forward t - o adds and o divisions. Backward o divisions and t adds; reads dy, writes dx.
     """
 
-    symbolic_options: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
     torch_names: ClassVar[tuple[str, ...]] = ("aten.avg_pool{}d",)
     onnx_names: ClassVar[tuple[str, ...]] = ("AveragePool", "GlobalAveragePool")
 
@@ -204,7 +202,6 @@ class MaxPool(Maximising, Pooling):
     Backward adds each dy at its index (1 FLOP) into a cleared dx, so all n elements are written.
     """
 
-    symbolic_options: ClassVar[Mapping[str, Any]] = {"kernel_size": 2}
     torch_names: ClassVar[tuple[str, ...]] = ("aten.max_pool{}d", "aten.max_pool{}d_with_indices")
     onnx_names: ClassVar[tuple[str, ...]] = ("MaxPool", "GlobalMaxPool")
 
@@ -305,8 +302,7 @@ class AdaptiveAveragePool(Averaging, AdaptivePooling):
     n inputs, o outputs, t elements of all parts. Forward t - o adds and o divisions; backward o divisions and t adds.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
+    operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_avg_pool1d", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"),
         lambda call: _adaptive_from_torch(call, AdaptiveAveragePool),
     )
@@ -322,8 +318,7 @@ class AdaptiveMaxPool(Maximising, AdaptivePooling):
     Backward adds each dy at its index (1 FLOP) into a cleared dx.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
+    operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"),
         lambda call: _adaptive_from_torch(call, AdaptiveMaxPool),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, numbered, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
@@ -64,7 +64,6 @@ class RecurrentLayer(LayerByInput):
     or less. No such peak is compared with a measured one.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     gate_count: ClassVar[int]
     """Gates of the cell [1]."""
@@ -349,11 +348,13 @@ class RNN(RecurrentLayer):
     .. [1] Elman, Finding structure in time, Cognitive Science 14(2), 1990.
     """
 
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        ("aten.rnn_tanh", "aten.rnn_relu"),
-        lambda call: _torch_recurrence(call, RNN, function=call.operator.rpartition("_")[-1]),
-    )
-    onnx_operators: ClassVar[Operators] = {"RNN": _from_onnx_rnn}
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(
+            ("aten.rnn_tanh", "aten.rnn_relu"),
+            lambda call: _torch_recurrence(call, RNN, function=call.operator.rpartition("_")[-1]),
+        ),
+        "RNN": _from_onnx_rnn,
+    }
     gate_count: ClassVar[int] = 1
     state_count: ClassVar[int] = 1
     kept_per_unit: ClassVar[int] = 1
@@ -380,8 +381,10 @@ class GRU(RecurrentLayer):
        EMNLP 2014, arXiv:1406.1078, equations 5 to 8.
     """
 
-    torch_operators: ClassVar[Operators] = {"aten.gru": lambda call: _torch_recurrence(call, GRU)}
-    onnx_operators: ClassVar[Operators] = {"GRU": lambda call: _onnx_recurrence(call, GRU, ("Sigmoid", "Tanh"))}
+    operators: ClassVar[Operators] = {
+        "aten.gru": lambda call: _torch_recurrence(call, GRU),
+        "GRU": lambda call: _onnx_recurrence(call, GRU, ("Sigmoid", "Tanh")),
+    }
     gate_count: ClassVar[int] = 3
     """Reset and update gate, and candidate [1]."""
     state_count: ClassVar[int] = 1
@@ -429,8 +432,7 @@ class LSTM(RecurrentLayer):
     """
 
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
-    torch_operators: ClassVar[Operators] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM)}
-    onnx_operators: ClassVar[Operators] = {"LSTM": _from_onnx_lstm}
+    operators: ClassVar[Operators] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM), "LSTM": _from_onnx_lstm}
     gate_count: ClassVar[int] = 4
     """Input, forget and output gate, and candidate [1]."""
     state_count: ClassVar[int] = 2
@@ -466,7 +468,6 @@ class RecurrentState(View):
     A view of tensors that the layer below keeps anyway, so it costs nothing in either direction.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("L", "H")}, (("S", "H"),))
     shape: Shape
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import Pointwise
-from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind
 from perfmodel.layers.checks import check_axes, one_of, optional
 from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, axis_in, element_count
@@ -123,9 +123,10 @@ class Reduction(OnePassLayer):
     keeps an index for each result; backward reads it and dy. An index is 4 B, a Boolean 1 B.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"function": "mean", "axes": (1, 2)}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch)
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx)
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(TORCH_NAMES, _from_torch),
+        **dict.fromkeys(ONNX_NAMES, _from_onnx),
+    }
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS), "axes": optional(check_axes)}
     function: str
     axes: tuple[int, ...] | None = None
@@ -229,9 +230,7 @@ class Cumulative(Pointwise):
     divides by x: 3 FLOP, reads dy, x and y.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S",),))
-    torch_operators: ClassVar[Operators] = {"aten.cumsum": _total, "aten.cumprod": _total}
-    onnx_operators: ClassVar[Operators] = {"CumSum": _total}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.cumsum", "aten.cumprod", "CumSum"), _total)
     checks: ClassVar[Checks] = {"function": one_of(FLOP_PER_ELEMENT)}
     function: str = "sum"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
@@ -77,9 +77,7 @@ class Pad(OnePassLayer):
     the input of copies, of which it only needs the shape.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"padding": ((0, 0), (1, 1), (1, 1))}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_PADS, _from_torch_pad)
-    onnx_operators: ClassVar[Operators] = {"Pad": _from_onnx_pad}
+    operators: ClassVar[Operators] = {**dict.fromkeys(TORCH_PADS, _from_torch_pad), "Pad": _from_onnx_pad}
     checks: ClassVar[Checks] = {"mode": one_of((CONSTANT, *COPIES))}
     padding: tuple[Pair, ...]
     mode: str = CONSTANT
@@ -191,10 +189,9 @@ class Upsample(OnePassLayer):
     Ignores: finding the taps and weights, which all channels share.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"scale_factor": 2, "mode": "linear"}, (("C", "H", "W"),))
     keeps_inputs: ClassVar[bool] = False
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_UPSAMPLES, _from_torch_upsample)
-    onnx_operators: ClassVar[Operators] = {
+    operators: ClassVar[Operators] = {
+        **dict.fromkeys(TORCH_UPSAMPLES, _from_torch_upsample),
         "Resize": _from_onnx_upsample,
         "Upsample": _from_onnx_upsample,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import check_text, one_of
 from perfmodel.layers.passes import only_pass
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, stated_shape
@@ -26,7 +26,6 @@ class Constant(View):
         Whether it holds whole numbers or Booleans. [-]
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     shape: Shape
     is_index: bool = False
@@ -50,7 +49,6 @@ class Parameter(View):
     Its gradient is what the layers that read it compute for their input; if there are several, it is their sum.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     shape: Shape
 
@@ -66,15 +64,12 @@ class Parameter(View):
 FILLINGS: dict[str, int] = {name: row["flop"] for name, row in function_table("fill").items()}
 """Content -> arithmetic per element. [FLOP]"""
 
-TORCH_NAMES = function_names("fill", "torch")
-"""Operator of torch -> content."""
-
-ONNX_NAMES = function_names("fill", "onnx")
-"""Operator of ONNX -> content."""
+NAMES = function_names("fill", "torch") | function_names("fill", "onnx")
+"""Operator -> content."""
 
 
 def _from_call(call: OperatorCall) -> Translation:
-    function, output = (TORCH_NAMES | ONNX_NAMES)[call.operator], call.output
+    function, output = NAMES[call.operator], call.output
     layer = Fill(shape=tuple(output.shape), function=function, per_sample=not output.is_shared)
     return Translation(layer=layer, inputs=())
 
@@ -97,9 +92,7 @@ class Fill(OnePassLayer):
     Writes every element once, of an empty one none; a range takes 2 FLOP per element. Ignores: making random numbers.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F"), "per_sample": True}, ())
-    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_call)
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)
+    operators: ClassVar[Operators] = dict.fromkeys(NAMES, _from_call)
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     checks: ClassVar[Checks] = {"function": one_of(FILLINGS)}
     shape: Shape
@@ -136,7 +129,6 @@ class Opaque(LayerByInput):
     Backward reads dy and the inputs and writes the wanted gradients, again 1 FLOP for each of these elements.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"operator": "custom::polish", "shape": ("K",)}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (0, None)
     keeps_output: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"operator": check_text}

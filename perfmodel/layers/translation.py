@@ -1,8 +1,8 @@
 """How a layer reads a call of another program's operator: torch's dispatcher, an ONNX node.
 
 An importer turns every call into an :class:`OperatorCall` of plain values, asks the layers that name the operator in
-``torch_operators`` or ``onnx_operators``, and takes the first :class:`Translation`. Layers import nothing of torch or
-ONNX, importers know no layers: a new operator takes one line in its layer.
+``operators``, and takes the first :class:`Translation`. Layers import nothing of torch or ONNX, importers know no
+layers: a new operator takes one line in its layer.
 """
 
 from __future__ import annotations
@@ -146,16 +146,9 @@ def is_uncounted_complex(call: OperatorCall) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """The layer that a call is.
+    """The layer that a call is, its inputs, and which tensor each of its own parameters is.
 
-    Parameters
-    ----------
-    layer : Layer
-        The layer with its options. [-]
-    inputs : tuple of Operand
-        What it reads; a parameter among them becomes a layer of its own that holds it. [-]
-    parameters : mapping of str to Operand
-        The layer's own parameters by their names in ``parameter_shapes``: which tensor each is. [-]
+    A parameter among the inputs becomes a layer of its own that holds it.
     """
 
     layer: Layer

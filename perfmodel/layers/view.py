@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, is_open_size
 from perfmodel.layers.passes import summed_repeats
 from perfmodel.layers.shapes import (
@@ -24,13 +24,12 @@ from perfmodel.layers.translation import OperatorCall, Operators, Translation, o
 from perfmodel.numeric import share_of, where
 from perfmodel.symbolic import is_symbolic
 
-RESHAPE_TORCH_NAMES = (
+RESHAPING = (
     *("aten.view", "aten._unsafe_view", "aten._reshape_alias", "aten.squeeze", "aten.unsqueeze", "aten.alias"),
     *("aten.view_as_complex", "aten.view_as_real", "aten._conj", "aten.lift_fresh"),
+    *("Reshape", "Squeeze", "Unsqueeze", "Identity"),
 )
-"""Operators of torch that only look at their input in another shape."""
-ONNX_NAMES = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
-"""The same of ONNX."""
+"""Operators that only look at their input in another shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +54,8 @@ class Reshape(View):
         Shape of an output sample. [1]
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("F", "S")}, (("S", "F"),))
-    torch_operators: ClassVar[Operators] = dict.fromkeys(
-        RESHAPE_TORCH_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
-    )
-    onnx_operators: ClassVar[Operators] = dict.fromkeys(
-        ONNX_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
+    operators: ClassVar[Operators] = dict.fromkeys(
+        RESHAPING, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
     )
     shape: Shape
 
@@ -83,8 +78,7 @@ class Reshape(View):
 class Flatten(View):
     """All axes of a sample as one; a view, which costs nothing in either direction."""
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
-    onnx_operators: ClassVar[Operators] = {
+    operators: ClassVar[Operators] = {
         "Flatten": lambda call: of_first(
             call, Flatten() if len(call.output.shape) == 1 else Reshape(shape=tuple(call.output.shape))
         )
@@ -117,9 +111,7 @@ class Expand(View):
     Forward costs nothing. Backward sums dy over the repeats: a read and an add for each of its elements.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
-    torch_operators: ClassVar[Operators] = {"aten.expand": _from_call_expand}
-    onnx_operators: ClassVar[Operators] = {"Expand": _from_call_expand}
+    operators: ClassVar[Operators] = dict.fromkeys(("aten.expand", "Expand"), _from_call_expand)
     shape: Shape
     per_sample: bool = False
 
@@ -160,7 +152,6 @@ class BatchView(View):
     A view, which costs nothing. The whole's shape holds for one batch size only, and so does the graph.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("N", "F")}, (("F",),))
     shape: Shape
     whole: bool = True
 
@@ -221,9 +212,7 @@ class Slice(View):
     where all elements are taken. Of a part that is joined the graph counts that pass, once for all parts.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
-    torch_operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
-    onnx_operators: ClassVar[Operators] = {"Slice": _part, "Split": _part}
+    operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS, "Slice", "Split"), _part)
     shape: Shape
     is_joined: bool = False
     overlaps: bool = False
@@ -300,7 +289,6 @@ class ShardView(View):
        section 4.2.2.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({"parts": "T", "gathered": False}, (("S", "F"),))
     checks: ClassVar[Checks] = {"axis": check_axis}
     parts: int
     gathered: bool
@@ -328,7 +316,7 @@ class ShardView(View):
 class Detach(View):
     """The input as a constant: a view that costs nothing and sends no gradient back."""
 
-    torch_operators: ClassVar[Operators] = {"aten.detach": lambda call: of_first(call, Detach())}
+    operators: ClassVar[Operators] = {"aten.detach": lambda call: of_first(call, Detach())}
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
 
 
@@ -342,7 +330,6 @@ class Overwrite(View):
     dy; the gradient of the rest is dy with the part cleared, a copy and a fill.
     """
 
-    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("P", "F")))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic]:

@@ -248,10 +248,6 @@ def _same_zeros(size: int, extent: int, stride: int) -> Pair:
     return zeros // 2, zeros - zeros // 2
 
 
-MAP_LETTERS = {1: ("C", "L"), 2: ("C", "H", "W"), 3: ("C", "D", "H", "W")}
-"""Number of axes of a map -> letters for the extents of a sample."""
-
-
 def holds_maps(operand: Operand, axis_count: int) -> bool:
     """Return whether the last axes of a tensor, and of its samples, are channels and a map of ``axis_count`` axes.
 
@@ -340,8 +336,6 @@ def _onnx_padding(call: OperatorCall, options: Mapping[str, Any], map_size: Shap
 class OverMaps(Layer):
     """A family of layers over maps: ``class MaxPool2d(MaxPool, axis_count=2)`` is its kind for maps of two axes."""
 
-    symbolic_options: ClassVar[Mapping[str, Any]]
-    """Options for which the documentation prints counts [-]."""
     torch_names: ClassVar[tuple[str, ...]]
     """Its operators in torch, perhaps with a placeholder for the axes [-]."""
     onnx_names: ClassVar[tuple[str, ...]]
@@ -353,9 +347,8 @@ class OverMaps(Layer):
         super().__init_subclass__(**options)
         if axis_count is not None:
             cls.axis_count = axis_count
-            cls.symbolic_example = (cls.symbolic_options, (MAP_LETTERS[axis_count],))
-            cls.torch_operators = dict.fromkeys([name.format(axis_count) for name in cls.torch_names], cls.from_torch)
-            cls.onnx_operators = dict.fromkeys(cls.onnx_names, cls.from_onnx)
+            of_torch = dict.fromkeys([name.format(axis_count) for name in cls.torch_names], cls.from_torch)
+            cls.operators = of_torch | dict.fromkeys(cls.onnx_names, cls.from_onnx)
 
     @classmethod
     @abstractmethod

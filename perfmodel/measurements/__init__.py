@@ -10,24 +10,23 @@ Map of the folder, lowest module first:
 - ``published_tables``: layouts, sharded training and whole runs, in ``published/``, ``sharded/`` and ``totals/``.
 - ``kernel_tables``: CSVs of kernels, layers and collectives; ``formats/`` says which columns they have.
 - ``*.csv``, ``*.toml``: the tables that come with perfmodel; the format is described in docs/measurements.md.
+
+``__init__.pyi`` is the list of names; a module is loaded when one of its names is first used.
 """
 
-from perfmodel.measurements.reading import from_frame, load, names
-from perfmodel.measurements.scaling_tables import ScalingTable, load_scaling, scaling_names
-from perfmodel.measurements.table import Erratum, Evidence, FeedItem, Hardware, MeasuredRow, MeasurementTable, Run
+from __future__ import annotations
 
-__all__ = [
-    "Erratum",
-    "Evidence",
-    "FeedItem",
-    "Hardware",
-    "MeasuredRow",
-    "MeasurementTable",
-    "Run",
-    "ScalingTable",
-    "from_frame",
-    "load",
-    "load_scaling",
-    "names",
-    "scaling_names",
-]
+from typing import Any
+
+from perfmodel.on_demand import listed, loaded
+
+_MODULE_OF = listed(__file__)
+
+
+def __getattr__(name: str) -> Any:
+    globals()[name] = value = loaded(__name__, _MODULE_OF, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(_MODULE_OF)

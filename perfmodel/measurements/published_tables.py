@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from perfmodel.measurements.reading import Line
 from perfmodel.measurements.scaling_tables import DescribedTable, read_described, said_of
+from perfmodel.units import TERA
 
 LAYOUTS_FOLDER: Final = Path(__file__).resolve().parent / "published"
 
@@ -75,31 +76,22 @@ def palm_flop(*, samples: int, length: int, layers: int, width: int, parameters:
     return float(samples * length * (6 * parameters + 12 * layers * width * length))
 
 
-CONVENTIONS: Final[Mapping[str, Callable[..., float]]] = {"megatron": megatron_flop, "palm": palm_flop}
-"""Name of a count of FLOP -> the count."""
+def token_count(*, samples: int, length: int, **_: int) -> float:
+    """Tokens of a step. [1]"""
+    return float(samples * length)
+
+
+CONVENTIONS: Final[Mapping[str, Callable[..., float]]] = {
+    "megatron": megatron_flop,
+    "palm": palm_flop,
+    "tokens": token_count,
+}
+"""Name of what a published rate counts -> the count of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """One layout.
-
-    Parameters
-    ----------
-    study, label : str
-        Who measured it, and what, in words. [-]
-    builder, builder_options : str, mapping
-        The network, as ``zoo.build`` takes it. [-]
-    arguments : mapping
-        Arguments of ``Job``, but for the graph. [-]
-    sizes : mapping of str to int
-        What the authors count FLOP of. [1]
-    device_count : int
-        Devices. [1]
-    flop : str
-        Name of the convention by which the authors count FLOP, of ``CONVENTIONS``. [-]
-    flop_per_s : float
-        FLOP of that count over time and devices. [FLOP/s]
-    """
+    """One layout: the network, arguments of ``Job``, and a rate of what its authors count."""
 
     study: str
     label: str
@@ -108,13 +100,13 @@ class PublishedRow:
     arguments: Mapping[str, Any] = field(hash=False)
     sizes: Mapping[str, int] = field(hash=False)
     device_count: int
-    flop: str
-    flop_per_s: float
+    counted: str
+    counts_per_s: float
 
     def step_s(self, parameters: int) -> float:
         """Return the time that the printed rate implies for a network of so many parameters. [s]"""
-        flop = CONVENTIONS[self.flop](parameters=parameters, **self.sizes)
-        return flop / (self.flop_per_s * self.device_count)
+        count = CONVENTIONS[self.counted](parameters=parameters, **self.sizes)
+        return count / (self.counts_per_s * self.device_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +142,16 @@ def _layout(line: Line, description: Mapping[str, Any]) -> PublishedRow:
             "context_size", "pipeline_stages", "interleave", "global_batch", "micro_batch",
         )
     }  # fmt: skip
+    study = study | {name: record[name] for name in ("system", "framework") if record.get(name)}
+    rate = "tokens_per_s_per_device" if study["counted"] == "tokens" else "tflop_per_s_per_device"
     workers = count["device_count"] // (count["tensor_size"] * count["context_size"] * count["pipeline_stages"])
     options = {"width": count["hidden"], **{name: count[name] for name in ("layers", "heads", "intermediate")}}
-    if count["key_heads"] != count["heads"]:
+    if "size" in study["builder_options"]:  # whose own number would stay
         options["key_heads"] = count["key_heads"]
     return PublishedRow(
         study=record["study"],
-        label=f"{record['network']}, {count['sequence_length']} tokens, {count['device_count']} devices",
+        label=f"{record['network']}, {count['sequence_length']} tokens, {count['device_count']} devices"
+        + (f" of {record['system']}, {record['dtype']}" if "dtype" in record else ""),
         builder=study["builder"],
         builder_options={
             **study["builder_options"],
@@ -166,9 +161,11 @@ def _layout(line: Line, description: Mapping[str, Any]) -> PublishedRow:
         },
         arguments={
             **study["arguments"],
+            **({"dtype": record["dtype"], "shard_stage": line.whole("shard_stage")} if "dtype" in record else {}),
+            **({"sequence_parallel": False} if count["tensor_size"] == 1 else {}),
             "framework": study["framework"],
             "system": study["system"],
-            "machines": count["device_count"] // study["devices_per_machine"],
+            "machines": count["device_count"] // description["devices_per_machine"][study["system"]] or None,
             "global_batch_size": count["global_batch"],
             "workers": workers,
             "sync": "all_reduce",
@@ -190,8 +187,8 @@ def _layout(line: Line, description: Mapping[str, Any]) -> PublishedRow:
             "vocabulary": study["vocabulary"],
         },
         device_count=count["device_count"],
-        flop=study["flop"],
-        flop_per_s=line.seconds("tflop_per_s_per_device", allowed="TFLOP/s above 0") * 1e12,
+        counted=study["counted"],
+        counts_per_s=line.seconds(rate, allowed="a rate above 0") * (1.0 if study["counted"] == "tokens" else TERA),
     )
 
 
@@ -200,25 +197,7 @@ SHARDED_FOLDER: Final = Path(__file__).resolve().parent / "sharded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedRow:
-    """One measured run.
-
-    Parameters
-    ----------
-    label, page : str
-        The run in words, and the page that prints it. [-]
-    network_options : mapping
-        Options of ``zoo.llama``. [-]
-    arguments : mapping
-        Arguments of ``Job``, but for the graph and the data type. [-]
-    dtype, stored_dtype : str
-        Type of products, and of tensors in memory. [-]
-    step_s : float
-        Duration of a step. [s]
-    memory_gib : float
-        Peak that the allocator reserved; NaN if the page does not say. [GiB]
-    not_scored : str
-        What the run needs that no argument states; empty for none. [-]
-    """
+    """One measured run; ``not_scored`` says what it needs that no argument states."""
 
     label: str
     page: str
@@ -303,21 +282,7 @@ _SIZES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRun:
-    """One training run.
-
-    Parameters
-    ----------
-    run : str
-        Its name. [-]
-    builder, builder_options : str, mapping
-        The network, as ``zoo.build`` takes it. [-]
-    arguments : mapping
-        Arguments of ``search``, but for the graph. [-]
-    device_hours : float
-        What the source says that it took. [h]
-    explained_by : str
-        What is in it that is not in the bound. [-]
-    """
+    """One training run: the network, arguments of ``search``, and the hours that its source states."""
 
     run: str
     builder: str

@@ -17,7 +17,7 @@ from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
 
 ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send", "all_to_all", "pass_on"]
-"""``pass_on``: each device hands what it got on to the next, until all have had everything."""
+"""``pass_on``: each device hands what it got on to the next, until all have had everything, or all parts are summed."""
 Group = Literal["data", "tensor", "pipeline", "context"]
 CONTEXT_METHODS: Final = ("ring", "all_to_all", "gather")
 """Ways in which devices that share sequences attend to each other's positions."""
@@ -31,11 +31,15 @@ class TensorHabits(NamedTuple):
     """Ways in which software departs from Megatron-LM's tensor groups.
 
     It gathers the scores of all classes on every device, or adds up the gradient of the tensor that a gate and its
-    units read once for each.
+    units read once for each. It keeps gathered inputs for their weight gradients. It cuts products into parts that run
+    beside those of their exchange, but for sums of input gradients if they run beside weight gradients.
     """
 
     gathers_scores: bool = False
     sums_gates_apart: bool = False
+    keeps_gathered: bool = False
+    cuts_products: bool = False
+    sums_beside_weights: bool = False
 
 
 MEGATRON: Final = TensorHabits()
@@ -100,17 +104,7 @@ class StageGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """A network placed on devices.
-
-    Parameters
-    ----------
-    parallelism : str
-        Parallelism that made it. [-]
-    layout : Layout
-        The requested sizes, completed. [-]
-    stages : tuple of StageGraph
-        Stages in the order of the network; all data-parallel workers have the same. [-]
-    """
+    """A network placed on devices."""
 
     parallelism: str
     layout: Layout

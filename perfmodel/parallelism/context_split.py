@@ -29,31 +29,10 @@ OPERANDS: Final = 3
 def context_split(whole: StageGraph, *, context_size: int, context_method: str, element_bytes: int) -> StageGraph:
     """Make the graph that one device of a context group runs, and its exchanges.
 
-    Parameters
-    ----------
-    whole : StageGraph
-        The network, or a tensor group's share of it. [-]
-    context_size : int
-        Devices of the group. [1]
-    context_method : str
-        ``ring``: keys and values go round while each device attends to those it has [1]_; ``all_to_all``: devices
-        exchange positions for heads before attention, and back after it [2]_; ``gather``: each gathers all keys and
-        values before it attends to them [3]_. [-]
-    element_bytes : int
-        Size of an element of what is exchanged. [B]
-
-    Returns
-    -------
-    StageGraph
-        All parameters, and of every tensor the positions of one device. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a layer needs positions together, or devices do not divide positions or heads.
-
     Notes
     -----
+    ``ring``: keys and values go round [1]_; ``all_to_all``: devices exchange positions for heads before attention, and
+    back after it [2]_; ``gather``: each gathers all keys and values first [3]_.
     Under a causal mask each device of a ring has an early and an equally late part of the sequence, so that all have
     the same number of scores: those of its own positions, and half of those of every other device's; so it is where
     keys and values are gathered. These are not kept, but gathered again for their gradients, which are added up and

@@ -171,10 +171,12 @@ def _gathered_input(shard: StageGraph, cut: Cut, *, element_bytes: int) -> tuple
     """Exchanges of a shard, with those that bring all samples to all devices and return their gradients."""
     size = element_bytes * cut.elements
     first = shard.graph.layers[0].name
+    # its input gradient returns to its device
+    first_product = next(node.name for node in shard.graph.layers if isinstance(node.layer, Dense))
     within = [
         exchange
         for exchange in shard.exchanges
-        if not (exchange.phase is Phase.BACKWARD and exchange.after_layer == _first_product(shard))
+        if not (exchange.phase is Phase.BACKWARD and exchange.after_layer == first_product)
     ]
     gathered = Exchange(
         kind="all_gather", group="tensor", phase=Phase.FORWARD, after_layer=first, bytes_per_sample=size
@@ -185,11 +187,6 @@ def _gathered_input(shard: StageGraph, cut: Cut, *, element_bytes: int) -> tuple
     # the gathering precedes the first layer's own exchanges; the return of gradients follows all exchanges
     ordered = in_order(shard.graph, [gathered, *within])
     return in_order(shard.graph, [*ordered, home] if cut.wanted else ordered)
-
-
-def _first_product(shard: StageGraph) -> str:
-    """Return the first product, whose input gradient returns to its device."""
-    return next(node.name for node in shard.graph.layers if isinstance(node.layer, Dense))
 
 
 PARALLELISMS: dict[str, Parallelism] = {

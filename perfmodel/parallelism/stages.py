@@ -137,13 +137,6 @@ class Balance:
 
     .. math:: \min_{c} \max_i \left(\sum_{l = c_{i-1}}^{c_i - 1} w_l + t_{c_{i-1}} + t_{c_i}\right)
 
-    Parameters
-    ----------
-    work : sequence of float
-        Time of each layer, in order. [s]
-    boundaries : sequence of tuple
-        Possible cuts (layers before each), ascending, with the time of the transfer there. [1], [s]
-
     Notes
     -----
     Exact, by dynamic programming over boundaries, O(k n^2). Each side of a cut takes the time of its transfer. Among

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
 from perfmodel import layers as nn
-from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
@@ -279,12 +278,6 @@ _WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
 """Parameters that are whole on every device, by role: those added after the sum over devices, or before the parts."""
 
 
-def shard_of(node: Node, role: Role | None, *, tensor_size: int) -> nn.Layer:
-    """Make the layer that one device of a group runs."""
-    make = _SHARDS.get(role or "")
-    return node.layer if make is None else make(node, tensor_size)
-
-
 def replicated_count(node: Node, role: Role | None) -> int:
     """Parameters of a layer that are whole on every device of a group. [1]"""
     if role is None:
@@ -294,8 +287,10 @@ def replicated_count(node: Node, role: Role | None) -> int:
     return sum(math.prod(sizes[name]) for name in names if name in sizes)
 
 
-READS_WHOLE: Final = frozenset({"column", "heads", "scores"})
+READS_WHOLE: Final[frozenset[Role]] = frozenset({"column", "heads", "scores"})
 """Roles of products that need all of their input on every device and make a part of its gradient's sum there."""
+CUT: Final[frozenset[Role]] = frozenset({"column"})
+"""Those that software cuts to run beside the gathering of their input; scores, and layers of several products, wait."""
 BY_POSITION: Final = (*POINTWISE, nn.Add, nn.Binary, nn.Dense, nn.LayerNorm, nn.RMSNorm, nn.PositionalEmbedding)
 """Layers that treat every position of a sequence alike."""
 LOSS_SUMS: Final = 3
@@ -331,9 +326,18 @@ class _Split:
     """The checkpointed region of the layer being added."""
 
     def exchange(
-        self, kind: ExchangeKind, phase: Phase, layer: str, tensor: str, *, beside: Product | None = None
+        self,
+        kind: ExchangeKind,
+        phase: Phase,
+        layer: str,
+        tensor: str,
+        *,
+        beside: Beside | None = None,
+        parts: Beside | None = None,
     ) -> None:
-        """Add an exchange of a tensor of the whole network, beside which its readers' products of a kind may run."""
+        """Add an exchange of a tensor of the whole network, beside which whole products may run, or parts of some."""
+        if self.habits.cuts_products and parts is not None and parts.layers:
+            kind, beside = "pass_on", parts
         self.exchanges.append(
             Exchange(
                 kind=kind,
@@ -341,13 +345,17 @@ class _Split:
                 phase=phase,
                 after_layer=layer,
                 bytes_per_sample=self.element_bytes * math.prod(self.whole.shape(tensor)),
-                beside=None if beside is None else Beside(beside, self._products_reading(tensor)),
+                beside=beside,
             )
         )
 
-    def _products_reading(self, tensor: str) -> tuple[str, ...]:
+    def products_reading(self, tensor: str, roles: frozenset[Role] = READS_WHOLE) -> tuple[str, ...]:
         """Shared products that read a tensor; software runs them as one, so that their gradients are summed once."""
-        return tuple(node.name for node in self.readers.get(tensor, ()) if self.roles.get(node.name) in READS_WHOLE)
+        return tuple(node.name for node in self.readers.get(tensor, ()) if self.roles.get(node.name) in roles)
+
+    def products_making(self, tensor: str, product: Product) -> Beside:
+        """Products of a kind of the layer split by inputs that makes a tensor; none if another layer does."""
+        return Beside(product, (tensor,) if self.roles.get(tensor) == "row" else ())
 
     def has_part(self, node: Node) -> bool:
         """Whether a layer reads a tensor of which this device holds only some positions."""
@@ -361,10 +369,14 @@ class _Split:
         view = f"{tensor}_gathered"
         if view not in self.shard:
             self.shard.add(view, nn.ShardView(parts=self.tensor_size, gathered=True), inputs=name, **self.region)
-            self.exchange("all_gather", Phase.FORWARD, view, tensor)
+            parts = Beside(Product.OUTPUT, self.products_reading(tensor, CUT))
+            self.exchange("all_gather", Phase.FORWARD, view, tensor, parts=parts)
         if summed and self.wanted[tensor] and view not in self.summed:
             self.summed.add(view)
-            self.exchange("reduce_scatter", Phase.BACKWARD, view, tensor, beside=Product.WEIGHT_GRADIENT)
+            beside = Beside(Product.WEIGHT_GRADIENT, self.products_reading(tensor))
+            makes_it_alone = len(beside.layers) == 1 and not self.habits.sums_beside_weights
+            parts = Beside(Product.INPUT_GRADIENT, self.products_reading(tensor, CUT) if makes_it_alone else ())
+            self.exchange("reduce_scatter", Phase.BACKWARD, view, tensor, beside=beside, parts=parts)
         return view
 
     def part(self, tensor: str, *, after_sum: bool = False) -> str:
@@ -380,9 +392,11 @@ class _Split:
                 raise ArgumentError("sequence_parallel", True, allowed)
             self.shard.add(view, nn.ShardView(parts=self.tensor_size, gathered=False), inputs=name, **self.region)
             if after_sum:
-                self.exchange("reduce_scatter", Phase.FORWARD, view, tensor)
+                parts = self.products_making(tensor, Product.OUTPUT)
+                self.exchange("reduce_scatter", Phase.FORWARD, view, tensor, parts=parts)
             if self.wanted[tensor]:
-                self.exchange("all_gather", Phase.BACKWARD, view, tensor)
+                parts = self.products_making(tensor, Product.INPUT_GRADIENT)
+                self.exchange("all_gather", Phase.BACKWARD, view, tensor, parts=parts)
         self.scattered.add(view)
         return view
 
@@ -397,38 +411,14 @@ def tensor_split(
 ) -> StageGraph:
     """Make the graph that one device of a group runs, and its exchanges.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    tensor_size : int
-        Devices of the group. [1]
-    element_bytes : int
-        Size of an element of what is exchanged. [B]
-    sequence_parallel : bool
-        Whether layers that are not otherwise split are split by sequence positions. [-]
-    habits : TensorHabits
-        Ways in which the software departs from Megatron-LM's. [-]
-
-    Returns
-    -------
-    StageGraph
-        The shard; parameters times devices, less what is replicated (devices - 1 times) and padding, are the network's.
-        [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the devices do not divide heads, widths or positions, or no layer can be split.
-
     Notes
     -----
     After a product split by outputs, each device has a partial sum of the input gradient; after one split by inputs, of
     the output. Both are summed over the group. With ``sequence_parallel`` each sum becomes a reduce-scatter, with an
     all-gather in the other phase, of the same bytes on the wire. A gathered input is not kept but gathered again for
-    the weight gradient, unless :func:`keeping_gathered` changes that. Software may gather it while it makes the input
-    gradient, and sum the input gradient while it makes the weight gradient; of the other exchanges the next layer needs
-    the result at once.
+    the weight gradient, unless ``habits`` say otherwise. Software may gather it while it makes the input gradient, and
+    sum the input gradient while it makes the weight gradient; of the other exchanges the next layer needs the result at
+    once. Those it may pass on part by part beside the parts of the product that needs or makes them.
 
     References
     ----------
@@ -485,7 +475,8 @@ def _add(split: _Split, node: Node) -> None:
     name = node.name
     usage = node.usage
     split.region = {"recomputed_in": usage.recomputed_in, "reruns_all": usage.reruns_all}
-    layer = shard_of(node, role, tensor_size=split.tensor_size)
+    shard = _SHARDS.get(role or "")
+    layer = node.layer if shard is None else shard(node, split.tensor_size)
     shared_input = role in READS_WHOLE
     if role is None and isinstance(node.layer, BY_POSITION) and split.has_part(node):
         reads = [split.part(name) for name in node.input_names]
@@ -552,22 +543,14 @@ def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
     if tensor in split.read and not _sums_apart(split, tensor):
         return
     split.read.add(tensor)
+    readers = split.products_reading(tensor)
     if read != split.names.get(tensor, tensor):
-        split.exchange("all_gather", Phase.BACKWARD, name, tensor, beside=Product.INPUT_GRADIENT)
+        if not split.habits.keeps_gathered:
+            beside = Beside(Product.INPUT_GRADIENT, readers)
+            split.exchange("all_gather", Phase.BACKWARD, name, tensor, beside=beside)
     elif split.wanted[tensor] or tensor in split.whole.input_shapes:
-        split.exchange("all_reduce", Phase.BACKWARD, name, tensor, beside=Product.WEIGHT_GRADIENT)
-
-
-@derived
-def keeping_gathered(stage: StageGraph) -> StageGraph:
-    """Leave out the gathering of inputs for weight gradients, where software keeps them whole."""
-    left = [sent for sent in stage.exchanges if not _is_gathered_again(sent)]
-    return replace(stage, exchanges=tuple(left))
-
-
-def _is_gathered_again(sent: Exchange) -> bool:
-    is_beside = sent.beside is not None and sent.beside.role is Product.INPUT_GRADIENT
-    return is_beside and (sent.kind, sent.group, sent.phase) == ("all_gather", "tensor", Phase.BACKWARD)
+        beside = Beside(Product.WEIGHT_GRADIENT, readers)
+        split.exchange("all_reduce", Phase.BACKWARD, name, tensor, beside=beside)
 
 
 def _replicated_gradients(split: _Split, replicated: dict[str, int]) -> list[Exchange]:

@@ -20,17 +20,7 @@ ROOT: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Layers whose parameters are gathered together.
-
-    Parameters
-    ----------
-    name : str
-        Start of its layers' names; empty for the layers outside blocks. [-]
-    layers : tuple of str
-        Layers with trained parameters, in order. [-]
-    parameter_count : int
-        Their parameters. [1]
-    """
+    """Layers whose parameters are gathered together; the name begins theirs, and is empty outside blocks."""
 
     name: str
     layers: tuple[str, ...]

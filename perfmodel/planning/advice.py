@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, PerfmodelError
@@ -84,6 +84,8 @@ class Rejected:
     step_s: float | None = None
     samples_per_s: float | None = None
 
+    fits: ClassVar[bool] = False
+
 
 LAST_RESORTS: Final = {
     "framework": ("pytorch_1_0", "tensorflow_0_9", "tensorflow_1_1"),
@@ -129,16 +131,10 @@ class Advice(Result):
     @derived_property
     def side_by_side(self) -> Table[Alternative]:
         """The job as it is and every change that can be timed, without room too: parameters, memory and time. [-]"""
-        base = self.base
-        now = ("as it is", base.job.subject.graph.parameter_count, base.memory.total_bytes, base.step_s)
-        rows = [(r.change, r.parameter_count, r.memory_bytes, r.step_s, r.samples_per_s, r.fits) for r in self.rows]
-        without_room = [
-            (r.change, r.parameter_count, r.memory_bytes, r.step_s, r.samples_per_s, False)
-            for r in self.rejected
-            if r.memory_bytes is not None
-        ]
-        figures: list[tuple[Any, ...]] = [(*now, base.samples_per_s, base.memory.fits), *rows, *without_room]
-        alternatives = [Alternative(*each) for each in figures]
+        names = [field.name for field in fields(Alternative)]
+        timed = [*self.rows, *(row for row in self.rejected if row.memory_bytes is not None)]
+        alternatives = [Alternative(**{name: getattr(row, name) for name in names}) for row in timed]
+        alternatives.insert(0, Alternative(change="as it is", fits=self.base.memory.fits, **_figures(self.base)))
         return Table(alternatives, title="side by side", headings=HEADINGS, row_type=Alternative)
 
     def arguments_with(self, row: AdviceRow) -> dict[str, Any]:
@@ -196,6 +192,16 @@ class Advice(Result):
         }
 
 
+def _figures(p: Prediction) -> dict[str, Any]:
+    """Return what jobs are compared by: parameters, memory and time."""
+    return {
+        "parameter_count": p.job.subject.graph.parameter_count,
+        "memory_bytes": p.memory.total_bytes,
+        "step_s": p.step_s,
+        "samples_per_s": p.samples_per_s,
+    }
+
+
 def _reason(c: Comparison) -> str:
     """Name the part of the step that explains most of the change, and the bottleneck after it."""
     total, second = c.total, c.second.bottleneck
@@ -247,28 +253,17 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
     if beyond:
         return Rejected(kind, change.what, "; ".join(beyond))
     if changed.memory.fits is False:
-        return Rejected(
-            kind,
-            change.what,
-            fit_sentence(changed),
-            parameter_count=changed.job.subject.graph.parameter_count,
-            memory_bytes=changed.memory.total_bytes,
-            step_s=changed.step_s,
-            samples_per_s=changed.samples_per_s,
-        )
+        return Rejected(kind, change.what, fit_sentence(changed), **_figures(changed))
     gain = changed.samples_per_s - now.base.samples_per_s
     return AdviceRow(
         kind=kind,
         change=change.what,
         gain_samples_per_s=gain,
         speedup=changed.samples_per_s / now.base.samples_per_s,
-        samples_per_s=changed.samples_per_s,
-        step_s=changed.step_s,
         bottleneck=changed.bottleneck,
         reason=_reason(compare(now.base, changed)),
         beware=_beware(now.base, changed, change),
-        parameter_count=changed.job.subject.graph.parameter_count,
-        memory_bytes=changed.memory.total_bytes,
+        **_figures(changed),
         fits=changed.memory.fits,
         changes=dict(change.changes),
         graph=change.graph,

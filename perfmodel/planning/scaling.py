@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import steps_to_target
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
-from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
+from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of, check_needs
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.bill import server_machines
-from perfmodel.prediction.job.agreement_options import refuse_unused, sync_names, taken
+from perfmodel.prediction.job.agreement_options import TAKEN_BY, refuse_unused, sync_names, taken
 from perfmodel.prediction.job.straggler import straggler_of, straggler_of_job
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.words.prediction_text import fit_sentence
+from perfmodel.prediction.words.prediction_text import fit_sentence, server_load
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.registry import ALL_REDUCES
@@ -62,11 +61,10 @@ def check_options(
     """Reject options that ``predict`` does not have, or that would have no effect."""
     known = [name for name in ARGUMENTS if name not in of_a_row]
     for name in options:
-        if name not in known:
-            kind = f"option of {of}"
-            raise UnknownNameError(kind, name, known)
+        check_known(f"option of {of}", name, known)
     checked = asked_of(options)
-    refuse_unused(checked, syncs, worker_count=most_workers)
+    refuse_unused(checked, syncs)
+    check_needs(checked, checked.keys() & TAKEN_BY.keys())
     straggler = straggler_of_job(checked)
     if straggler is not None:
         straggler.check_backups(most_workers)
@@ -117,13 +115,13 @@ class _Question:
     @derived_property
     def alone(self) -> Prediction:
         """The step of a single worker, which exchanges nothing and has no server."""
-        options = dict(self.options)
-        options.pop("group_size", None)
-        if options.get("straggler") is not None:
-            options = taken(options, NO_SYNC)  # a single worker has no backups
-            options["straggler"] = straggler_of(options["straggler"]).as_predicted
-        how = {**self.arguments, **options}
+        how = {**self.arguments, **self.options}
         sync = NO_SYNC if how.get("context_size", 1) == 1 else self.syncs[0]  # its devices add up gradients
+        how = taken(how, sync)
+        for of_several in ("group_size", "backup_workers"):
+            how.pop(of_several, None)
+        if how.get("straggler") is not None:
+            how["straggler"] = straggler_of(how["straggler"]).as_predicted
         return predict(self.graph, workers=1, sync=sync, **how)
 
     def row(self, sync: str, workers: int) -> ScalingRow:
@@ -144,7 +142,7 @@ class _Question:
             paid = workers + len(server_machines(p.basis.prepared.target, p.agreement))
             usd = epoch_s / SECONDS_PER_HOUR * self.usd_per_hour * paid
         to_loss_s, to_loss_speedup = self._to_loss(p)
-        knee, busy = _of_server(p)
+        knee, busy = server_load(p)
         return ScalingRow(
             sync=sync,
             workers=workers,
@@ -207,15 +205,6 @@ class _Question:
                 f"penalty of {progress.staleness_penalty:g} per update of staleness, both as given, not predicted"
             )
         return tuple(notes)
-
-
-def _of_server(p: Prediction) -> tuple[float | None, float | None]:
-    """Return the number of workers at which the parameter server becomes the bottleneck, and its utilisation."""
-    visits = p.visits
-    if visits is None:
-        return None, None
-    knee = float(visits.knee)
-    return knee if math.isfinite(knee) else None, float(visits.server_utilisation)
 
 
 def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any, phase: str) -> Progress:

@@ -15,7 +15,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_link, load_system
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.part_catalogue import negotiated_link
-from perfmodel.hardware.topology import Route
+from perfmodel.hardware.topology import Route, Topology
 from perfmodel.hardware.wiring import Wired
 from perfmodel.prediction.arguments.checks import bounded_entries, flag, one_of, positive, whole_number
 from perfmodel.prediction.arguments.verbs import gated
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from perfmodel.hardware.gpu import Gpu
-    from perfmodel.hardware.topology import Topology
 
 
 HOST: Final = "host"
@@ -551,8 +550,7 @@ def _bandwidth(stated_bytes_per_s: float | None, gpu: Gpu | None, slot: Any) -> 
     remarks = []
     settled = card if slot is None else slot if isinstance(slot, Link) else load_link(slot)
     if settled is None:
-        allowed = "the rate of the shared link; or pass link= or device="
-        raise ArgumentError("bandwidth_bytes_per_s", None, allowed)
+        raise ArgumentError("bandwidth_bytes_per_s", None, "the rate of the shared link; or pass link= or device=")
     if gpu is not None and card is not None and settled.family.protocol != card.family.protocol:
         raise ArgumentError(
             "link", slot.name if isinstance(slot, Link) else slot, f"a slot that {gpu.name} fits, which has {card.name}"

@@ -11,6 +11,7 @@ import numpy as np
 from perfmodel.cost.power import POWER_EXPONENT, work_energy
 from perfmodel.derived import derived
 from perfmodel.hardware.gpu import Gpu
+from perfmodel.prediction.device.factors import NO_FACTORS, library_constants
 from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, BUSY_IN_PRODUCTS, clock_ratios
 from perfmodel.prediction.device.gpu_target import attention_role, product_dtype
 from perfmodel.prediction.rows import totals_of_alternatives
@@ -134,7 +135,7 @@ def board_power(prepared: Prepared) -> BoardPower:
         lanes_j=_flop_j(device, "fp32", BUSY_IN_CONVOLUTIONS),
         products_j=tuple(
             [
-                (kind, _flop_j(device, _product_type(prepared, device, kind, role), busy_share))
+                (kind, _flop_j(device, *_product_type(prepared, device, kind, role, busy_share)))
                 for kind, (role, busy_share) in PRODUCTS.items()
             ]
         ),
@@ -142,11 +143,18 @@ def board_power(prepared: Prepared) -> BoardPower:
     )
 
 
-def _product_type(prepared: Prepared, device: Gpu, kind: str, role: str) -> str:
-    """Type in which products of a kind are computed; those of attention, in its library's if it has one."""
+def _product_type(prepared: Prepared, device: Gpu, kind: str, role: str, busy_share: float) -> tuple[str, float]:
+    """Type in which products of a kind are computed, and the share of the peak that they keep busy.
+
+    Both are those of attention's own library if it has one.
+    """
     profile, libraries, dtype = prepared.profile, prepared.libraries, prepared.dtype
     fused = attention_role(device, profile, libraries, dtype=dtype) if kind == "attention" else None
-    return product_dtype(device, profile, libraries, role, dtype=dtype) if fused is None else fused[1]
+    if fused is None:
+        return product_dtype(device, profile, libraries, role, dtype=dtype), busy_share
+    role, computed_in = fused
+    constants = library_constants(libraries[role], device, factors=NO_FACTORS, dtype=computed_in)
+    return computed_in, constants["forward_efficiency"]
 
 
 def _flop_j(device: Gpu, dtype: str, busy_share: float) -> float:

@@ -161,8 +161,7 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
         """
         job = self.basis.job
         if job is None:
-            argument, allowed = "job", "known, but this step was timed without one; use pm.predict() or pm.Job"
-            raise ArgumentError(argument, None, allowed)
+            raise ArgumentError("job", None, "known, but this step was timed without one; use pm.predict() or pm.Job")
         return job
 
     @property

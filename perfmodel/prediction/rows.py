@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.parallelism.base import Exchange, Layout
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
-    from perfmodel.prediction.job.stage import Stage, TimedStage
+    from perfmodel.prediction.job.stage import TimedStage
 
 
 class LayerRow(NamedTuple):
@@ -214,18 +214,13 @@ def stage_rows(prepared: Prepared, timed: TimedStep) -> Table[StageRow]:
                 layers=len(placed.graph.layers),
                 computing_s=layout.parts * float(work.times.forward.step_s + work.times.backward.step_s),
                 memory_bytes=float(memory[placed.device].total_bytes),
-                sent_bytes=_sent_bytes(prepared, stage),
+                sent_bytes=sum(
+                    _count(exchange, layout) * prepared.sent_bytes(exchange, stage) for exchange in placed.exchanges
+                ),
             )
         )
     headings = {"computing_s": "computing", "memory_bytes": "memory of the device", "sent_bytes": "sent"}
     return Table(rows, headings=headings, row_type=StageRow)
-
-
-def _sent_bytes(prepared: Prepared, stage: Stage) -> float:
-    """Bytes that a device sends in one step for a stage. [B]"""
-    return sum(
-        _count(exchange, prepared.layout) * prepared.sent_bytes(exchange, stage) for exchange in stage.placed.exchanges
-    )
 
 
 def _count(exchange: Exchange, layout: Layout) -> int:

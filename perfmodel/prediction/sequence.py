@@ -14,15 +14,7 @@ IDLE_SHARE: Final = 0.25
 
 
 class Sequence(NamedTuple):
-    """Recurrent layers that take most of a step, and the rate that they reach.
-
-    Parameters
-    ----------
-    layers : tuple of str
-        Their names. [-]
-    reached : float
-        Share of the peak rate of arithmetic. [1]
-    """
+    """Names of recurrent layers that take most of a step, and the share of the peak rate that they reach. [-], [1]"""
 
     layers: tuple[str, ...]
     reached: float

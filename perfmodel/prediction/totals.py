@@ -11,6 +11,7 @@ import numpy as np
 from perfmodel.cost.money import hire_cost
 from perfmodel.cost.run_totals import RunTime, run_time
 from perfmodel.errors import ArgumentError
+from perfmodel.numeric import plain
 from perfmodel.prediction.arguments.checks import from_zero_to, positive, whole_number
 from perfmodel.prediction.arguments.finite import finite_answer
 from perfmodel.prediction.bill import paid_count
@@ -73,7 +74,8 @@ class TrainingRun:
 
     def totals(self, step_s: Quantity, *, device_count: Quantity, usd_per_hour: Quantity) -> TrainingTotals:
         """Return the totals at a time of a step [s], with devices of a price [USD/h]."""
-        parts: RunTime = run_time(step_s=step_s, step_count=self.step_count, device_count=device_count, **self.pauses)
+        causes = run_time(step_s=step_s, step_count=self.step_count, device_count=device_count, **self.pauses)
+        parts = RunTime(*map(plain, causes))
         total_s = parts.total_s
         return TrainingTotals(
             step_count=self.step_count,

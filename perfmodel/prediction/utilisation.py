@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
-from perfmodel.graph.execution import blocks_of, wants_gradient
+from perfmodel.graph.execution import Recompute, blocks_of, wants_gradient
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.bill import processors_of
-from perfmodel.records import Attention, Phase, Role
+from perfmodel.records import Attention, Operation, Phase, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from perfmodel.graph import LayerGraph
-    from perfmodel.graph.execution import Recompute
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.records import Operation
 
 ATTENTION_FLOP: Final = ("full", "causal")
 """Which scores of causal attention count: all, as most papers count, or only those that are not masked."""

@@ -69,12 +69,6 @@ def scale_of(name: str) -> Scale | None:
     return SCALE_BY_SUFFIX[max(endings, key=len)] if endings else None
 
 
-def _significant(value: float) -> str:
-    """Write a nonzero number with four digits and without an exponent."""
-    places = max(3 - math.floor(math.log10(abs(value))), 0)
-    return f"{value:,.{places}f}"
-
-
 def quantity_text(value: float, scale: Scale) -> str:
     """Write a quantity with four significant digits in the unit that suits it.
 
@@ -93,7 +87,8 @@ def quantity_text(value: float, scale: Scale) -> str:
     scaled = value / factor
     if abs(scaled) < MILLISECOND:
         return f"{scaled:.3g} {symbol}"
-    return f"{_significant(scaled)} {symbol}"
+    places = max(3 - math.floor(math.log10(abs(scaled))), 0)
+    return f"{scaled:,.{places}f} {symbol}"
 
 
 def usd_text(usd: float) -> str:

@@ -40,25 +40,6 @@ class PlayedScheme:
 def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> PlayedScheme:
     """Simulate workers with a parameter server, and measure what the closed forms predict.
 
-    Parameters
-    ----------
-    numbers : AsynchronousNumbers
-        Numbers in effect for a scheme (``AsynchronousScheme.in_effect``), scalars only. [-]
-    step_count : int
-        Steps of each worker, at least 40. [1]
-    seed : int
-        Seed of the random times. [-]
-
-    Returns
-    -------
-    PlayedScheme
-        Means with their errors, and the timeline.
-
-    Raises
-    ------
-    ArgumentError
-        If there are too few steps for a measurement.
-
     Notes
     -----
     Valid for: service times that are gamma distributed (exponential at a variation of 1), steps drawn from

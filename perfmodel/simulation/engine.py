@@ -28,29 +28,6 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
     has waited longest, then to the one listed first. Flows share channels max-min fairly; a rate changes only when a
     flow begins or ends on a channel connected to it by shared channels.
 
-    Parameters
-    ----------
-    tasks : iterable of Task
-        The tasks, in any order; the order decides only between tasks that wait equally long. [-]
-    channels : mapping of str to float
-        Rate of each channel, positive. [B/s]
-    resources : mapping of str to int
-        Units of each resource, at least one. [1]
-
-    Returns
-    -------
-    Timeline
-        Spans in the order of the tasks. [-]
-
-    Raises
-    ------
-    TaskError
-        If a name occurs twice, a task comes after an unknown one, or tasks wait for each other in a circle.
-    UnknownNameError
-        If a task names a channel or resource that is not given.
-    ArgumentError
-        If a capacity is not positive, a channel and a resource have one name, or there are more than a million tasks.
-
     Notes
     -----
     Valid for: flows much longer than a round trip; tasks that hold resources from start to end. Ignores: preemption.
@@ -113,8 +90,7 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
         raise TaskError(twice, "must be the name of one task only")
     for task in tasks:
         if task.resource is not None and task.resource not in resources:
-            kind = f"resource of task {task.name!r}"
-            raise UnknownNameError(kind, task.resource, resources)
+            raise UnknownNameError(kind=f"resource of task {task.name!r}", name=task.resource, known=resources)
         for channel in task.channels:
             check_known(f"channel of task {task.name!r}", channel, channels)
         for earlier in task.after:

@@ -46,31 +46,6 @@ def input_pipeline_tasks(
     If a stage varies, its duration and bytes are multiplied by a factor per step, gamma distributed with mean 1. The
     factor belongs to the mini-batch: stages and workers of equal variation share it, whatever the depth.
 
-    Parameters
-    ----------
-    workers : mapping of str to sequence of Stage
-        Name of each worker -> its stages in order. [-]
-    step_count : int
-        Mini-batches of each worker, at least 1. [1]
-    prefetch : int
-        Depth d: mini-batches by which a stage may be ahead of the next one; 0 for none. [1]
-    seed : int
-        Seed of the factors, 0 or more. [-]
-
-    Returns
-    -------
-    tuple of Task
-        Tasks named ``worker/kind/step``, with ``/part`` if a stage has several parts; steps count from 0. Sorted by
-        step, so that the earlier step goes first when two have waited equally long. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If there is no worker, stage or step; if depth, seed or variation is negative; if two stages of a worker have
-        the same kind; or if there are more than a million tasks.
-    TaskError
-        If a stage has a negative number, or bytes without a channel.
-
     Notes
     -----
     Valid for: mini-batches with independent times. Without sharing and variation, s steps take s times the sum of the
@@ -219,35 +194,6 @@ def pipeline_schedule_tasks(
     computing: Callable[[str, float], Mapping[str, Any]] = _for_itself,
 ) -> tuple[Task, ...]:
     """Tasks of a pipeline's devices, and of the transfers between them.
-
-    Parameters
-    ----------
-    orders : tuple of tuple of Turn
-        Turns of each device, from ``perfmodel.cost.pipeline_order``. [-]
-    forward_s, backward_s : sequence of float
-        Time of one micro-batch in each chunk. [s]
-    forward_hops, backward_hops : sequence of Hop
-        Transfers from each chunk to the next, and back; one fewer than chunks. [-]
-    names : sequence of str or None
-        Names of the devices; by default ``stage0``, ``stage1`` and so on. [-]
-    after : tuple of str
-        Tasks that must end before any of these begins. [-]
-    called : callable
-        Function from device and turn to the name of the task. [-]
-    pieces : mapping of Turn to sequence of Piece or None
-        Turns that are cut into pieces; the number of a piece follows the name of the turn. [-]
-    computing : callable
-        Function from device and seconds to the task's use of the device. [-]
-
-    Returns
-    -------
-    tuple of Task
-        Named ``stage0/forward/chunk/micro-batch``; transfers end in ``/send``. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the number of times is not that of chunks, or the number of hops not that of boundaries.
 
     Notes
     -----

@@ -28,30 +28,6 @@ class Task:
     It starts once the tasks it comes after have ended and a unit of its resource is free, and holds the unit until it
     ends. First ``duration_s`` and ``latency_s`` pass, then its bytes flow at the rate that the channels allow.
 
-    Parameters
-    ----------
-    name : str
-        Name, unique among the tasks of a simulation. [-]
-    resource : str or None
-        Resource of which it holds one unit, e.g. a device, a pool of cores, a copy engine. [-]
-    duration_s : float
-        Working time, whatever else runs. [s]
-    after : tuple of str
-        Tasks that must end first. [-]
-    flow_bytes : float
-        Bytes it sends over each of its channels. [B]
-    channels : tuple of str
-        Channels that the bytes pass, repeated if they pass more than once. [-]
-    latency_s : float
-        Time from its start until its first byte flows. [s]
-    kind : str
-        Kind of work, for colours and totals, e.g. ``read``, ``compute``. [-]
-
-    Raises
-    ------
-    TaskError
-        If a number is negative or not finite, or bytes have no channel.
-
     Examples
     --------
     >>> Task("copy", flow_bytes=1e6, channels=("root0 to gpu0",), latency_s=1e-5).kind

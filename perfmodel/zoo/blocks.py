@@ -30,17 +30,7 @@ def _published_sizes() -> dict[str, Any]:
 
 
 def published_sizes(family: str) -> dict[str, Any]:
-    """Name of a size of a family -> what differs between its published sizes.
-
-    Parameters
-    ----------
-    family : str
-        A table of ``published_sizes.toml``. [-]
-
-    Returns
-    -------
-    dict of str to Any
-        Options of the family's builder, or sizes of its parts, by name. [1]
+    """Name of a size of a family in ``published_sizes.toml`` -> what differs between its published sizes.
 
     Examples
     --------
@@ -54,15 +44,6 @@ def published_sizes(family: str) -> dict[str, Any]:
 def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
     """Return an empty graph whose only input is a square image.
 
-    Parameters
-    ----------
-    name : str
-        Name of the network. [-]
-    image_size : int or sympy.Symbol
-        Height and width. [1]
-    in_channels : int or sympy.Symbol
-        Channels. [1]
-
     Examples
     --------
     >>> image_graph("resnet50", image_size=224, in_channels=3).input_shapes
@@ -72,19 +53,7 @@ def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
 
 
 def add_activation(graph: LayerGraph, x: str, activation: str, *, name: str) -> str:
-    """Add a non-linearity to a graph.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph. [-]
-    x : str
-        Its input. [-]
-    activation : str
-        A word of ``TEXT_ACTIVATIONS``. [-]
-    name : str
-        Name of its layer, or of the last of them. [-]
-    """
+    """Add a non-linearity, a word of ``TEXT_ACTIVATIONS``; its name is that of the last of its layers."""
     if activation in ACTIVATIONS:
         return graph.add(name, ACTIVATIONS[activation], inputs=x)
     # x / 2 (1 + tanh(a (x + b x^3)))
@@ -110,22 +79,7 @@ def dropped(rate: float) -> nn.Dropout | None:
 
 
 def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, nn.Layer | None]) -> str:
-    """Add layers, each reading the one before; skip None.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph. [-]
-    x : str
-        Input of the first layer. [-]
-    *named_layers : tuple
-        Pairs (name, layer). [-]
-
-    Returns
-    -------
-    str
-        Name of the last layer. [-]
-    """
+    """Add layers, each reading the one before; skip None. Return the name of the last."""
     for name, layer in named_layers:
         x = x if layer is None else graph.add(name, layer, inputs=x)
     return x
@@ -134,46 +88,13 @@ def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, nn.Layer | None])
 def normalised(
     graph: LayerGraph, name: str, x: str, layer: nn.Convolution2d, *, activation: nn.Layer | None = None
 ) -> str:
-    """Add a convolution, its batch normalisation and a rectifier.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph. [-]
-    name : str
-        Beginning of the three names. [-]
-    x : str
-        Input of the convolution. [-]
-    layer : Convolution2d
-        The convolution. [-]
-    activation : Layer or None
-        Replacement for the rectifier; None for ReLU. [-]
-
-    Returns
-    -------
-    str
-        Name of the rectifier. [-]
-    """
+    """Add a convolution, its batch normalisation and a rectifier or another activation; return the last one's name."""
     last = nn.ReLU() if activation is None else activation
     return chain(graph, x, (f"{name}_conv", layer), (f"{name}_norm", nn.BatchNorm()), (f"{name}_relu", last))
 
 
 def classified(graph: LayerGraph, x: str, *, classes: Any, dropout: float = 0.0, name: str = "") -> LayerGraph:
-    """Add the end of a classifier: average over the map, dropout, one dense layer, the loss.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph. [-]
-    x : str
-        The last maps. [-]
-    classes : int or sympy.Symbol
-        Classes. [1]
-    dropout : float
-        Rate of dropout before the dense layer; zero for none. [1]
-    name : str
-        Beginning of the names. [-]
-    """
+    """Add the end of a classifier: average over the map, dropout if its rate is not zero, one dense layer, the loss."""
     x = chain(graph, x, (f"{name}pool", nn.AveragePool2d(kernel_size=None)), (f"{name}flatten", nn.Flatten()))
     ends = ((f"{name}fc", nn.Dense(units=classes)), (f"{name}loss", nn.CrossEntropy()))
     chain(graph, x, (f"{name}dropout", dropped(dropout)), *ends)

@@ -16,16 +16,12 @@ BERT_SIZES: dict[str, dict[str, int]] = published_sizes("bert")
 """Name -> options that differ between the published sizes."""
 
 
-def _pooled(graph: LayerGraph, x: str, *, width: Any) -> str:
+def _pooled(graph: LayerGraph, x: str, *, width: Any, **_: Any) -> str:
     """Add the pooler: a dense layer with tanh over the first position."""
     x = chain(
         graph, x, ("first_position", nn.Slice(shape=(1, width))), ("first_position_vector", nn.Reshape(shape=(width,)))
     )
     return chain(graph, x, ("pooler", nn.Dense(units=width)), ("pooler_tanh", nn.Tanh()))
-
-
-def _add_pooler(graph: LayerGraph, x: str, *, width: Any, **_: Any) -> None:
-    _pooled(graph, x, width=width)
 
 
 def _add_classifier(graph: LayerGraph, x: str, *, width: Any, classes: int, dropout: float, **_: Any) -> None:
@@ -44,8 +40,8 @@ def _add_masked_language_model(
     graph.add("loss", nn.CrossEntropy(), inputs=x)
 
 
-BERT_HEADS: dict[str, Callable[..., None]] = {
-    "pooler": _add_pooler,
+BERT_HEADS: dict[str, Callable[..., str | None]] = {
+    "pooler": _pooled,
     "classification": _add_classifier,
     "masked_language_model": _add_masked_language_model,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_widths, is_open_size, one_of, refuse
 from perfmodel.layers.window import Padding, Window
-from perfmodel.zoo.blocks import ACTIVATIONS, chain, dropped, image_graph
+from perfmodel.zoo.blocks import ACTIVATIONS, chain, dropped, image_graph, published_sizes
 from perfmodel.zoo.options import checked, member
 
 NO_ACTIVATION = "none"
@@ -77,12 +77,12 @@ PADDINGS = ("valid", "same")
 class _Tower:
     """Options in which the published forms differ."""
 
-    channels: tuple[int, ...]
+    channels: Sequence[int]
     image_size: int = 224
-    groups: tuple[int, ...] = (1, 1, 1, 1, 1)
+    groups: Sequence[int] = (1, 1, 1, 1, 1)
     first_padding: Padding = "valid"
     second_stride: int = 1
-    pools: tuple[nn.MaxPool2d, ...] = ()
+    pools: Sequence[Mapping[str, Any]] = ()
     is_normed: bool = False
 
     def graph(
@@ -90,6 +90,7 @@ class _Tower:
     ) -> LayerGraph:
         """Return the five convolutions, the three dense layers and the loss."""
         graph = LayerGraph(name, input_shape=(3, self.image_size, self.image_size))
+        pools = [nn.MaxPool2d(**options) for options in self.pools] or [pool] * len(POOLED)
         sizes = ((11, 4, first_padding), (5, self.second_stride, padding or 2), *((3, 1, padding or 1),) * 3)
         x = graph.input
         for index, (channels, groups, (taps, stride, zeros)) in enumerate(
@@ -99,7 +100,7 @@ class _Tower:
                 out_channels=channels, kernel_size=taps, stride=stride, padding=zeros, groups=groups
             )
             norm = nn.LocalResponseNorm() if self.is_normed and index <= 2 else None
-            pooled = (self.pools or (pool,) * len(POOLED))[POOLED.index(index)] if index in POOLED else None
+            pooled = pools[POOLED.index(index)] if index in POOLED else None
             x = chain(graph, x, (f"conv{index}", layer), (f"relu{index}", nn.ReLU()), (f"norm{index}", norm))
             x = chain(graph, x, (f"pool{index}", pooled))
         x = graph.add("flatten", nn.Flatten(), inputs=x)
@@ -126,22 +127,7 @@ def _check_first_padding(argument: str, padding: Any) -> None:
         raise ArgumentError(argument, padding, error.allowed) from None
 
 
-TOWERS: dict[str, _Tower] = {
-    "one_tower": _Tower(channels=(64, 192, 384, 256, 256), first_padding=2),
-    "wide_tower": _Tower(channels=(64, 192, 384, 384, 256), first_padding=0, image_size=227),
-    "grouped": _Tower(channels=(96, 256, 384, 384, 256), image_size=227, groups=(1, 2, 1, 2, 2), is_normed=True),
-    "shi2016": _Tower(channels=(96, 256, 384, 384, 256)),
-    "deeplearning4j": _Tower(
-        channels=(64, 192, 384, 256, 256),
-        first_padding=2,
-        second_stride=2,
-        pools=(
-            nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
-            nn.MaxPool2d(kernel_size=3, stride=2, padding="same"),
-            nn.MaxPool2d(kernel_size=3, stride=7, padding="same"),
-        ),
-    ),
-}
+TOWERS: dict[str, _Tower] = {name: _Tower(**options) for name, options in published_sizes("alexnet").items()}
 """Name -> its special options."""
 POOLED = (1, 2, 5)
 """Convolutions that a pool follows [-]."""
@@ -263,49 +249,17 @@ vgg16 = _configuration((2, 2, 3, 3, 3), letter="D", parameters="138,357,544", wi
 vgg19 = _configuration((2, 2, 4, 4, 4), letter="E", parameters="143,667,240", with_norms="143,678,248", work="19.6 G")
 
 
-MAX_POOL = nn.MaxPool2d(kernel_size=3, stride=2, ceil_mode=True)
-AVERAGE_POOL = nn.AveragePool2d(kernel_size=3, stride=2, ceil_mode=True)
-GLOBAL_POOL = nn.AveragePool2d(kernel_size=None)
-
-
-@dataclass(frozen=True, slots=True)
-class _MixedStage:
-    """A convolution and two layers of 1x1 convolutions, a small network that slides over the map; then a pool."""
-
-    channels: int
-    kernel_size: int
-    widths: tuple[int | None, int | None]
-    pool: nn.Layer
-    stride: int = 1
-    has_dropout: bool = False
-
-    @property
-    def convolution(self) -> nn.Convolution2d:
-        """The first convolution, which keeps the size of the map unless it has a stride."""
-        zeros: Padding = self.kernel_size // 2 if self.stride == 1 else "valid"
-        sizes: dict[str, Any] = {"kernel_size": self.kernel_size, "stride": self.stride}
-        return nn.Convolution2d(out_channels=self.channels, padding=zeros, **sizes)
-
-
-NIN_STAGES = {
-    "imagenet": (
-        _MixedStage(96, 11, (96, 96), MAX_POOL, stride=4),
-        _MixedStage(256, 5, (256, 256), MAX_POOL),
-        _MixedStage(384, 3, (384, 384), MAX_POOL, has_dropout=True),
-        _MixedStage(1024, 3, (1024, None), GLOBAL_POOL),
-    ),
-    "cifar10": (
-        _MixedStage(192, 5, (160, 96), MAX_POOL, has_dropout=True),
-        _MixedStage(192, 5, (192, 192), AVERAGE_POOL, has_dropout=True),
-        _MixedStage(192, 3, (192, None), GLOBAL_POOL),
-    ),
+NIN_POOLS: dict[str, nn.Layer] = {
+    "max": nn.MaxPool2d(kernel_size=3, stride=2, ceil_mode=True),
+    "average": nn.AveragePool2d(kernel_size=3, stride=2, ceil_mode=True),
+    "global": nn.AveragePool2d(kernel_size=None),
 }
-"""Name to stages; the last width, None, is the classes."""
-NIN_SIZES = {"imagenet": (1000, 224), "cifar10": (10, 32)}
-"""Name to the classes and the height and width of the images it was published for [1]."""
+"""Name to what ends a stage."""
+NIN_SIZES: dict[str, dict[str, Any]] = published_sizes("nin")
+"""Name to stages, classes, and height and width of the images it was published for."""
 
 
-@checked(variant=one_of(NIN_STAGES))
+@checked(variant=one_of(NIN_SIZES))
 def nin(
     *,
     variant: str = "imagenet",
@@ -336,17 +290,17 @@ def nin(
     .. [2] The authors' nin_imagenet, https://gist.github.com/mavenlin/d802a5849de39225bcc6
     .. [3] The authors' nin_cifar10, https://gist.github.com/mavenlin/e56253735ef32c3c296d
     """
-    published_classes, published_size = NIN_SIZES[variant]
-    classes = published_classes if classes is None else classes
-    image_size = published_size if image_size is None else image_size
+    published = NIN_SIZES[variant]
+    classes = published["classes"] if classes is None else classes
+    image_size = published["image_size"] if image_size is None else image_size
     graph = image_graph(f"nin_{variant}", image_size=image_size, in_channels=in_channels)
     x = graph.input
-    for index, stage in enumerate(NIN_STAGES[variant], start=1):
-        mixers = [nn.Convolution2d(out_channels=width or classes, kernel_size=1) for width in stage.widths]
-        for letter, layer in zip("abc", (stage.convolution, *mixers), strict=True):
+    for index, stage in enumerate(published["stages"], start=1):
+        mixers = [nn.Convolution2d(out_channels=width or classes, kernel_size=1) for width in stage["widths"]]
+        for letter, layer in zip("abc", (nn.Convolution2d(**stage["convolution"]), *mixers), strict=True):
             x = chain(graph, x, (f"conv{index}{letter}", layer), (f"relu{index}{letter}", nn.ReLU()))
-        drop = nn.Dropout() if dropout and stage.has_dropout else None
-        x = chain(graph, x, (f"pool{index}", stage.pool), (f"dropout{index}", drop))
+        drop = nn.Dropout() if dropout and stage["dropout"] else None
+        x = chain(graph, x, (f"pool{index}", NIN_POOLS[stage["pool"]]), (f"dropout{index}", drop))
     chain(graph, x, ("flatten", nn.Flatten()), ("loss", nn.CrossEntropy()))
     return graph
 
@@ -357,11 +311,6 @@ POOLS: dict[str, nn.Layer | None] = {
     "none": None,
 }
 """Name to what halves the map after a stage."""
-
-
-def _stage_channels(channels: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return the channels of each convolution, stage by stage."""
-    return [tuple(stage) if isinstance(stage, Sequence) else (stage,) for stage in channels]
 
 
 def _check_channels(argument: str, channels: object) -> None:
@@ -432,7 +381,7 @@ def convolutional(
     ----------
     .. [1] https://github.com/pytorch/examples/blob/main/mnist/main.py
     """
-    stages = _stage_channels(channels)
+    stages = [tuple(stage) if isinstance(stage, Sequence) else (stage,) for stage in channels]
     if padding == "same" and not is_open_size(kernel_size) and kernel_size % 2 == 0:
         refuse("kernel_size", kernel_size, "must be odd with padding='same'")
     nonlinear = None if activation == NO_ACTIVATION else ACTIVATIONS[activation]

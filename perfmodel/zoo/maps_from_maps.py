@@ -49,11 +49,6 @@ FILTERS = (
 LAST_CHANNELS = 256
 
 
-def _pooled_size(size: int) -> int:
-    """Return the map behind a pool of 3x3 with stride 2 and one line of padding [1]."""
-    return (size - 1) // 2 + 1
-
-
 @checked(image_size=numbered(minimum=16))
 def deconvolutional(*, image_size: int = 224, out_channels: Any = 3) -> LayerGraph:
     """Return the deconvolutional network of Zeiler and Fergus [1]_: 3,726,211 parameters, 1.11 G multiply-adds.
@@ -77,7 +72,7 @@ def deconvolutional(*, image_size: int = 224, out_channels: Any = 3) -> LayerGra
     sizes = [image_size]
     for filters in FILTERS:
         made = filters.output_size(sizes[-1])
-        sizes.append(_pooled_size(made) if filters.is_pooled else made)
+        sizes.append((made - 1) // 2 + 1 if filters.is_pooled else made)  # 3x3, stride 2 and one line of padding
     inputs = {"features": (LAST_CHANNELS, sizes[-1], sizes[-1]), "image": (out_channels, image_size, image_size)}
     graph = LayerGraph("deconvolutional", inputs=inputs)
     x = "features"

@@ -107,33 +107,8 @@ def mixture(
 ) -> LayerGraph:
     """Return a language model of blocks with experts, some of the first of them dense.
 
-    Parameters
-    ----------
-    name : str
-        What the graph is called. [-]
-    sequence_length, layers, width, heads, vocabulary : int or sympy.Symbol
-        Positions of a sample, blocks, features of a position, heads of queries, words. [1]
-    expert_units, experts, chosen, shared : int
-        Units of an expert, experts, those that a word is sent to, and those that all words run through. [1]
-    dense_layers : int
-        First blocks whose feed-forward part is dense. [1]
-    intermediate : int or None
-        Units of a dense one. [1]
-    key_heads, head_size : int or None
-        Heads of keys and values, and features of a head. [1]
-    latent, query_latent, rotary_size, value_size : int or None
-        Sizes of latent attention; None for attention without it, and for queries that are made from x. [1]
-    tied : bool
-        Whether the scores are the product with the table of words. [-]
-    attention : str
-        Whether scores stay on chip, as for :func:`perfmodel.zoo.llama`. [-]
-    attention_dropout : float
-        Rate of dropout on attention weights. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
+    Each word is sent to ``chosen`` experts, and all words run through the ``shared`` ones. ``intermediate`` are the
+    units of the ``dense_layers`` first blocks. Attention is latent if ``latent`` is given.
     """
     if dense_layers > layers:
         refuse("dense_layers", dense_layers, f"must be at most layers = {layers}")

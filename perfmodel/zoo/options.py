@@ -45,20 +45,10 @@ def check_factor(argument: str, factor: object) -> None:
 
 
 def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Options, Built]]:
-    """Return a decorator of a builder that rejects wrong options before anything is built.
+    """Return a decorator of a builder that rejects wrong options before anything is built, by their types or own rules.
 
     An option may be None only if that is its default. What single options allow but not together (an image that is too
     small for the depth) shows while the network is built; then the option is named without which it can be.
-
-    Parameters
-    ----------
-    **rules : callable
-        By option, where the rule of its type is not the one. [-]
-
-    Returns
-    -------
-    callable
-        The decorator. [-]
     """
 
     def decorate(builder: Callable[Options, Built]) -> Callable[Options, Built]:
@@ -92,22 +82,7 @@ def recipes(graph: LayerGraph) -> tuple[tuple[str, Mapping[str, Any]], ...]:
 
 
 def member(builder: Callable[Options, Built], name: str, **published: object) -> Callable[Options, Built]:
-    """Return a family's builder named as one of its networks, with published figures in its docstring.
-
-    Parameters
-    ----------
-    builder : callable
-        It builds this network; its docstring has names in braces for what is published. [-]
-    name : str
-        Name of the network. [-]
-    **published : object
-        By name. [-]
-
-    Returns
-    -------
-    callable
-        The builder. [-]
-    """
+    """Return a family's builder named as one of its networks, with published figures in the braces of its docstring."""
     builder.__name__ = builder.__qualname__ = name
     builder.__doc__ = (builder.__doc__ or "").format(**published)
     return builder

@@ -11,7 +11,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers import Add, AveragePool2d, BatchNorm, Concat, Convolution2d, MaxPool2d, ReLU, ReLU6, Scale
 from perfmodel.layers.checks import check_count, one_of
 from perfmodel.layers.normalisation import STATISTICS_KINDS
-from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
+from perfmodel.zoo.blocks import chain, classified, image_graph, normalised, published_sizes
 from perfmodel.zoo.options import check_factor, checked, member
 
 EXPANSION = 4
@@ -321,15 +321,7 @@ def densenet121(*, classes: Any = 1000, image_size: Any = 224, in_channels: Any 
     return classified(graph, x, classes=classes)
 
 
-INVERTED_STAGES = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
+INVERTED_STAGES = published_sizes("mobilenet_v2")["stages"]
 """Table 2 of the paper: expansion, channels, blocks, stride of the first [1]."""
 FIRST_CHANNELS = 32
 LAST_CHANNELS = 1280

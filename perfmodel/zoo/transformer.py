@@ -121,22 +121,8 @@ class TransformerBlock:
     def _head_size(self) -> Any:
         return share_of(self.width, self.heads) if self.head_size is None else self.head_size
 
-    @property
-    def _attention_dropout(self) -> float:
-        return self.dropout if self.attention_dropout is None else self.attention_dropout
-
     def add(self, graph: LayerGraph, x: str, *, name: str) -> str:
-        """Add the block to a graph.
-
-        Parameters
-        ----------
-        graph : LayerGraph
-            The graph. [-]
-        x : str
-            What the block reads, of shape (positions, width). [-]
-        name : str
-            Beginning of the names of its layers. [-]
-        """
+        """Add the block to a graph; it reads (positions, width), and the names of its layers begin with its own."""
         x = self._residual(graph, x, name=f"{name}_attention", branch=self._attention)
         return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
 
@@ -186,7 +172,7 @@ class TransformerBlock:
         layer = nn.ScaledDotProductAttention(
             causal=self.causal,
             scores=scores,
-            dropout=self._attention_dropout,
+            dropout=self.dropout if self.attention_dropout is None else self.attention_dropout,
             fused_softmax=self.attention in FUSED_SOFTMAX,
         )
         region: dict[str, Any] = {"recomputed_in": name, "reruns_all": True} if self.attention == SELECTIVE else {}
@@ -232,18 +218,7 @@ class TransformerBlock:
 def language_head(graph: LayerGraph, x: str, *, norm: nn.Layer, vocabulary: Any, tied: bool) -> None:
     """Add the end of a language model: a norm, a score of every word at every position, the loss.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph, whose ``tokens_embedding`` holds the table of words. [-]
-    x : str
-        What the norm reads. [-]
-    norm : Layer
-        The norm. [-]
-    vocabulary : int or sympy.Symbol
-        Words. [1]
-    tied : bool
-        Whether the scores are the product with the table of words. [-]
+    If tied, scores are the product with the table of words that the layer ``tokens_embedding`` holds.
     """
     x = graph.add("norm", norm, inputs=x)
     shared = {"weight": ("tokens_embedding", "weight")} if tied else None

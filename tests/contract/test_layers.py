@@ -8,6 +8,7 @@ import pytest
 import sympy
 
 import perfmodel.layers as package
+from generate_layers import symbolic_example
 from perfmodel.layers import LAYERS, Layer
 from perfmodel.layers.shapes import ShapeMismatchError, element_count
 from perfmodel.records import Phase, Role
@@ -113,7 +114,7 @@ def _with(values, given):
 
 @pytest.mark.parametrize("kind", sorted(LAYERS))
 def test_counts_with_letters_for_sizes_are_the_numbers(kind):
-    options, shapes = LAYERS[kind].symbolic_example
+    options, shapes = symbolic_example(kind)
     letters = [chr(code) for code in range(ord("A"), ord("Z") + 1)]
     symbols = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in letters}
     # each is a multiple of all that come after it in the alphabet, so that heads fit features, and positions steps

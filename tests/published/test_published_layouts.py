@@ -48,11 +48,12 @@ def _scores(report, part):
     return {each.score.model: each.score for each in report.parts if each.part == part}
 
 
-def test_every_line_is_a_layout_that_uses_its_devices_and_says_where_it_comes_from():
-    table = load_published(KEY)
-    with (published_tables.LAYOUTS_FOLDER / f"{KEY}.csv").open(newline="") as file:
+@pytest.mark.parametrize(("key", "count"), [(KEY, 13), ("megatron_fp8", 22)])
+def test_every_line_is_a_layout_that_uses_its_devices_and_says_where_it_comes_from(key, count):
+    table = load_published(key)
+    with (published_tables.LAYOUTS_FOLDER / f"{key}.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == len(table.rows) == 13
+    assert len(lines) == len(table.rows) == count
     assert set(table.source) >= {"authors", "publication", "table", "how_read", "licence"}
     for line, row in zip(lines, table.rows, strict=True):
         job = row.arguments
@@ -60,8 +61,41 @@ def test_every_line_is_a_layout_that_uses_its_devices_and_says_where_it_comes_fr
         assert sizes[0] * sizes[1] * sizes[2] * sizes[3] == int(line["device_count"])
         assert job["workers"] * job["micro_batches"] * int(line["micro_batch"]) == int(line["global_batch"])
         assert row.study in table.evidence
-    tokens = {row.sizes["samples"] * row.sizes["length"] for row in table.rows if row.study == "llama3_2024"}
-    assert tokens == {16 * 2**20}  # "16M" in all three rows
+
+
+def test_steps_of_llama_3_have_the_tokens_that_its_paper_prints():
+    rows = [row for row in load_published(KEY).rows if row.study == "llama3_2024"]
+    assert {row.sizes["samples"] * row.sizes["length"] for row in rows} == {16 * 2**20}  # "16M" in all three rows
+
+
+def test_rates_in_tokens_are_those_in_flop_that_the_page_prints_beside_them():
+    """Model FLOP/s per device of container 24.07: products and attention at all pairs, as palm counts them."""
+    printed = {
+        "gpt3_5b": 770,
+        "gpt3_20b": 755,
+        "gpt3_175b": 802,
+        "llama2_7b": 767,
+        "llama2_13b": 760,
+        "llama2_70b": 763,
+    }
+    for row in load_published("megatron_fp8").rows:
+        if (tflop_per_s := printed.pop(row.label.partition(",")[0], None)) is None:
+            continue
+        parameters = zoo.build(row.builder, **row.builder_options).parameter_count
+        flop = palm_flop(parameters=parameters, **row.sizes)
+        assert flop / row.step_s(0) / row.device_count / 1e12 == pytest.approx(tflop_per_s, rel=0.03)
+    assert not printed
+
+
+def test_eight_bits_come_near_what_nvidia_publishes(monkeypatch):
+    cases = parallel_report.cases_of
+    quick = ("gpt3_5b", "llama2_7b", "llama2_13b")
+    monkeypatch.setattr(
+        parallel_report, "cases_of", lambda table: (case for case in cases(table) if case[1].startswith(quick))
+    )
+    report = pm.validate("megatron_fp8")
+    assert len(report.rows) == 3
+    assert report.mape < 12
 
 
 def test_counts_of_flop_are_those_of_the_papers():
@@ -69,9 +103,9 @@ def test_counts_of_flop_are_those_of_the_papers():
     by_label = {row.label.partition(",")[0]: row for row in load_published(KEY).rows}
     for network, petaflop_per_s in {"gpt_1.7b": 4.4, "gpt_18b": 34.6, "gpt_146b": 227.1, "gpt_1t": 502.0}.items():
         row = by_label[network]
-        assert row.flop_per_s * row.device_count / 1e15 == pytest.approx(petaflop_per_s, rel=0.01)
+        assert row.counts_per_s * row.device_count / 1e15 == pytest.approx(petaflop_per_s, rel=0.01)
         flop = megatron_flop(**row.sizes)
-        assert flop / row.step_s(0) == pytest.approx(row.flop_per_s * row.device_count)
+        assert flop / row.step_s(0) == pytest.approx(row.counts_per_s * row.device_count)
     one_trillion = by_label["gpt_1t"]
     steps = 450e9 / (one_trillion.sizes["samples"] * one_trillion.sizes["length"])
     assert steps * one_trillion.step_s(0) / 86_400 == pytest.approx(84, abs=2)  # section 5.1

@@ -45,22 +45,22 @@ def test_an_option_changes_the_step_or_is_refused(alexnet, option):
     assert heeded == set(TAKEN_BY[option])
 
 
-def test_one_worker_keeps_what_is_meant_for_several(alexnet):
-    alone = pm.predict(alexnet, workers=1, **JOB)
-    for option in ("push_period", "pull_period", "server_count"):
-        assert told(pm.predict(alexnet, workers=1, **JOB, **{option: GIVEN[option]})) == told(alone)
-    with pytest.raises(ArgumentError, match=r"push_period must.*\(got 0"):
-        pm.predict(alexnet, workers=1, push_period=0, **JOB)
-
-
 @pytest.mark.parametrize("place", [{"system": "survey_fig6"}, {"device": "gtx_1080"}])
-def test_a_bound_on_staleness_needs_its_strategy_with_one_worker_too(alexnet, place):
-    with pytest.raises(ArgumentError, match="None unless sync is bounded_staleness") as refused:
-        pm.predict(alexnet, batch_size=8, staleness_bound=3, **place)
-    assert (refused.value.argument, refused.value.given) == ("staleness_bound", 3)
-    alone = pm.predict(alexnet, batch_size=8, **place)
-    bounded = pm.predict(alexnet, batch_size=8, sync="bounded_staleness", staleness_bound=3, **place)
-    assert bounded.compute_s == alone.compute_s
+@pytest.mark.parametrize("option", GIVEN.keys() - {"group_size", "backup_workers"})
+def test_an_option_needs_its_strategy_with_one_worker_too(alexnet, place, option):
+    for sync in sync_names():
+        if sync in TAKEN_BY[option]:
+            continue
+        refused = f"{option} must be {DEFAULTS[option]!r} unless sync is .*{TAKEN_BY[option][-1]}"
+        with pytest.raises(ArgumentError, match=refused) as caught:
+            pm.predict(alexnet, batch_size=8, sync=sync, **place, **{option: GIVEN[option]})
+        assert (caught.value.argument, caught.value.given) == (option, GIVEN[option])
+
+
+def test_a_sweep_of_workers_may_begin_at_one(alexnet):
+    ways = {"ring_all_reduce": {"overlap": False, "bucket_bytes": 1e6}, "downpour": {"push_period": 3}}
+    for sync, options in ways.items():
+        assert len(pm.sweep(alexnet, workers=[1, 2], sync=sync, **options, **JOB).feasible) == 2
 
 
 def test_workers_whose_network_is_spread_are_asked_too(alexnet):

@@ -9,7 +9,8 @@ import sympy
 import perfmodel as pm
 from perfmodel.graph.arena import Span, gap_bytes_per_sample, reserved_bytes
 from perfmodel.graph.liveness import MemoryRules
-from perfmodel.parallelism.tensor_split import keeping_gathered, tensor_split
+from perfmodel.parallelism.base import TensorHabits
+from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.records import Phase, Role
 
 LLAMA = {"layers": 2, "width": 64, "heads": 4, "key_heads": 4, "intermediate": 160}
@@ -20,8 +21,8 @@ def llama(**options):
     return pm.zoo.llama(size="llama3_8b", **LLAMA, vocabulary=WORDS, sequence_length=POSITIONS, **options)
 
 
-def split():
-    return tensor_split(llama(), tensor_size=DEVICES, element_bytes=2, sequence_parallel=True)
+def split(**how):
+    return tensor_split(llama(), tensor_size=DEVICES, element_bytes=2, sequence_parallel=True, **how)
 
 
 def most(graph, **rules):
@@ -101,6 +102,6 @@ def test_a_divided_loss_makes_a_tensor_more():
 def test_inputs_that_are_kept_are_not_gathered_again():
     stage = split()
     again = [sent for sent in stage.exchanges if sent.beside is not None and sent.beside.role is Role.INPUT_GRADIENT]
-    left = keeping_gathered(stage)
+    left = split(habits=TensorHabits(keeps_gathered=True))
     assert len(again) == 2 * LLAMA["layers"] + 1
     assert left.exchanges == tuple(sent for sent in stage.exchanges if sent not in again)

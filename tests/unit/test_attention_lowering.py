@@ -6,12 +6,11 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.framework.lowering import lower, visible_keys
-from perfmodel.framework.rules import LoweringRules
 from perfmodel.kernels import Matmul, Stream
 from perfmodel.layers import CrossEntropy, Dense, MultiHeadAttention
 from perfmodel.records import Attention, Role
+from tests.lowering_rules import PLAIN, changed
 
-RULES = LoweringRules(convolution_algorithms=())
 B, H, G, Q, K, D, V = 3, 4, 2, 9, 5, 8, 6
 MATERIALISED = Attention(
     batch_size=B, heads=H, key_heads=G, queries=Q, keys=K, head_size=D, value_size=V, scores="materialised"
@@ -21,7 +20,7 @@ SCORES = B * H * Q * K
 PASSES = pytest.mark.parametrize("role", [Role.OUTPUT, Role.INPUT_GRADIENT])
 
 
-def kernels_of(operation, *, rules=RULES, processor="gpu"):
+def kernels_of(operation, *, rules=PLAIN, processor="gpu"):
     (alternative,) = lower(operation, rules=rules, element_bytes=4, processor=processor)
     assert alternative.workspace_bytes == 0
     return alternative.kernels
@@ -65,7 +64,7 @@ def test_materialised_backward_kernels():
 @pytest.mark.parametrize("batching", ["batched", "loop"])
 def test_kernels_do_the_arithmetic_and_move_the_bytes_of_the_operation(role, options, batching):
     operation = replace(MATERIALISED, role=role, **options)
-    kernels = kernels_of(operation, rules=replace(RULES, batched_contraction=batching))
+    kernels = kernels_of(operation, rules=changed(PLAIN, batched_contraction=batching))
     work = operation.work(element_bytes=4)
     assert arithmetic(kernels) == operation.product_flop_count
     assert sum(each.flop_count for each in kernels if isinstance(each, Stream)) == work.flop_count - arithmetic(kernels)

@@ -51,13 +51,19 @@ def process(*words: str, environment: dict[str, str] | None = None) -> subproces
 
 class TestWords:
     def test_numbers_as_typed(self) -> None:
-        assert [number_as_typed(text) for text in ("16", "-1", "1.5", "many", None)] == [
-            16,
-            -1,
-            1.5,
-            "many",
-            None,
-        ]
+        typed = {
+            "16": 16,
+            "-1": -1,
+            "1.5": 1.5,
+            "8%": 0.08,
+            "12.5 %": 0.125,
+            "400%": "400%",
+            "many": "many",
+            "%": "%",
+            "8%%": "8%%",
+        }
+        assert {text: number_as_typed(text) for text in typed} == typed
+        assert number_as_typed(None) is None
 
     def test_key_values(self) -> None:
         assert key_values(["a=1", "b=TRUE", "c=x=y"], argument="--option") == {"a": 1, "b": True, "c": "x=y"}
@@ -154,6 +160,21 @@ sys.exit(str(heavy) if heavy else 0)
         monkeypatch.setattr("perfmodel.cli.specs._find", interrupt)
         assert run(["specs", "show", "device", "gtx_1080"]) == 130
         assert "Traceback" not in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--straggler", "many"], "--straggler must be KIND=X, e.g. normal=0.1 (got 'many')"),
+            (["--recompute", "1.5"], "recompute must be a whole number of blocks from 0 to 1,000,000, or full"),
+            (["--set", "-1"], "--set must be key=value (got '-1')"),
+            (["--batch-size", "8%"], "batch_size must be a whole number >= 1 (got 0.08)"),
+            (["--batch-size", "400%"], "batch_size must be a whole number >= 1 (got '400%')"),
+        ],
+    )
+    def test_a_wrong_value_is_answered_with_what_it_must_be(
+        self, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    ) -> None:
+        assert said in refused(capsys, "predict", "alexnet", "--device", "gtx_1080", *words)
 
 
 class TestSpecs:
@@ -284,7 +305,7 @@ class TestPredict:
 
     @pytest.mark.parametrize(
         ("typed", "density", "pattern"),
-        [("0.25", 0.25, "unstructured"), ("0.5:2:4", 0.5, "2:4"), ("0.3:structured", 0.3, "structured")],
+        [("25%", 0.25, "unstructured"), ("0.5:2:4", 0.5, "2:4"), ("0.3:structured", 0.3, "structured")],
     )
     def test_prunes_what_every_verb_loads(self, typed: str, density: float, pattern: str) -> None:
         asked = ["--device", "a100_80_sxm", "--phase", "forward", "--batch-size", "8", "--prune", typed]

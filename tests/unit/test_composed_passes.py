@@ -11,7 +11,21 @@ import perfmodel as pm
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph.liveness import MemoryRules
 
-VIEWS = {"view", "_unsafe_view", "t", "transpose", "expand", "slice", "detach", "unsqueeze", "alias", "select"}
+VIEWS = {
+    "view",
+    "view_as_complex",
+    "view_as_real",
+    "_conj",
+    "_unsafe_view",
+    "t",
+    "transpose",
+    "expand",
+    "slice",
+    "detach",
+    "unsqueeze",
+    "alias",
+    "select",
+}
 FEATURES, ROWS = 512, 256
 
 
@@ -63,6 +77,28 @@ def _rotary(dtype):
         return x * cosines + torch.cat((-second, first), dim=-1) * sines
 
     return _traffic(turned, torch.randn(4, 8, 64, 64, dtype=dtype))
+
+
+def _complex_rotary(dtype):
+    turns = torch.polar(torch.ones(64, 32), torch.randn(64, 32))
+
+    def turned(x):
+        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * turns).flatten(3).type_as(x)
+
+    return _traffic(turned, torch.randn(4, 8, 64, 64, dtype=dtype))
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "torchtitan_compiled", "torchtitan_compiled_loss"])
+def test_torchtitan_turns_positions_as_complex_numbers(framework):
+    elements = 4 * 8 * 64 * 64
+    rules = _rules(framework)
+    for measured, key in zip(
+        _complex_rotary(torch.bfloat16), ("rotary_embedding", "rotary_embedding_backward"), strict=True
+    ):
+        read, written, launches = rules[key].traffic(elements, element_bytes=2)
+        assert (read, written) == pytest.approx((measured.read, measured.written), rel=0.03)
+        assert launches == measured.launches
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

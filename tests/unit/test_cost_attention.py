@@ -31,7 +31,7 @@ LIBRARY_OF = {"cudnn_9": "cudnn_9_attention"}
 
 
 def rate(device="a100_80_sxm", *, heads=16, length=4096, size=128, samples=4, causal=False, key_heads=None, **how):
-    """Return the rate of the arithmetic of one attention, of the peak. [1]"""
+    """Return the rate of the arithmetic of one attention in a burst, which no power limit slows, of the peak. [1]"""
     graph = pm.LayerGraph(
         "attention",
         inputs={
@@ -42,9 +42,10 @@ def rate(device="a100_80_sxm", *, heads=16, length=4096, size=128, samples=4, ca
     )
     graph.add("attention", nn.ScaledDotProductAttention(causal=causal), inputs=["query", "key", "value"])
     how = {"dtype": "fp16", "framework": "pytorch_2", "phase": "forward"} | how
+    device = pm.load_device(device).model_copy(update={"power": None}) if isinstance(device, str) else device
     p = pm.predict(graph, batch_size=samples, device=device, **how)
     flop = 4 * samples * heads * length**2 * size / (2 if causal else 1)
-    return flop / (p.compute_s + p.memory_bound_s) / pm.load_device(device).peak_flop_per_s(how["dtype"])
+    return flop / (p.compute_s + p.memory_bound_s) / device.peak_flop_per_s(how["dtype"])
 
 
 def test_one_share_of_the_peak_would_not_do():
@@ -56,6 +57,21 @@ def test_one_share_of_the_peak_would_not_do():
     assert rate(device="h100_sxm", library="flash_attention_3") > 1.5 * rate(device="h100_sxm")
     assert rate(library="flash_attention_1", samples=1) < 0.75 * rate(samples=1)  # kernels of the year before
     assert rate(causal=True, length=512, samples=32) < 0.85 * rate(length=512, samples=32)  # tiles on the diagonal
+
+
+@pytest.mark.parametrize("library", ["flash_attention_2", "flash_attention_3"])
+def test_attention_that_lasts_runs_at_the_clock_its_power_leaves(library):
+    board = pm.load_device("h100_sxm")
+    efficiency = pm.load_library(library).constants_for("hopper", dtype="fp16")["forward_efficiency"]
+    burst = rate(device="h100_sxm", library=library)
+    for limit_w in (400, 500, 700):
+        limited = board.with_power_limit(limit_w)
+        left_w = limit_w - board.idle_w - board.memory_w_in_products
+        asked_w = efficiency * 989.4e12 * board.power.tensor_cores_pj * 1e-12
+        clock = min(1.0, (left_w / asked_w) ** (1 / 3))
+        # traffic, part of which the products do not hide, stays as fast as it is
+        assert clock * burst - 1e-9 <= rate(device=limited, library=library) <= (0.7 * clock + 0.3) * burst + 1e-9
+    assert rate(device=board.with_power_limit(400), library=library) < 0.85 * burst
 
 
 def test_the_products_and_the_softmax_of_a_score():

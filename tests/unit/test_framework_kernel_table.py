@@ -6,10 +6,11 @@ import sympy
 
 from perfmodel.errors import GraphError
 from perfmodel.framework.kernel_table import LayerOperation, build_kernel_table
-from perfmodel.framework.rules import LoweringRules, PassRule
+from perfmodel.framework.rules import PassRule
 from perfmodel.records import Contraction, Convolution, MemoryPass, Phase, Role
+from tests.lowering_rules import PLAIN, changed
 
-RULES = LoweringRules(convolution_algorithms=("implicit_gemm", "fft"), bias="separate")
+RULES = changed(PLAIN, convolution_algorithms=("implicit_gemm", "fft"), bias="separate")
 
 
 def table_of(operations_at, rules=RULES):
@@ -95,8 +96,8 @@ def test_a_symbol_gives_exact_integers():
 def test_a_symbol_gives_exact_fractions():
     # an image of 27 x 27 by a third of the pass's traffic for each of three launches
     table = table_of(
-        lambda n: [("relu", relu(8 * n))], LoweringRules(
-            convolution_algorithms=(), passes={"relu": PassRule(reads=1, writes=1, launches=4)},
+        lambda n: [("relu", relu(8 * n))], changed(
+            PLAIN, passes={"relu": PassRule(reads=1, writes=1, launches=4)},
         )
     )  # fmt: skip
     n = sympy.Symbol("N")

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.framework.lowering import lower
-from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
+from perfmodel.framework.rules import PassRule
 from perfmodel.kernels import Matmul, Stream
 from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Recurrence, Role
+from tests.lowering_rules import CELLS, PLAIN, changed
 
-RULES = LoweringRules(convolution_algorithms=("implicit_gemm",), bias="fused")
+RULES = changed(PLAIN, convolution_algorithms=("implicit_gemm",), bias="fused")
 
 
 def kernels_of(operation, rules=RULES, processor="gpu"):
@@ -29,20 +30,20 @@ def test_a_dense_layer_with_a_fused_bias_is_one_product():
 
 
 def test_a_separate_bias_is_a_pass_over_the_output():
-    product, bias = kernels_of(DENSE, replace(RULES, bias="separate"))
+    product, bias = kernels_of(DENSE, changed(RULES, bias="separate"))
     assert isinstance(product, Matmul)
     assert bias == Stream(read_bytes=2_560, written_bytes=2_560, flop_count=640, efficiency="bias")
 
 
 def test_without_a_bias_nothing_is_added():
-    assert len(kernels_of(replace(DENSE, bias_elements=0), replace(RULES, bias="separate"))) == 1
+    assert len(kernels_of(replace(DENSE, bias_elements=0), changed(RULES, bias="separate"))) == 1
 
 
 @pytest.mark.parametrize(("role", "extra_bytes"), [(Role.WEIGHT_GRADIENT, 4 * 300 * 10), (Role.INPUT_GRADIENT, 0)])
 def test_accumulation_reads_the_gradient_of_the_weights_only(role, extra_bytes):
     operation = Contraction(m=300, n=10, k=64, role=role)
     (plain,) = kernels_of(operation)
-    (adding,) = kernels_of(operation, replace(RULES, gradient_accumulation=True))
+    (adding,) = kernels_of(operation, changed(RULES, gradient_accumulation=True))
     assert adding.read_bytes - plain.read_bytes == extra_bytes
     assert adding.written_bytes == plain.written_bytes
 
@@ -59,19 +60,19 @@ def test_accumulation_reads_the_gradient_of_the_weights_only(role, extra_bytes):
 )  # fmt: skip
 def test_gradients_of_inputs_that_are_added_up_are_cleared_and_read_as_well(operation):
     elements = operation.m * operation.n if isinstance(operation, Contraction) else 2 * 3 * 10 * 10
-    plain, adding = (kernels_of(operation, replace(RULES, input_gradient_accumulation=adds)) for adds in (False, True))
+    plain, adding = (kernels_of(operation, changed(RULES, input_gradient_accumulation=adds)) for adds in (False, True))
     assert len(adding) == len(plain) + 1
     (cleared,) = [kernel for kernel in adding if kernel.efficiency == "clear"]
     assert (cleared.read_bytes, cleared.written_bytes) == (0, 4 * elements)
     assert sum(k.read_bytes for k in adding) - sum(k.read_bytes for k in plain) == 4 * elements
     forward = replace(operation, role=Role.OUTPUT)
-    assert kernels_of(forward, replace(RULES, input_gradient_accumulation=True)) == kernels_of(forward)
+    assert kernels_of(forward, changed(RULES, input_gradient_accumulation=True)) == kernels_of(forward)
 
 
 def test_independent_products_are_one_launch_or_a_loop_of_the_same_work():
     operation = Contraction(m=8, n=16, k=32, count=5)
     (batched,) = kernels_of(operation)
-    (looped,) = kernels_of(operation, replace(RULES, batched_contraction="loop"))
+    (looped,) = kernels_of(operation, changed(RULES, batched_contraction="loop"))
     assert (batched.count, batched.launches) == (5, 1)
     assert (looped.count, looped.launches) == (1, 5)
     # 5 products of 8 x 32 by 32 x 16
@@ -87,7 +88,7 @@ CONVOLUTION = Convolution(
 
 
 def test_transposes_carry_image_result_and_filters_once_each():
-    _, *passes = kernels_of(CONVOLUTION, replace(RULES, convolution_transposes=True))
+    _, *passes = kernels_of(CONVOLUTION, changed(RULES, convolution_transposes=True))
     # image 2 x 3 x 100, result 2 x 8 x 100, filters 8 x 3 x 9
     assert [each.read_bytes for each in passes] == [4 * 600, 4 * 1_600, 4 * 216]
     assert [each.written_bytes for each in passes] == [4 * 600, 4 * 1_600, 4 * 216]
@@ -95,12 +96,12 @@ def test_transposes_carry_image_result_and_filters_once_each():
 
 
 def test_a_convolution_has_its_bias_pass_and_rereads_what_it_accumulates():
-    product, bias = kernels_of(CONVOLUTION, replace(RULES, bias="separate"))
+    product, bias = kernels_of(CONVOLUTION, changed(RULES, bias="separate"))
     assert isinstance(product, Matmul)
     assert (bias.read_bytes, bias.written_bytes, bias.flop_count) == (6_400, 6_400, 1_600)
     gradient = replace(CONVOLUTION, role=Role.WEIGHT_GRADIENT, bias_elements=0)
     (plain,) = kernels_of(gradient)
-    (adding,) = kernels_of(gradient, replace(RULES, gradient_accumulation=True))
+    (adding,) = kernels_of(gradient, changed(RULES, gradient_accumulation=True))
     assert adding.read_bytes - plain.read_bytes == 4 * 216
 
 
@@ -108,7 +109,7 @@ POINTWISE = Convolution(
     batch_size=2, in_channels=3, out_channels=8, input_size=(10, 10), output_size=(10, 10), kernel_size=(1, 1),
     stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1),
 )  # fmt: skip
-POINTWISE_RULES = replace(RULES, pointwise_products=True, convolution_transposes=True)
+POINTWISE_RULES = changed(RULES, pointwise_products=True, convolution_transposes=True)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_1x1_convolution_without_a_stride_is_one_plain_product(role, extents, 
 def test_any_other_convolution_stays_one(changes, role):
     operation = replace(POINTWISE, **changes, role=role)
     direct, usual = (
-        lower(operation, rules=replace(POINTWISE_RULES, pointwise_products=on), element_bytes=4, processor="gpu")
+        lower(operation, rules=changed(POINTWISE_RULES, pointwise_products=on), element_bytes=4, processor="gpu")
         for on in (True, False)
     )
     assert direct == usual
@@ -162,17 +163,17 @@ def test_any_other_convolution_stays_one(changes, role):
 
 
 def test_a_plain_product_of_a_convolution_keeps_its_bias_and_what_it_accumulates():
-    product, bias = kernels_of(replace(POINTWISE, bias_elements=8), replace(POINTWISE_RULES, bias="separate"))
+    product, bias = kernels_of(replace(POINTWISE, bias_elements=8), changed(POINTWISE_RULES, bias="separate"))
     assert (product.efficiency, bias.efficiency, bias.read_bytes) == ("gemm", "bias", 4 * 1_600)
     gradient = replace(POINTWISE, role=Role.WEIGHT_GRADIENT)
     (plain,) = kernels_of(gradient, POINTWISE_RULES)
-    (adding,) = kernels_of(gradient, replace(POINTWISE_RULES, gradient_accumulation=True))
+    (adding,) = kernels_of(gradient, changed(POINTWISE_RULES, gradient_accumulation=True))
     assert adding.read_bytes - plain.read_bytes == 4 * 24
 
 
 def test_without_the_rule_a_1x1_convolution_is_the_librarys():
     (product, *passes) = kernels_of(
-        replace(POINTWISE, in_channels=64, out_channels=64), replace(POINTWISE_RULES, pointwise_products=False)
+        replace(POINTWISE, in_channels=64, out_channels=64), changed(POINTWISE_RULES, pointwise_products=False)
     )
     assert product.efficiency == "conv_1x1"
     assert len(passes) == 3
@@ -186,7 +187,7 @@ def test_a_pass_without_a_rule_moves_what_it_must():
 
 
 def test_a_rule_counts_in_tensors_and_shares_them_among_its_launches():
-    (kernel,) = kernels_of(PASS, replace(RULES, passes={"thing": PassRule(reads=3, writes=2, launches=4)}))
+    (kernel,) = kernels_of(PASS, changed(RULES, passes={"thing": PassRule(reads=3, writes=2, launches=4)}))
     assert kernel.launches == 4
     # all launches together: 3 reads and 2 writes of 100 elements
     assert (kernel.read_bytes * 4, kernel.written_bytes * 4, kernel.flop_count * 4) == (1_200, 800, 700)
@@ -194,9 +195,9 @@ def test_a_rule_counts_in_tensors_and_shares_them_among_its_launches():
 
 def test_a_pass_that_is_composed_of_others_reaches_their_rate():
     rule = PassRule(reads=3, writes=2, launches=4)
-    (own,) = kernels_of(PASS, replace(RULES, passes={"thing": rule}))
+    (own,) = kernels_of(PASS, changed(RULES, passes={"thing": rule}))
     (composed,) = kernels_of(
-        PASS, replace(RULES, passes={"thing": rule.model_copy(update={"bandwidth_of": "elementwise"})})
+        PASS, changed(RULES, passes={"thing": rule.model_copy(update={"bandwidth_of": "elementwise"})})
     )
     assert (own.efficiency, composed.efficiency) == ("thing", "elementwise")
     assert replace(composed, efficiency="thing") == own
@@ -204,15 +205,15 @@ def test_a_pass_that_is_composed_of_others_reaches_their_rate():
 
 def test_a_rule_of_the_forward_pass_leaves_the_backward_pass_alone():
     backward = replace(PASS, role=Role.INPUT_GRADIENT)
-    rules = replace(RULES, passes={"thing": PassRule(reads=9, writes=9), "other": PassRule(reads=8, writes=8)})
+    rules = changed(RULES, passes={"thing": PassRule(reads=9, writes=9), "other": PassRule(reads=8, writes=8)})
     assert kernels_of(backward, rules) == kernels_of(backward)
     assert kernels_of(backward)[0].efficiency == "thing_backward"
-    doubled = replace(RULES, passes={"thing_backward": PassRule(reads=2, writes=0)})
+    doubled = changed(RULES, passes={"thing_backward": PassRule(reads=2, writes=0)})
     assert kernels_of(backward, doubled)[0].read_bytes == 800
 
 
 def test_a_pass_a_framework_does_without_is_never_launched():
-    (kernel,) = kernels_of(PASS, replace(RULES, passes={"thing": PassRule(reads=0, writes=0, launches=0)}))
+    (kernel,) = kernels_of(PASS, changed(RULES, passes={"thing": PassRule(reads=0, writes=0, launches=0)}))
     assert kernel.launches == 0
     assert (kernel.read_bytes, kernel.written_bytes) == (0, 0)
 
@@ -220,17 +221,17 @@ def test_a_pass_a_framework_does_without_is_never_launched():
 def test_serial_rows_are_those_that_the_rules_name():
     search = replace(PASS, name="argmax", row_elements=26_752)
     (parallel,) = kernels_of(search)
-    (serial,) = kernels_of(search, replace(RULES, serial_rows=("argmax",)))
+    (serial,) = kernels_of(search, changed(RULES, serial_rows=("argmax",)))
     assert (parallel.serial_steps, serial.serial_steps) == (0, 26_752)
     assert replace(serial, serial_steps=0) == parallel  # the traffic is the same
-    (other,) = kernels_of(search, replace(RULES, serial_rows=("softmax",)))
+    (other,) = kernels_of(search, changed(RULES, serial_rows=("softmax",)))
     assert other == parallel
     # a pass that reduces nothing has no row to wait for
-    assert kernels_of(PASS, replace(RULES, serial_rows=("thing",))) == kernels_of(PASS)
+    assert kernels_of(PASS, changed(RULES, serial_rows=("thing",))) == kernels_of(PASS)
 
 
 def test_parts_are_looped_only_by_a_framework_that_loops():
-    (kernel,) = kernels_of(PASS, replace(RULES, batched_contraction="loop"))
+    (kernel,) = kernels_of(PASS, changed(RULES, batched_contraction="loop"))
     assert (kernel.launches, kernel.read_bytes * 4, kernel.written_bytes * 4) == (4, 400, 200)
 
 
@@ -253,9 +254,10 @@ LSTM = Recurrence(
 
 
 def recurrent(gates, inputs, gradient="per_step", forward=17, backward=25):
-    return replace(
+    return changed(
         RULES,
-        recurrent=RecurrentRules(
+        recurrent=changed(
+            CELLS,
             gate_products=gates,
             input_product=inputs,
             weight_gradient=gradient,
@@ -326,7 +328,7 @@ def test_weight_gradients_of_a_recurrence_per_step_or_over_all_steps():
 @pytest.mark.parametrize(("layout", "across"), [("in_out", Role.INPUT_GRADIENT), ("out_in", Role.OUTPUT)])
 @pytest.mark.parametrize("role", [Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT])
 def test_one_product_of_a_dense_layer_reads_its_weights_across(layout, across, role):
-    rules = LoweringRules(convolution_algorithms=(), weight_layout=layout)
+    rules = changed(PLAIN, weight_layout=layout)
     operation = Contraction(m=64, n=100, k=30, role=role)
     (alternative,) = lower(operation, rules=rules, element_bytes=4, processor="gpu")
     product = alternative.kernels[0]
@@ -339,9 +341,9 @@ def test_a_depthwise_convolution_is_one_launch_where_the_framework_has_a_kernel_
         batch_size=4, in_channels=96, out_channels=96, input_size=(56, 56), output_size=(56, 56), kernel_size=(3, 3),
         stride=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1), groups=96,
     )  # fmt: skip
-    rules = LoweringRules(convolution_algorithms=("implicit_gemm",), depthwise_kernel=True)
+    rules = changed(PLAIN, convolution_algorithms=("implicit_gemm",), depthwise_kernel=True)
     (own,) = lower(convolution, rules=rules, element_bytes=4, processor="gpu")
-    (by_channel,) = lower(convolution, rules=replace(rules, depthwise_kernel=False), element_bytes=4, processor="gpu")
+    (by_channel,) = lower(convolution, rules=changed(rules, depthwise_kernel=False), element_bytes=4, processor="gpu")
     assert [kernel.launches for kernel in own.kernels] == [1]
     assert [kernel.launches for kernel in by_channel.kernels] == [96]
     # maps once in, once out, nine taps of each channel

@@ -455,6 +455,15 @@ def test_without_torch_the_extra_is_named(monkeypatch):
         pm.from_torch(None, None)
 
 
+@pytest.mark.parametrize("package", ["onnx", "pyarrow"])
+def test_without_another_package_its_extra_is_named(package, monkeypatch, tmp_path):
+    swept = pm.sweep(pm.zoo.lenet5(), batch_size=[1, 2], device="gtx_1080")
+    monkeypatch.setitem(sys.modules, package, None)
+    extra = {"onnx": "onnx", "pyarrow": "frames"}[package]
+    with pytest.raises(MissingPackageError, match=rf"{package}: pip install 'perfmodel\[{extra}\]'"):
+        {"onnx": pm.from_onnx, "pyarrow": swept.to_parquet}[package](tmp_path / "file")
+
+
 def test_progress_is_shown_when_asked_for(capfd):
     pm.from_torch(conv_net(), IMAGES, progress=False)
     assert capfd.readouterr().err == ""

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -207,6 +208,12 @@ def test_names():
         graph.add("input", ReLU(), inputs="loss")
     with pytest.raises(GraphError, match=r"'new' reads 'relux', .* did you mean 'relu'"):
         graph.add("new", ReLU(), inputs="relux")
+    with pytest.raises(GraphError, match="'fc1' appears twice"):
+        graph.take(graph.node("fc1"))
+    other = LayerGraph("other", input_shape=(4,))
+    with pytest.raises(GraphError, match="'fc1' reads "):
+        other.take(replace(graph.node("fc1"), input_names=("elsewhere",)))
+    assert other.layers == ()
     with pytest.raises(UnknownNameError, match="Did you mean 'fc1'"):
         graph.node("fc_1")
     with pytest.raises(ArgumentError, match="name"):
@@ -467,6 +474,9 @@ def test_branches_nest_to_any_depth():
         lambda: LayerGraph.load(3),
         lambda: classifier().save(None),
         lambda: classifier().save(""),
+        lambda: classifier().take("fc1"),
+        lambda: classifier().weight_bytes(element_bytes="fp32"),
+        lambda: classifier().weight_bytes(element_bytes=-4),
     ],
 )
 def test_arguments_of_the_wrong_type_are_named(wrong):

@@ -36,6 +36,12 @@ def test_free_sizes_are_named_and_filled():
     ]
 
 
+@pytest.mark.parametrize("verb", [pm.sweep, pm.search])
+def test_verbs_of_many_jobs_refuse_free_sizes(verb):
+    with pytest.raises(ArgumentError, match=r"S with graph\.with_sizes"):
+        verb(language_model(S), system="dgx_h100", global_batch_size=8)
+
+
 def test_free_sizes_are_refused_where_a_number_is_needed(tmp_path):
     graph = language_model(S)
     with pytest.raises(ArgumentError, match=r"S with graph\.with_sizes"):

@@ -105,6 +105,14 @@ def test_what_is_never_allowed_is_refused_when_the_job_is_made():
             pm.Job(GRAPH, **asked)
 
 
+@pytest.mark.parametrize("placement", [3, "pipeline", []])
+def test_a_job_is_prepared_on_a_placement(placement):
+    job = pm.Job(GRAPH, batch_size=4, system="dgx_h100", workers=2, parallelism="pipeline", stages=2)
+    assert job.prepared_on(job.prepared.placement).nominal.parts.step_s == job.prepared.nominal.parts.step_s
+    with pytest.raises(ArgumentError, match="placement must be"):
+        job.prepared_on(placement)
+
+
 def test_a_run_says_what_it_executed():
     run = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "alexnet")
     job = pm.Job(run, device="gtx_980")

@@ -265,7 +265,7 @@ def tensor(key, shape, axes=None, **options):
 def test_calls_of_torch_are_read():
     q, k, v = (tensor(key, shape, (None, 0, 1, 2)) for key, shape in (("q", QUERY), ("k", KEY), ("v", VALUE)))
     arguments = {"query": q, "key": k, "value": v, "attn_mask": None, "dropout_p": 0.1, "is_causal": True}
-    read = ScaledDotProductAttention.torch_operators["aten.scaled_dot_product_attention"]
+    read = ScaledDotProductAttention.operators["aten.scaled_dot_product_attention"]
     call = OperatorCall(operator="aten.scaled_dot_product_attention", arguments=arguments, outputs=())
     translation = read(call)
     assert translation.layer == ScaledDotProductAttention(causal=True, dropout=0.1, scores="recomputed")
@@ -278,7 +278,7 @@ def test_calls_of_torch_are_read():
 
 
 def test_nodes_of_onnx_are_read():
-    read = ScaledDotProductAttention.onnx_operators["Attention"]
+    read = ScaledDotProductAttention.operators["Attention"]
     apart = [tensor(key, shape, (None, 0, 1, 2)) for key, shape in (("q", QUERY), ("k", KEY), ("v", VALUE))]
     arguments = {str(place): operand for place, operand in enumerate(apart)}
 
@@ -291,7 +291,7 @@ def test_nodes_of_onnx_are_read():
     side_by_side = {str(place): tensor(key, (9, 8), (None, 0, 1)) for place, key in enumerate("qkv")}
     layer = read(call(**side_by_side, q_num_heads=4, kv_num_heads=2)).layer
     assert (layer.heads, layer.key_heads) == (4, 2)
-    many = ScaledDotProductAttention.onnx_operators["MultiHeadAttention"]
+    many = ScaledDotProductAttention.operators["MultiHeadAttention"]
     assert many(call(**side_by_side, num_heads=4)).layer == ScaledDotProductAttention(heads=4)
     assert many(call(num_heads=4)) is None  # packed otherwise than (positions, features)
 
@@ -299,8 +299,8 @@ def test_nodes_of_onnx_are_read():
 def test_embeddings_are_read():
     table, indices = tensor("w", (20, 4), is_parameter=True), tensor("i", (5,), (None, 0), is_index=True)
     calls = {
-        "aten.embedding": (Embedding.torch_operators, {"weight": table, "indices": indices}),
-        "Gather": (Embedding.onnx_operators, {"0": table, "1": indices, "axis": 0}),
+        "aten.embedding": (Embedding.operators, {"weight": table, "indices": indices}),
+        "Gather": (Embedding.operators, {"0": table, "1": indices, "axis": 0}),
     }
     for operator, (operators, arguments) in calls.items():
         translation = operators[operator](OperatorCall(operator=operator, arguments=arguments, outputs=()))
@@ -308,11 +308,11 @@ def test_embeddings_are_read():
         assert translation.inputs == (indices,)
         assert dict(translation.parameters) == {"weight": table}
     picked = {"0": tensor("x", (5, 4), (None, 0, 1)), "1": indices, "axis": 0}
-    assert Embedding.onnx_operators["Gather"](OperatorCall(operator="Gather", arguments=picked, outputs=())) is None
+    assert Embedding.operators["Gather"](OperatorCall(operator="Gather", arguments=picked, outputs=())) is None
     across = {"0": table, "1": indices, "axis": 1}
-    assert Embedding.onnx_operators["Gather"](OperatorCall(operator="Gather", arguments=across, outputs=())) is None
+    assert Embedding.operators["Gather"](OperatorCall(operator="Gather", arguments=across, outputs=())) is None
     x = tensor("x", QUERY, (None, 0, 1, 2))
-    rotate = RotaryEmbedding.onnx_operators["RotaryEmbedding"]
+    rotate = RotaryEmbedding.operators["RotaryEmbedding"]
     assert rotate(OperatorCall(operator="RotaryEmbedding", arguments={"0": x}, outputs=())).inputs == (x,)
     part = {"0": x, "rotary_embedding_dim": 4}
     assert rotate(OperatorCall(operator="RotaryEmbedding", arguments=part, outputs=())) is None

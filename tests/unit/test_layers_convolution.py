@@ -448,7 +448,7 @@ def node(operator, shape, filters, *, bias=None, **attributes):
 
 
 def read(call):
-    readers = [kind.onnx_operators[call.operator] for kind in LAYERS.values() if call.operator in kind.onnx_operators]
+    readers = [kind.operators[call.operator] for kind in LAYERS.values() if call.operator in kind.operators]
     (found,) = [translation for translation in (reader(call) for reader in readers) if translation is not None]
     return found
 

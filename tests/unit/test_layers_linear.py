@@ -221,7 +221,7 @@ def test_calls_of_onnx():
     held = Operand(key="w", shape=SharedShape((4, 6)), axes=(0, 1), is_parameter=True)
     bias = Operand(key="b", shape=SharedShape((4,)), axes=(0,), is_parameter=True)
     plain = Operand(key="c", shape=SharedShape((6, 4)), axes=(0, 1))
-    readers = [(kind.onnx_operators) for kind in LAYERS.values()]
+    readers = [(kind.operators) for kind in LAYERS.values()]
 
     def read(call):
         found = [each[call.operator](call) for each in readers if call.operator in each]

@@ -442,7 +442,7 @@ def test_calls_of_onnx(operator, attributes, shapes, layer):
         arguments={str(index): operand for index, operand in enumerate(operands)} | attributes,
         outputs=(Operand(key="y", shape=shape, axes=(None, *range(len(shape)))),),
     )
-    found = [kind.onnx_operators[operator](call) for kind in LAYERS.values() if operator in kind.onnx_operators]
+    found = [kind.operators[operator](call) for kind in LAYERS.values() if operator in kind.operators]
     (translation,) = [each for each in found if each is not None]
     assert translation.layer == layer
 

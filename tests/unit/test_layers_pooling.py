@@ -301,7 +301,7 @@ def constant(*values):
 
 
 def read(call):
-    readers = [kind.onnx_operators[call.operator] for kind in LAYERS.values() if call.operator in kind.onnx_operators]
+    readers = [kind.operators[call.operator] for kind in LAYERS.values() if call.operator in kind.operators]
     found = [translation for translation in (reader(call) for reader in readers) if translation is not None]
     assert len(found) <= 1
     return found[0].layer if found else None

@@ -114,7 +114,7 @@ def test_nodes_of_onnx_may_hold_several_sequences_a_sample(layout, axes):
     x, h = (tensor(name, shape, (0, 1, 2)) for name, shape in zip("xh", axes, strict=True))
     for merged, is_read in ((1 - layout, True), (layout, False)):
         call = onnx_call("gru", 3, directions=2, layout=layout, **{"0": replace(x, merged_axis=merged), "5": h})
-        translation = GRU.onnx_operators["GRU"](call)
+        translation = GRU.operators["GRU"](call)
         assert (translation is not None) is is_read
         if translation is not None:
             output = (3, T, 2, H) if layout else (T, 2, 3, H)
@@ -271,7 +271,7 @@ def torch_call(kind, *, batch_first=True, overload="input", train=True, **option
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_calls_of_torch_are_read_with_all_their_parameters(kind, options, batch_first):
     module, call = torch_call(kind, batch_first=batch_first, **options)
-    translation = KINDS[kind][0].torch_operators[call.operator](call)
+    translation = KINDS[kind][0].operators[call.operator](call)
     layer, shapes = translation.layer, tuple(each.shape for each in translation.inputs)
     expected = layer.parameter_shapes(shapes)
     assert set(translation.parameters) == set(expected)
@@ -287,23 +287,23 @@ def test_calls_of_torch_are_read_with_all_their_parameters(kind, options, batch_
 
 def test_the_first_parameters_are_those_torch_lists_first():
     _, call = torch_call("gru", bidirectional=True)
-    parameters = LSTM.torch_operators["aten.lstm"](call).parameters
+    parameters = LSTM.operators["aten.lstm"](call).parameters
     assert parameters["input_weight_0"].key == "weight_ih_l0"
     assert parameters["recurrent_bias_0_reverse"].key == "bias_hh_l0_reverse"
 
 
 def test_calls_that_are_no_plain_recurrence_are_left_alone():
     _, packed = torch_call("lstm", overload="data")
-    assert LSTM.torch_operators["aten.lstm"](packed) is None
+    assert LSTM.operators["aten.lstm"](packed) is None
     _, projected = torch_call("lstm", proj_size=3)
-    assert LSTM.torch_operators["aten.lstm"](projected) is None
+    assert LSTM.operators["aten.lstm"](projected) is None
     _, over_samples = torch_call("lstm", batch_first=True)
     over_samples.arguments["batch_first"] = False
-    assert LSTM.torch_operators["aten.lstm"](over_samples) is None
+    assert LSTM.operators["aten.lstm"](over_samples) is None
     _, inference = torch_call("gru", num_layers=2, dropout=0.5, train=False)
-    assert GRU.torch_operators["aten.gru"](inference).layer.dropout == 0
+    assert GRU.operators["aten.gru"](inference).layer.dropout == 0
     _, relu = torch_call("rnn", nonlinearity="relu")
-    assert RNN.torch_operators["aten.rnn_relu"](relu).layer.function == "relu"
+    assert RNN.operators["aten.rnn_relu"](relu).layer.function == "relu"
 
 
 def onnx_call(kind, gates, *, directions=1, **options):
@@ -324,7 +324,7 @@ def onnx_call(kind, gates, *, directions=1, **options):
 def test_nodes_of_onnx_are_read_with_all_their_parameters(kind, directions):
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[kind]
     call = onnx_call(kind, gates, directions=directions)
-    translation = KINDS[kind][0].onnx_operators[kind.upper()](call)
+    translation = KINDS[kind][0].operators[kind.upper()](call)
     layer, shapes = translation.layer, tuple(each.shape for each in translation.inputs)
     expected = layer.parameter_shapes(shapes)
     assert {name: tuple(part.shape)[::-1] for name, part in translation.parameters.items()} == expected
@@ -336,15 +336,15 @@ def test_nodes_of_onnx_are_read_with_all_their_parameters(kind, directions):
 
 
 def test_nodes_of_onnx_that_are_other_cells_are_left_alone():
-    read = LSTM.onnx_operators["LSTM"]
+    read = LSTM.operators["LSTM"]
     assert read(onnx_call("lstm", 4)).layer.bias_vectors == 2
     assert read(onnx_call("lstm", 4, **{"7": tensor("p", (1, 3 * H), is_parameter=True)})) is None
     assert read(onnx_call("lstm", 4, activations=("HardSigmoid", "Tanh", "Tanh"))) is None
     assert read(onnx_call("lstm", 4, **{"2": tensor("r", (1, 4 * H, H))})) is None  # weights that are computed
     assert read(onnx_call("lstm", 4, **{"3": None})).layer.bias_vectors == 0
     relu = onnx_call("rnn", 1, activations=("Relu",))
-    assert RNN.onnx_operators["RNN"](relu).layer.function == "relu"
-    assert RNN.onnx_operators["RNN"](onnx_call("rnn", 1, activations=("Affine",))) is None
+    assert RNN.operators["RNN"](relu).layer.function == "relu"
+    assert RNN.operators["RNN"](onnx_call("rnn", 1, activations=("Affine",))) is None
 
 
 def test_a_state_is_a_view():

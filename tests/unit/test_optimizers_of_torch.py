@@ -183,6 +183,9 @@ def test_a_second_evaluation_repeats_forward_and_backward_only():
     optimizer = load_optimizer("lbfgs", evaluations=2)
     update = graph.work(batch_size=16, phase="update", optimizer=optimizer).flop_count
     assert graph.work(batch_size=16, phase="step", optimizer=optimizer).flop_count == 2 * per_pass + update
+    probed = graph.probed_operations((8, 16), phase=pm.records.Phase.STEP, optimizer=optimizer)
+    at_16 = [(layer, operations[1]) for layer, operations in probed]
+    assert at_16 == list(graph.operations(batch_size=16, phase="step", optimizer=optimizer))
 
 
 @pytest.mark.parametrize(

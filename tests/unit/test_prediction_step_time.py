@@ -12,7 +12,7 @@ from perfmodel import zoo
 from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.framework.kernel_table import LayerOperation, build_kernel_table
 from perfmodel.framework.profile import load_framework
-from perfmodel.framework.rules import LoweringRules, PassRule
+from perfmodel.framework.rules import PassRule
 from perfmodel.graph import LayerGraph
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
@@ -25,6 +25,7 @@ from perfmodel.prediction.job.compose import StageWork, compose
 from perfmodel.prediction.job.lowered import lowered_graph
 from perfmodel.records import Contraction, MemoryPass, Phase, Role
 from perfmodel.symbolic import naming
+from tests.lowering_rules import PLAIN, changed
 
 UNLIMITED = float("inf")
 N = sympy.Symbol("N", positive=True, integer=True)
@@ -76,7 +77,7 @@ def toy_step(numbers, passes=()):
 
     table = build_kernel_table(
         [[LayerOperation(layer, Phase.FORWARD, each) for layer, each in operations(n)] for n in (1, 2, 3)],
-        rules=LoweringRules(convolution_algorithms=(), passes=dict(passes)),
+        rules=changed(PLAIN, passes=dict(passes)),
         element_bytes=4,
         processor="gpu",
     )

@@ -83,7 +83,7 @@ def test_the_number_counts_blocks_of_each_stage():
 def test_wrong_numbers_and_networks_are_refused():
     with pytest.raises(ArgumentError, match="at most 4: this network has as many blocks"):
         pm.predict(gpt(), **JOB, recompute=5)
-    with pytest.raises(ArgumentError, match="a number of blocks from 0 to 1,000,000"):
+    with pytest.raises(ArgumentError, match="a whole number of blocks from 0 to 1,000,000"):
         pm.predict(gpt(), **JOB, recompute=-1)
     with pytest.raises(ArgumentError, match="no attention layer apart"):
         pm.predict(pm.zoo.resnet18(), **JOB, recompute="selective")

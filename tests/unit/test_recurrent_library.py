@@ -6,11 +6,11 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.framework.recurrence import FUSED, PERSISTENT, recurrence_alternatives
-from perfmodel.framework.rules import RecurrentRules
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.kernels import Matmul, Stream
 from perfmodel.layers import LSTM
 from perfmodel.records import Recurrence, Role
+from tests.lowering_rules import CELLS, changed
 
 STEPS, HIDDEN = 50, 256
 LAYER = Recurrence(
@@ -22,7 +22,7 @@ LAYER = Recurrence(
     pointwise_flop_count=18,
     state_count=2,
 )
-CELLS = RecurrentRules(gate_products="per_gate", forward_pointwise_kernels=17)
+OF_CELLS = changed(CELLS, gate_products="per_gate")
 
 
 def network(hidden=HIDDEN):
@@ -31,21 +31,21 @@ def network(hidden=HIDDEN):
     return graph
 
 
-def kernels(rules, role=Role.OUTPUT, element_bytes=4, **changes):
+def kernels(rules, role=Role.OUTPUT, element_bytes=4, library=(), **changes):
     alternatives = recurrence_alternatives(
-        replace(LAYER, role=role, **changes), rules=rules, element_bytes=element_bytes
+        replace(LAYER, role=role, **changes), rules=rules, library=library, element_bytes=element_bytes
     )
     return {each.name: each.kernels for each in alternatives}
 
 
 def test_without_the_library_cells_run_as_the_framework_has_them():
-    (of_cells,) = kernels(CELLS).values()
+    (of_cells,) = kernels(OF_CELLS).values()
     assert sum(each.launches for each in of_cells) == STEPS * (8 + 17)
     assert all(each.library_launches == 0 for each in of_cells)
 
 
 def test_the_librarys_layer_is_one_call_of_one_product_beforehand_and_two_launches_a_step():
-    over_time, through_time, pointwise = kernels(replace(CELLS, library=(FUSED,)))[FUSED]
+    over_time, through_time, pointwise = kernels(OF_CELLS, library=(FUSED,))[FUSED]
     assert (over_time.m, over_time.launches, over_time.efficiency) == (32 * STEPS, 1, "gemm")
     assert (through_time.m, through_time.n, through_time.launches) == (32, 4 * HIDDEN, STEPS)
     assert through_time.efficiency == "recurrent_gemm"
@@ -55,22 +55,22 @@ def test_the_librarys_layer_is_one_call_of_one_product_beforehand_and_two_launch
 
 @pytest.mark.parametrize("role", list(Role)[:3])
 def test_both_do_the_same_arithmetic(role):
-    def product_flop_count(rules):
-        (of_layer,) = kernels(rules, role).values()
+    def product_flop_count(**library):
+        (of_layer,) = kernels(OF_CELLS, role, **library).values()
         return sum(each.flop_count * each.launches for each in of_layer if isinstance(each, Matmul))
 
-    assert product_flop_count(CELLS) == product_flop_count(replace(CELLS, library=(FUSED,)))
+    assert product_flop_count() == product_flop_count(library=(FUSED,))
 
 
 def test_weights_stay_in_registers_only_in_half_precision_and_where_the_framework_asks():
-    asks = replace(CELLS, library=(FUSED, PERSISTENT), persistent_units=1024)
-    assert set(kernels(asks, element_bytes=2)) == {FUSED, PERSISTENT}
-    assert set(kernels(asks, element_bytes=4)) == {FUSED}
-    assert set(kernels(asks, element_bytes=2, hidden_size=1152)) == {FUSED}
-    assert set(kernels(asks, element_bytes=2, hidden_size=200)) == {FUSED}
-    assert set(kernels(asks, Role.WEIGHT_GRADIENT, element_bytes=2)) == {FUSED}
-    assert set(kernels(replace(asks, persistent_units=None), element_bytes=2)) == {FUSED}
-    _, whole = kernels(asks, element_bytes=2)[PERSISTENT]
+    asks, both = changed(CELLS, persistent_units=1024), {"library": (FUSED, PERSISTENT)}
+    assert set(kernels(asks, element_bytes=2, **both)) == {FUSED, PERSISTENT}
+    assert set(kernels(asks, element_bytes=4, **both)) == {FUSED}
+    assert set(kernels(asks, element_bytes=2, **both, hidden_size=1152)) == {FUSED}
+    assert set(kernels(asks, element_bytes=2, **both, hidden_size=200)) == {FUSED}
+    assert set(kernels(asks, Role.WEIGHT_GRADIENT, element_bytes=2, **both)) == {FUSED}
+    assert set(kernels(changed(asks, persistent_units=None), element_bytes=2, **both)) == {FUSED}
+    _, whole = kernels(asks, element_bytes=2, **both)[PERSISTENT]
     assert (whole.launches, whole.count, whole.efficiency) == (1, STEPS, "recurrent_persistent")
     assert whole.read_bytes == 2 * (4 * HIDDEN * HIDDEN + STEPS * 32 * HIDDEN)
 

@@ -105,6 +105,24 @@ def test_front_and_budgets_are_those_of_all_pairs(found):
             found.best_within(wrong)
 
 
+@pytest.mark.parametrize("objective", ["time", "money", "energy", "mfu"])
+def test_no_layout_of_the_front_is_beaten_and_the_best_is_on_it(objective):
+    s = pm.search(GRAPH, devices=[2, 8], objective=objective, limits={"stages": 2, "micro_batch_size": 4}, **JOB)
+
+    def costs(row):
+        further = {"energy": [row["energy_j"]] if objective == "energy" else [], "mfu": [-row["mfu"]]}
+        return (row["step_s"], row["memory_bytes"], row["usd"], *further.get(objective, ()))
+
+    of_all = np.array(sorted({costs(vars(row)) for row in s.rows}))
+    beaten = [(np.all(of_all <= cost, axis=1) & np.any(of_all < cost, axis=1)).any() for cost in of_all]
+    shown = {costs(vars(row)) for row in s.front}
+    assert np.array(sorted(shown)) == pytest.approx(of_all[~np.array(beaten)])
+    assert costs(vars(s.best_row)) in shown
+    words = s.front.title.removeprefix("no other is better in ").split(", ")
+    assert words == [*dict.fromkeys(("time", "memory", "money", objective))]
+    assert f"front of {', '.join(words[:-1])} and {words[-1]}: {len(shown)} layouts" in str(s)
+
+
 def test_limits_and_fixed_values_are_kept():
     s = pm.search(GRAPH, devices=[4, 8], limits={"stages": 2, "micro_batches": 8}, tensor_size=2, recompute="full",
                   objective="money", usd_per_hour=2.0, **JOB)  # fmt: skip
@@ -203,6 +221,7 @@ def test_totals_add_up(found):
     assert found.rows[0].days == pytest.approx(t.days)
     assert t.usd == pytest.approx(found.usd_per_hour * t.device_hours)
     assert found.best.prediction.training_totals(**TOTALS).to_dict() == pytest.approx(t.to_dict())
+    assert {type(total) for total in t.to_dict().values()} == {int, float}
     with pytest.raises(ArgumentError, match="tokens"):
         found.best.prediction.training_totals()
 
@@ -270,6 +289,9 @@ def test_commands_name_the_layout(found):
         ({"global_batch_size": 31, "limits": {"stages": 1, "tensor_size": 2}}, "global_batch_size", "nearest is 32"),
         ({"global_batch_size": 10**9}, "global_batch_size", "or with limits={'micro_batches': 1024}, as pipelines"),
         ({"reserve": 1.5}, "reserve", "below 1"),
+        ({"reserve": "8%"}, "reserve", "a number .got '8%'"),
+        ({"global_batch_size": "many"}, "global_batch_size", "a whole number"),
+        ({"devices": [8, "many"]}, "devices", "a whole number"),
         ({"devices": 80, "machines": 8}, "devices", "at most 64"),
         ({"system": "dgx_a100_x4", "devices": 33}, "devices", "at most 32"),
         ({"limits": {"tensor_size": 0}}, "limits", "tensor_size=1"),
@@ -352,7 +374,19 @@ def test_the_command_line_answers_alike(capsys):
     assert run(["search", *asked, "--command", "megatron"]) == 0
     assert "--tensor-model-parallel-size" in capsys.readouterr().out
     assert run(["search", *asked, "--reserve", "1.2"]) == 2
-    assert "reserve must be" in capsys.readouterr().err
+    assert "reserve must be a share of the memory" in capsys.readouterr().err
+    assert run(["search", *asked, "--reserve", "50%", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reserve"] == 0.5
+
+
+def test_the_help_of_the_command_shows_lists_where_it_takes_them(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(["search", "--help"]) == 0
+    values = dict(re.findall(r"^\S +--([a-z-]+) +(\S+)", capsys.readouterr().out, re.MULTILINE))
+    listed = {name for name, value in values.items() if "," in value}
+    assert {"device", "system", "machines", "global-batch-size", "straggler", "reserve"}.isdisjoint(listed)
+    assert {"devices", "tensor-size", "framework", "micro-batch-size"} <= listed
+    assert values["overlap"] == values["pinned"] == "true,false"
 
 
 def test_the_table_names_arguments_of_predict():

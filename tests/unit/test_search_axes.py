@@ -107,6 +107,20 @@ def test_torchs_pipelines_share_parameters_for_the_step_and_add_up_once():
         pm.search(GRAPH, **how, shard_stage=3)
 
 
+def test_a_search_for_torchtitan_finds_what_it_has_a_command_for():
+    long = pm.zoo.llama(size="llama3_8b", layers=8, sequence_length=65_536)
+    how = {"system": "dgx_h100", "devices": 16, "global_batch_size": 16, "optimizer": "adamw"}
+    s = pm.search(long, framework="torchtitan", **how, micro_batch_size=1)
+    assert len({row.context_size for row in s.rows}) > 1
+    assert s.layouts.space.by_name["context_method"].values == ("ring",)
+    assert {row.shard_stage for row in s.rows} == {0, 2, 3}
+    for rank in range(0, len(s), 4):
+        assert "torchtitan.train" in s.found(rank).command("torchtitan")
+    asked = pm.search(long, framework="torchtitan", **how, stages=1, context_size=8, context_method="gather")
+    with pytest.raises(ArgumentError, match="context_method must be 'ring' for torchtitan"):
+        asked.best.command("torchtitan")
+
+
 def test_pipelines_of_torch_add_up_gradients_once_without_being_told():
     job = JOB | {"tensor_size": 1, "schedule": "1f1b", "accumulation_steps": 1, "recompute": None}
     torch, megatron = (pm.search(GRAPH, **job | {"framework": name}) for name in ("torchtitan", "megatron_core"))

@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel import layers
 from perfmodel.calibration import facts, families
 from perfmodel.calibration.backends.base import Backend, Clock, HostClock, PeakRun
-from perfmodel.calibration.benchmark import SEED, Axis, Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.benchmark import SEED, Benchmark, Prepared, Run, Sizes
 from perfmodel.calibration.facts import page_fault_s
 from perfmodel.calibration.families import ELEMENTS, ROWS, SEQUENCES, TWO_OF_ELEMENTS, TWO_ROWS, Family
 from perfmodel.derived import derived_property
@@ -25,9 +25,7 @@ from perfmodel.units import MIB
 POOL: Final = 1 << 21
 """Random numbers that are drawn; larger arrays repeat them [1]."""
 
-CLASSES: Final = Family(
-    {"rows": Axis(3, 4097, "odd"), "features": Axis(10, 4096, "features")}, batch="rows", sample=("features",)
-)
+CLASSES: Final = families.family("numpy_classes")
 
 
 BLOCK: Final = 1 << 22

@@ -12,13 +12,7 @@ from typing import Any, ClassVar, Final
 from perfmodel.calibration import facts
 from perfmodel.calibration.backends.base import Backend, Clock, HostClock, PeakRun, smallest_sizes
 from perfmodel.calibration.backends.torch_overheads import all_reduces, host_copies, overheads
-from perfmodel.calibration.backends.torch_passes import (
-    POOL,
-    CudaClock,
-    TorchTools,
-    pass_benchmarks,
-    product_benchmarks,
-)
+from perfmodel.calibration.backends.torch_passes import POOL, CudaClock, TorchTools, pass_benchmarks, product_benchmarks
 from perfmodel.calibration.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
 from perfmodel.calibration.benchmark import SEED, Benchmark, Run
 from perfmodel.derived import derived_property

@@ -213,10 +213,6 @@ def _step_s(tools: TorchTools, known_s: float) -> float:
     return max(0.0, median_s(step, wait=_saturating(tools)) - known_s)
 
 
-def _waiting(tools: TorchTools) -> Callable[[], Any] | None:
-    return (lambda: tools.torch.cuda.synchronize(tools.device)) if tools.on_gpu else None
-
-
 def _saturating(tools: TorchTools) -> Callable[[], Any] | None:
     """Return a function that empties a GPU's queue and then makes it wait, so that launches queue up.
 
@@ -276,7 +272,7 @@ def _leaves(result: Any) -> list[Any]:
 def host_copies(tools: TorchTools) -> list[dict[str, Any]]:
     """Return copies between host and GPU: time of the smallest, rate of a large one."""
     torch, rows = tools.torch, []
-    wait = _waiting(tools)
+    wait = (lambda: torch.cuda.synchronize(tools.device)) if tools.on_gpu else None
     for pinned in (True, False):
         for direction in ("to_device", "to_host"):
             seconds = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -161,7 +161,7 @@ class CudaClock(Clock):
         return Timing.of(taken)
 
 
-Call = Callable[..., Any] | tuple[Any, ...]
+Call = Callable[..., Any] | Sequence[Any]
 """What runs a pass: a function of torch and the operands, or a function of torch by its dotted name and what it takes:
 ``x`` and ``z`` the inputs, ``y`` the result, ``g`` its gradient, other things as they are. The latter costs no call."""
 
@@ -206,51 +206,14 @@ def passes(
         yield pass_benchmark(f"{name}_backward", family, layer, prepare_backward, weight=weight)
 
 
-ELEMENT_PASSES: Final[tuple[tuple[str, Layer, tuple[Any, ...], tuple[Any, ...] | None], ...]] = (
-    ("relu", layers.ReLU(), ("relu", "x"), ("ops.aten.threshold_backward", "g", "y", 0)),
-    ("relu6", layers.ReLU6(), ("nn.functional.relu6", "x"), ("ops.aten.hardtanh_backward", "g", "x", 0, 6)),
-    (
-        "leaky_relu",
-        layers.LeakyReLU(),
-        ("nn.functional.leaky_relu", "x"),
-        ("ops.aten.leaky_relu_backward", "g", "x", 0.01, False),
-    ),
-    ("gelu", layers.GELU(), ("nn.functional.gelu", "x"), ("ops.aten.gelu_backward", "g", "x")),
-    ("silu", layers.SiLU(), ("nn.functional.silu", "x"), ("ops.aten.silu_backward", "g", "x")),
-    ("sigmoid", layers.Sigmoid(), ("sigmoid", "x"), ("ops.aten.sigmoid_backward", "g", "y")),
-    ("tanh", layers.Tanh(), ("tanh", "x"), ("ops.aten.tanh_backward", "g", "y")),
-    (
-        "hard_swish",
-        layers.Unary(function="hard_swish"),
-        ("nn.functional.hardswish", "x"),
-        ("ops.aten.hardswish_backward", "g", "x"),
-    ),
-    (
-        "elu",
-        layers.Unary(function="elu"),
-        ("nn.functional.elu", "x"),
-        ("ops.aten.elu_backward", "g", 1.0, 1.0, 1.0, False, "x"),
-    ),
-    ("add", layers.Add(), ("add", "x", "z"), None),
-    ("multiply", layers.Binary(function="multiply"), ("mul", "x", "z"), ("mul", "g", "z")),
-    ("subtract", layers.Binary(function="subtract"), ("sub", "x", "z"), None),
-    ("divide", layers.Binary(function="divide"), ("div", "x", "z"), None),
-    ("exp", layers.Unary(function="exp"), ("exp", "x"), ("mul", "g", "y")),
-    ("square", layers.Unary(function="square"), ("square", "x"), None),
-    ("multiply_by_number", layers.Unary(function="multiply_by_number"), ("mul", "x", 0.7), ("mul", "g", 0.7)),
-    ("add_number", layers.Unary(function="add_number"), ("add", "x", 0.7), None),
-    ("copy", layers.Copy(), ("clone", "x"), None),
-)
-"""Name of a pass, its layer, the function that runs it, and that of its gradient if this is timed too."""
-
-WEIGHTS: Final = {"relu": 2.0, "gelu": 1.5, "add": 2.0}
-"""Weights of these passes that are not 1."""
+def _layer_of(kind: str, **options: Any) -> Layer:
+    return layers.LAYERS[kind](**options)
 
 
 def _element_wise() -> Iterator[Benchmark]:
-    for name, layer, forward, backward in ELEMENT_PASSES:
-        family = TWO_OF_ELEMENTS if "z" in forward else ELEMENTS
-        yield from passes(name, family, layer, forward, backward, weight=WEIGHTS.get(name, 1.0))
+    for name, stated in families.STATED["torch_pass"].items():
+        options = {**stated, "layer": _layer_of(**stated["layer"])}
+        yield from passes(name, TWO_OF_ELEMENTS if "z" in stated["forward"] else ELEMENTS, **options)
     yield Benchmark(
         name="gradient_sum_backward",
         axes=ELEMENTS.axes,
@@ -278,11 +241,8 @@ def _element_wise() -> Iterator[Benchmark]:
         weight=1.5,
     )
     yield pass_benchmark("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3), _dropout_gradient)
-    yield from passes("bernoulli", ELEMENTS, layers.Unary(function="bernoulli"), _bernoulli, random=True)
-
-
-def _bernoulli(torch: Any, x: Any) -> Any:
-    return torch.empty_like(x).bernoulli_(0.5)
+    drawn = layers.Unary(function="bernoulli")
+    yield from passes("bernoulli", ELEMENTS, drawn, lambda torch, x: torch.empty_like(x).bernoulli_(0.5), random=True)
 
 
 def _dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -296,7 +256,7 @@ def _dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> 
 def _maps() -> Iterator[Benchmark]:
     yield from passes(
         "concat",
-        Family(MAPS.axes, batch="batch", sample=MAPS.sample, inputs=3),
+        families.family("maps", inputs=3),
         layers.Concat(),
         lambda torch, *parts: torch.cat(parts, 1),
         lambda torch, g, _, *parts: g.chunk(len(parts), 1),  # autograd hands on parts of the gradient as they lie

@@ -11,38 +11,22 @@ from perfmodel import layers
 from perfmodel.calibration import families
 from perfmodel.calibration.backends.torch_passes import TorchTools, passes
 from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared, Sizes
-from perfmodel.calibration.families import MAPS, ROWS, SEQUENCES, Family, pass_benchmark
+from perfmodel.calibration.families import MAPS, ROWS, SEQUENCES, pass_benchmark
 from perfmodel.layers import Layer
 from perfmodel.records import Operation, Recurrence, Role
 
 EPSILON = 1e-5
 """Term that norms add to a variance [1]."""
 
-CLASSES = Family(
-    {"rows": Axis(3, 4097, "odd"), "features": Axis(10, 40_000, "features"), "over": Axis(values=(0, 1))},
-    batch="rows",
-    sample=("features",),
-)
-"""Class scores, up to a vocabulary's size; ``over`` says whether they are already log-probabilities."""
+PARTS = {"part": Axis(values=(0, 1))}
+"""Whether the gradient is that of the input, or of scale and shift."""
 
-WINDOWS = Family(
-    {**MAPS.axes, "window": Axis(values=(2, 3, 3)), "stride": Axis(values=(1, 2, 2))},
-    batch="batch",
-    sample=MAPS.sample,
-)
-
-WHOLE_OR_WINDOWS = Family(
-    {**MAPS.axes, "window": Axis(values=(0, 2, 3)), "stride": Axis(values=(1, 2))}, batch="batch", sample=MAPS.sample
-)
+CLASSES = families.family("torch_classes")
+WINDOWS = families.family("maps", {"window": Axis(values=(2, 3, 3)), "stride": Axis(values=(1, 2, 2))})
+WHOLE_OR_WINDOWS = families.family("maps", {"window": Axis(values=(0, 2, 3)), "stride": Axis(values=(1, 2))})
 """Maps with a window and stride; window 0 is a pool over the whole map."""
 
-NORMALISED = Family({**SEQUENCES.axes, "part": Axis(values=(0, 1))}, batch="batch", sample=SEQUENCES.sample)
-"""Sequences; ``part`` selects the gradient of the input, or the gradients of scale and shift."""
-
-GROUPED_MAPS = Family({**MAPS.axes, "groups": Axis(values=(2, 4, 8))}, batch="batch", sample=MAPS.sample)
-"""Maps whose channels are normalised in groups."""
-
-BIASED = Family({**MAPS.axes, "maps": Axis(values=(0, 0, 1))}, batch="batch", sample=MAPS.sample)
+BIASED = families.family("maps", {"maps": Axis(values=(0, 0, 1))})
 """Operand of a bias: maps, or rows of features."""
 
 
@@ -144,11 +128,9 @@ def _local_response_norm(tools: TorchTools, sizes: Sizes, operation: Operation) 
 
 
 def _norms() -> Iterator[Benchmark]:
-    for suffix in ("", "_backward"):
-        part = _part_of_gradient if suffix else None
-        sequences = NORMALISED if suffix else SEQUENCES
-        groups = {**GROUPED_MAPS.axes, **({"part": Axis(values=(0, 1))} if suffix else {})}
-        grouped = Family(groups, batch="batch", sample=MAPS.sample)
+    for suffix, part, parts in (("", None, {}), ("_backward", _part_of_gradient, PARTS)):
+        sequences = families.family("sequences", parts)
+        grouped = families.family("maps", {"groups": Axis(values=(2, 4, 8)), **parts})
         yield pass_benchmark(f"batch_norm{suffix}", MAPS, layers.BatchNorm(), _batch_norm, weight=2)
         yield pass_benchmark(f"layer_norm{suffix}", sequences, layers.LayerNorm(), _layer_norm, role=part, weight=1.5)
         yield pass_benchmark(f"rms_norm{suffix}", sequences, layers.RMSNorm(), _rms_norm, role=part, weight=0.5)
@@ -176,10 +158,6 @@ def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Pre
     return _with_autograd(tools, operation, partial(loss, target=labels), CLASSES.tensor(sizes))
 
 
-def _entropy_layer(sizes: Sizes) -> Layer:
-    return layers.CrossEntropy(over="log_probabilities" if sizes["over"] else "logits")
-
-
 def _binary_cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     target = tools.normal(*ROWS.tensor(sizes)).sigmoid()
     loss = partial(tools.torch.nn.functional.binary_cross_entropy_with_logits, target=target)
@@ -204,7 +182,12 @@ def _softmaxes() -> Iterator[Benchmark]:
     squares = ("nn.functional.mse_loss", "x", "z"), ("ops.aten.mse_loss_backward", "g", "x", "z", 1)
     yield from passes("mean_squared_error", families.TWO_ROWS, layers.MeanSquaredError(), *squares, weight=0.5)
     for suffix in ("", "_backward"):
-        yield pass_benchmark(f"cross_entropy{suffix}", CLASSES, _entropy_layer, _cross_entropy)
+        yield pass_benchmark(
+            f"cross_entropy{suffix}",
+            CLASSES,
+            lambda sizes: layers.CrossEntropy(over="log_probabilities" if sizes["over"] else "logits"),
+            _cross_entropy,
+        )
         yield pass_benchmark(
             f"binary_cross_entropy{suffix}",
             families.TWO_ROWS,

@@ -7,42 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from perfmodel import layers
 from perfmodel.importers.assembly import ConfiguredLayer, Tensor, decline, elementwise, over_axes
 from perfmodel.importers.deeplearning4j.configuration import Entry, entry_of
-from perfmodel.layers import (
-    GRU,
-    LSTM,
-    RNN,
-    Add,
-    BatchNorm,
-    Binary,
-    BinaryCrossEntropy,
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    Embedding,
-    Flatten,
-    Layer,
-    LayerNorm,
-    LocalResponseNorm,
-    LogSoftmax,
-    MeanAbsoluteError,
-    MeanSquaredError,
-    Pad,
-    Parameter,
-    Reduction,
-    Slice,
-    Softmax,
-    Transpose,
-    Unary,
-    Upsample,
-)
+from perfmodel.layers import Layer
 
 IMAGE_AXES: Final = 3
 POOLS: Final = {"MAX": "max_pool", "AVG": "avg_pool"}
 """Type of pooling -> family of layers."""
 
-OVER_CHANNELS: Final[Mapping[str, type[Layer]]] = {"softmax": Softmax, "logsoftmax": LogSoftmax}
+OVER_CHANNELS: Final[Mapping[str, type[Layer]]] = {"softmax": layers.Softmax, "logsoftmax": layers.LogSoftmax}
 """Activation along the features -> layer."""
 
 IDENTITY: Final = ("", "identity")
@@ -97,23 +71,23 @@ def _product(layer: ConfiguredLayer, tensor: Tensor, part: str = "") -> Tensor:
     """Return a product with weights, whose input is flattened if it is an image."""
     features = layer.count("nin", 0, least=0)
     if features and tensor.shape[-1] != features and math.prod(tensor.shape) == features:
-        tensor = layer.made(Flatten(), tensor, part="flatten")
+        tensor = layer.made(layers.Flatten(), tensor, part="flatten")
     if features and tensor.shape[-1] != features:
         layer.refuse(f"nin={features}: must be the {tensor.shape[-1]} features of its input")
-    return layer.made(Dense(units=layer.count("nout"), bias=_with_bias(layer)), tensor, part=part)
+    return layer.made(layers.Dense(units=layer.count("nout"), bias=_with_bias(layer)), tensor, part=part)
 
 
 def _dense(layer: ConfiguredLayer) -> Tensor:
     tensor = _product(layer, dropped(layer, layer.first))
     if layer.get("hasLayerNorm", False):
-        tensor = layer.made(LayerNorm(bias=False), tensor, part="norm")
+        tensor = layer.made(layers.LayerNorm(bias=False), tensor, part="norm")
     return activated(layer, tensor)
 
 
 LOSSES: Final[Mapping[str, Callable[[], Layer]]] = {
-    **dict.fromkeys(("MSE", "L2", "MSLE"), MeanSquaredError),
-    **dict.fromkeys(("MAE", "L1"), MeanAbsoluteError),
-    "BinaryXENT": lambda: BinaryCrossEntropy(over="probabilities"),
+    **dict.fromkeys(("MSE", "L2", "MSLE"), layers.MeanSquaredError),
+    **dict.fromkeys(("MAE", "L1"), layers.MeanAbsoluteError),
+    "BinaryXENT": lambda: layers.BinaryCrossEntropy(over="probabilities"),
 }
 """Loss, without ``Loss`` before it -> its layer. The logarithms of MSLE are not counted."""
 OF_CLASSES: Final = ("MCXENT", "NegativeLogLikelihood", "SparseMCXENT")
@@ -126,10 +100,10 @@ def _loss(layer: ConfiguredLayer, tensor: Tensor) -> Tensor:
     name = "" if stated is None else entry_of(stated).class_name.removeprefix("Loss")
     axis = 0 if len(tensor.shape) == IMAGE_AXES else -1
     if name in OF_CLASSES and activation_of(layer) == "softmax":
-        return layer.made(CrossEntropy(axis=axis), tensor, part="loss")
+        return layer.made(layers.CrossEntropy(axis=axis), tensor, part="loss")
     outcome = activated(layer, tensor)
     if name in OF_CLASSES:
-        return layer.made(CrossEntropy(over="probabilities", axis=axis), outcome, part="loss")
+        return layer.made(layers.CrossEntropy(over="probabilities", axis=axis), outcome, part="loss")
     if name in LOSSES:
         return layer.made(LOSSES[name](), outcome, part="loss")
     if not name:
@@ -171,8 +145,8 @@ def _over_maps(layer: ConfiguredLayer, kind: Layer, tensor: Tensor, count: int, 
         if str(layer.get("cnn2dDataFormat", layer.get("dataFormat", "NCHW"))).endswith("C"):
             decline("its channels come last")
         return layer.made(kind, tensor, part=part)
-    turned = layer.made(Transpose(axes=(1, 0)), tensor, part=f"{part}channels_first")
-    return layer.made(Transpose(axes=(1, 0)), layer.made(kind, turned, part=part), part=f"{part}channels_last")
+    turned = layer.made(layers.Transpose(axes=(1, 0)), tensor, part=f"{part}channels_first")
+    return layer.made(layers.Transpose(axes=(1, 0)), layer.made(kind, turned, part=part), part=f"{part}channels_last")
 
 
 def _convolved(count: int, family: str = "convolution") -> Translator:
@@ -186,7 +160,7 @@ def _convolved(count: int, family: str = "convolution") -> Translator:
 
 def _depth_wise(layer: ConfiguredLayer, tensor: Tensor, *, bias: bool, part: str = "") -> Tensor:
     channels = tensor.shape[0]
-    kind = Convolution2d(
+    kind = layers.Convolution2d(
         out_channels=channels * layer.count("depthMultiplier", 1), groups=channels, bias=bias, **_window(layer, 2)
     )
     return _over_maps(layer, kind, tensor, 2, part)
@@ -198,7 +172,7 @@ def _depth_wise_alone(layer: ConfiguredLayer) -> Tensor:
 
 def _separable(layer: ConfiguredLayer) -> Tensor:
     deep = _depth_wise(layer, dropped(layer, layer.first), bias=False, part="depthwise")
-    kind = Convolution2d(out_channels=layer.count("nout"), kernel_size=1, bias=_with_bias(layer))
+    kind = layers.Convolution2d(out_channels=layer.count("nout"), kernel_size=1, bias=_with_bias(layer))
     return activated(layer, layer.made(kind, deep, part="pointwise"))
 
 
@@ -221,40 +195,40 @@ def _pooled_globally(layer: ConfiguredLayer) -> Tensor:
     is_image = len(layer.first.shape) >= IMAGE_AXES
     axes = tuple(range(1, len(layer.first.shape))) if is_image else (0,)
     keeps = not layer.get("collapseDimensions", True)
-    return layer.made(Reduction(function=function, axes=axes, keep_axes=keeps), layer.first)
+    return layer.made(layers.Reduction(function=function, axes=axes, keep_axes=keeps), layer.first)
 
 
 def _batch_norm(layer: ConfiguredLayer) -> Tensor:
     is_affine = not layer.get("lockGammaBeta", False)
-    norm = BatchNorm(affine=is_affine, statistics="batch" if layer.is_trained else "given")
+    norm = layers.BatchNorm(affine=is_affine, statistics="batch" if layer.is_trained else "given")
     return activated(layer, layer.each(norm, dropped(layer, layer.first)))
 
 
 def _local_norm(layer: ConfiguredLayer) -> Tensor:
     size = layer.count("n", 5)
-    return layer.each(LocalResponseNorm(size=size if size % 2 else size + 1), layer.first)
+    return layer.each(layers.LocalResponseNorm(size=size if size % 2 else size + 1), layer.first)
 
 
 def _embedded(layer: ConfiguredLayer) -> Tensor:
-    table = Embedding(vocabulary=layer.count("nin"), features=layer.count("nout"))
+    table = layers.Embedding(vocabulary=layer.count("nin"), features=layer.count("nout"))
     tensor = layer.made(table, layer.first, part="table" if layer.get("hasBias", False) else "")
     if layer.class_name == "EmbeddingLayer" and tensor.shape[0] == 1:
         tensor = layer.reshaped(tensor, tensor.shape[1:], "row")
     if layer.get("hasBias", False):
-        held = Tensor(source=layer.add(Parameter(shape=(layer.count("nout"),)), part="bias"), shape=())
-        tensor = layer.made(Binary(function="add"), tensor, held)
+        held = Tensor(source=layer.add(layers.Parameter(shape=(layer.count("nout"),)), part="bias"), shape=())
+        tensor = layer.made(layers.Binary(function="add"), tensor, held)
     return activated(layer, tensor)
 
 
 def _lstm(layer: ConfiguredLayer, **options: Any) -> Layer:
     has_peepholes = layer.class_name.startswith("Graves")
-    return LSTM(hidden_size=layer.count("nout"), peepholes=has_peepholes, **options)
+    return layers.LSTM(hidden_size=layer.count("nout"), peepholes=has_peepholes, **options)
 
 
 CELLS: Final[Mapping[str, Callable[..., Layer]]] = {
     **dict.fromkeys(("LSTM", "GravesLSTM", "GravesBidirectionalLSTM"), _lstm),
-    "GRU": lambda layer, **options: GRU(hidden_size=layer.count("nout"), **options),
-    "SimpleRnn": lambda layer, **options: RNN(hidden_size=layer.count("nout"), **options),
+    "GRU": lambda layer, **options: layers.GRU(hidden_size=layer.count("nout"), **options),
+    "SimpleRnn": lambda layer, **options: layers.RNN(hidden_size=layer.count("nout"), **options),
 }
 """Class of a recurrence -> its layer."""
 
@@ -277,8 +251,10 @@ def _merged(layer: ConfiguredLayer, both: Tensor, mode: str) -> Tensor:
     """Return what a bidirectional layer makes of its two directions."""
     if mode == "CONCAT":
         return both
-    joined = layer.made(Binary(function="multiply") if mode == "MUL" else Add(), *layer.halves(both), part="merge")
-    return layer.each(Unary(function="multiply_by_number"), joined, "mean") if mode == "AVERAGE" else joined
+    joined = layer.made(
+        layers.Binary(function="multiply") if mode == "MUL" else layers.Add(), *layer.halves(both), part="merge"
+    )
+    return layer.each(layers.Unary(function="multiply_by_number"), joined, "mean") if mode == "AVERAGE" else joined
 
 
 def _bidirectional(layer: ConfiguredLayer) -> Tensor:
@@ -297,23 +273,23 @@ def inside(layer: ConfiguredLayer, stated: Any, **changes: Any) -> ConfiguredLay
 
 def _last_step(layer: ConfiguredLayer) -> Tensor:
     whole = translated(inside(layer, layer.required("underlying")))
-    return layer.made(Slice(shape=whole.shape[1:]), whole, part="last_step")
+    return layer.made(layers.Slice(shape=whole.shape[1:]), whole, part="last_step")
 
 
 def _padded(layer: ConfiguredLayer) -> Tensor:
     top, bottom, left, right = layer.sizes("padding", 4, least=0)
-    return layer.made(Pad(padding=((0, 0), (top, bottom), (left, right))), layer.first)
+    return layer.made(layers.Pad(padding=((0, 0), (top, bottom), (left, right))), layer.first)
 
 
 def _cropped(layer: ConfiguredLayer) -> Tensor:
     top, bottom, left, right = layer.sizes("cropping", 4, least=0)
     channels, height, width = layer.first.shape
-    return layer.made(Slice(shape=(channels, height - top - bottom, width - left - right)), layer.first)
+    return layer.made(layers.Slice(shape=(channels, height - top - bottom, width - left - right)), layer.first)
 
 
 def _enlarged(layer: ConfiguredLayer) -> Tensor:
     factors = tuple(map(float, _spread(layer, "size", 2, 2)))
-    return layer.made(Upsample(scale_factor=factors), layer.first)
+    return layer.made(layers.Upsample(scale_factor=factors), layer.first)
 
 
 Translator = Callable[[ConfiguredLayer], Tensor]

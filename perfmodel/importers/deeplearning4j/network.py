@@ -94,76 +94,51 @@ def from_deeplearning4j(
     shapes = _input_shapes(network, input_shapes)
     of_file = "network" if network.where == JSON_TEXT else Path(network.where).stem
     assembly = Assembly(name or of_file, inputs=shapes, where=network.where)
-    inputs = {name: Tensor(source=name, shape=shape) for name, shape in shapes.items()}
-    walk = _Walk(network, vertices_in_order, assembly, inputs)
-    for tensor in dict.fromkeys(walk.run()):
+    values = {name: Tensor(source=name, shape=shape) for name, shape in shapes.items()}
+    for vertex in vertices_in_order:
+        values[vertex.name] = _result(vertex, assembly, values)
+    for tensor in dict.fromkeys(values[name] for name in network.outputs):
         assembly.ended(tensor)
     built = assembly.built()
     warn_of_holes(built, where=network.where, stacklevel=2)
     return built.graph
 
 
-class _Walk:
-    """Plans the vertices of a network in order."""
-
-    def __init__(
-        self,
-        network: NetworkRecord,
-        vertices_in_order: Sequence[VertexRecord],
-        assembly: Assembly,
-        values: dict[str, Tensor],
-    ) -> None:
-        self._network = network
-        self._vertices = vertices_in_order
-        self._assembly = assembly
-        self._values = values
-
-    def run(self) -> list[Tensor]:
-        """Return the results of the network."""
-        for vertex in self._vertices:
-            self._values[vertex.name] = self._result(vertex)
-        return [self._values[name] for name in self._network.outputs]
-
-    def _result(self, vertex: VertexRecord) -> Tensor:
-        tensors = tuple(self._values[name] for name in vertex.inputs)
-        extra = vertex.entry.fields.get("inputName")
-        if isinstance(extra, str) and extra in self._values:  # whose steps it takes
-            tensors = (*tensors, self._values[extra])
-        layer = ConfiguredLayer(
-            assembly=self._assembly,
-            path=vertex.name,
-            class_name=vertex.entry.class_name,
-            config=vertex.entry.fields,
-            tensors=tensors,
+def _result(vertex: VertexRecord, assembly: Assembly, values: Mapping[str, Tensor]) -> Tensor:
+    """Plan a vertex; one that no translator covers becomes a hole."""
+    names = [*vertex.inputs]
+    extra = vertex.entry.fields.get("inputName")
+    if isinstance(extra, str) and extra in values:  # whose steps it takes
+        names.append(extra)
+    layer = ConfiguredLayer(
+        assembly=assembly,
+        path=vertex.name,
+        class_name=vertex.entry.class_name,
+        config=vertex.entry.fields,
+        tensors=tuple(values[name] for name in names),
+    )
+    try:
+        made: Tensor = assembly.attempt(lambda: _translated(vertex, layer))
+    except TRANSLATION_FAULTS as error:
+        return assembly.hole(
+            layer.path,
+            layer.class_name,
+            layer.tensors,
+            shape=_hole_shape(vertex, layer.tensors),
+            reason=reason_of_hole(error, where=assembly.where, layer=layer.path, class_name=layer.class_name),
+            weights=Weights(owner=layer.path),
+            is_guess=not _count(layer.config.get("nout")),
         )
-        try:
-            made: Tensor = self._assembly.attempt(lambda: self._translated(vertex, layer))
-        except TRANSLATION_FAULTS as error:
-            where, class_name = self._network.where, vertex.entry.class_name
-            return self._assembly.hole(
-                vertex.name,
-                vertex.entry.class_name,
-                tensors,
-                shape=_hole_shape(vertex, tensors),
-                reason=reason_of_hole(error, where=where, layer=vertex.name, class_name=class_name),
-                weights=Weights(owner=vertex.name),
-                is_guess=not _count(vertex.entry.fields.get("nout")),
-            )
-        return made
+    return made
 
-    def _translated(self, vertex: VertexRecord, layer: ConfiguredLayer) -> Tensor:
-        """Return what a vertex makes, after the change of shape of its input."""
-        if vertex.before is not None:
-            processor = ConfiguredLayer(
-                assembly=self._assembly,
-                path=vertex.name,
-                class_name=vertex.before.class_name,
-                config=vertex.before.fields,
-                tensors=layer.tensors,
-            )
-            layer = replace(layer, tensors=(vertices.preprocessed(processor),))
-        translator = vertices.TRANSLATORS.get(layer.class_name)
-        return translator(layer) if translator is not None else layers.translated(layer)
+
+def _translated(vertex: VertexRecord, layer: ConfiguredLayer) -> Tensor:
+    """Return what a vertex makes, after the change of shape of its input."""
+    if vertex.before is not None:
+        processor = replace(layer, class_name=vertex.before.class_name, config=vertex.before.fields)
+        layer = replace(layer, tensors=(vertices.preprocessed(processor),))
+    translator = vertices.TRANSLATORS.get(layer.class_name)
+    return translator(layer) if translator is not None else layers.translated(layer)
 
 
 def _hole_shape(vertex: VertexRecord, tensors: Sequence[Tensor]) -> Shape:

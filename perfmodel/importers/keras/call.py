@@ -13,19 +13,14 @@ LAST: Final = "channels_last"
 """The order of axes in Keras, unless a layer states another."""
 
 
+def stated_axes(value: Any) -> tuple[int, ...]:
+    """Return one axis or several as a tuple [-]."""
+    return tuple(value) if isinstance(value, list | tuple) else (int(value),)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCall(ConfiguredLayer):
-    """One call of a layer; its ``path`` leads through nested models.
-
-    Parameters
-    ----------
-    arguments : tuple
-        Its positional arguments, with tensors in their places. [-]
-    options : mapping
-        Its named arguments. [-]
-    read : frozenset of int
-        Which of its results are read. [-]
-    """
+    """One call of a layer, with its arguments and which results are read; its ``path`` leads through nested models."""
 
     arguments: tuple[Any, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -5,37 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
+from perfmodel import layers
 from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.keras.call import LayerCall, Translator
 from perfmodel.importers.keras.maps import unit_length
 from perfmodel.importers.keras.pointwise import activated
-from perfmodel.layers import (
-    Binary,
-    Concat,
-    Dense,
-    Embedding,
-    Flatten,
-    MatMul,
-    Parameter,
-    Rearrange,
-    Shape,
-    Transpose,
-    Unary,
-)
+from perfmodel.layers import Shape
 
 
 def _dense(call: LayerCall) -> Tensor:
     plain = call.plain(call.first)
-    layer = Dense(units=call.count("units"), bias=bool(call.get("use_bias", True)))
+    layer = layers.Dense(units=call.count("units"), bias=bool(call.get("use_bias", True)))
     return activated(call, call.made(layer, plain), call.get("activation"))
 
 
 def projected(call: LayerCall, tensor: Tensor, units: int, *, bias: bool, part: str) -> Tensor:
     """Return a product of the last axis with a matrix of its own."""
     plain = call.plain(tensor)
-    return call.made(Dense(units=units, bias=bias), plain, part=part)
+    return call.made(layers.Dense(units=units, bias=bias), plain, part=part)
 
 
 def _einsum_dense(call: LayerCall) -> Tensor:
@@ -70,7 +59,7 @@ def _einsum_dense(call: LayerCall) -> Tensor:
 
 
 def _embedding(call: LayerCall) -> Tensor:
-    layer = Embedding(vocabulary=call.count("input_dim"), features=call.count("output_dim"))
+    layer = layers.Embedding(vocabulary=call.count("input_dim"), features=call.count("output_dim"))
     source = call.add(layer, call.first)
     return call.like(source, call.first)
 
@@ -95,7 +84,7 @@ def merged(function: str) -> Translator:
 
 def _averaged(call: LayerCall) -> Tensor:
     total = call.joined("add", together(call))
-    return call.each(Unary(function="multiply_by_number"), total, "mean")
+    return call.each(layers.Unary(function="multiply_by_number"), total, "mean")
 
 
 def _concatenated(call: LayerCall) -> Tensor:
@@ -103,7 +92,7 @@ def _concatenated(call: LayerCall) -> Tensor:
     axis = tensors[0].batched_axis(call.get("axis", -1))
     if len(tensors) == 1:
         return tensors[0]
-    return call.made(Concat(axis=axis), *tensors)
+    return call.made(layers.Concat(axis=axis), *tensors)
 
 
 def _dotted(call: LayerCall) -> Tensor:
@@ -119,7 +108,7 @@ def _dotted(call: LayerCall) -> Tensor:
         tensors = [unit_length(call, tensor, (place,), part) for tensor, place, part in pairs]
     turns_first = places[0] != len(tensors[0].shape) - 1
     turns_second = places[1] != max(len(tensors[1].shape) - len(("rows", "columns")), 0)
-    source = call.add(MatMul(transpose_first=turns_first, transpose_second=turns_second), *tensors)
+    source = call.add(layers.MatMul(transpose_first=turns_first, transpose_second=turns_second), *tensors)
     shape = tuple(call.assembly.shape(source))
     made = call.assembly.tensor(source)
     return made if shape else call.reshaped(made, (1,), "output")
@@ -130,7 +119,7 @@ def _flattened(call: LayerCall) -> Tensor:
     if tensor.rows:
         return call.reshaped(tensor, (math.prod(tensor.shape),))
     # in which order does not matter to what follows: a product with as many weights
-    return call.like(call.add(Flatten(), tensor), replace(tensor, is_turned=False))
+    return call.like(call.add(layers.Flatten(), tensor), replace(tensor, is_turned=False))
 
 
 def filled(target: Sequence[int], shape: Shape) -> tuple[int, ...]:
@@ -148,24 +137,19 @@ def filled(target: Sequence[int], shape: Shape) -> tuple[int, ...]:
 def _permuted(call: LayerCall) -> Tensor:
     plain = call.plain(call.first)
     axes = tuple(range(len(plain.rows))) + tuple(plain.axis(axis - 1) for axis in call.required("dims"))
-    return call.made(Transpose(axes=axes), plain)
+    return call.made(layers.Transpose(axes=axes), plain)
 
 
 def _repeated(call: LayerCall) -> Tensor:
     plain = call.plain(call.first)
-    layer = Rearrange(shape=(*plain.rows, call.count("n"), *plain.shape))
+    layer = layers.Rearrange(shape=(*plain.rows, call.count("n"), *plain.shape))
     return call.made(layer, plain)
 
 
 def scalar_parameter(call: LayerCall, tensor: Tensor, part: str) -> Tensor:
     """Return a tensor multiplied by one trained number."""
-    held = Tensor(source=call.add(Parameter(shape=(1,)), part=part), shape=(1,))
-    return call.made(Binary(function="multiply"), tensor, held, part=f"{part}_multiply")
-
-
-def stated_axes(value: Any) -> tuple[int, ...]:
-    """Return one axis or several as a tuple [-]."""
-    return tuple(value) if isinstance(value, list | tuple) else (int(value),)
+    held = Tensor(source=call.add(layers.Parameter(shape=(1,)), part=part), shape=(1,))
+    return call.made(layers.Binary(function="multiply"), tensor, held, part=f"{part}_multiply")
 
 
 TRANSLATORS: Final[Mapping[str, Translator]] = {

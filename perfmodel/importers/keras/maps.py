@@ -5,24 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from perfmodel import layers
 from perfmodel.importers.assembly import Tensor, decline, over_axes
-from perfmodel.importers.keras.call import LayerCall, Translator
+from perfmodel.importers.keras.call import LayerCall, Translator, stated_axes
 from perfmodel.importers.keras.pointwise import activated, vector_along, with_vector
-from perfmodel.layers import (
-    AdaptiveAveragePool,
-    AdaptiveMaxPool,
-    BatchNorm,
-    Binary,
-    GroupNorm,
-    LayerNorm,
-    Pad,
-    Parameter,
-    Rearrange,
-    Reduction,
-    RMSNorm,
-    Slice,
-    Upsample,
-)
 
 
 def axis_count(call: LayerCall) -> int:
@@ -120,7 +106,7 @@ def _pooled(call: LayerCall) -> Tensor:
 
 def _pooled_adaptively(call: LayerCall) -> Tensor:
     size = call.sizes("output_size", axis_count(call))
-    kind = AdaptiveMaxPool if "Max" in call.class_name else AdaptiveAveragePool
+    kind = layers.AdaptiveMaxPool if "Max" in call.class_name else layers.AdaptiveAveragePool
     return call.over_maps(kind(output_size=size), call.first)
 
 
@@ -129,7 +115,7 @@ def _pooled_globally(call: LayerCall) -> Tensor:
     places = range(len(call.first.shape) - 1) if is_last else range(1, len(call.first.shape))
     keeps, function = bool(call.get("keepdims", False)), "max" if "Max" in call.class_name else "mean"
     axes = tuple(call.first.axis(place) for place in places)
-    source = call.add(Reduction(function=function, axes=axes, keep_axes=keeps), call.first)
+    source = call.add(layers.Reduction(function=function, axes=axes, keep_axes=keeps), call.first)
     return call.assembly.tensor(source, rows=call.first.rows, is_turned=keeps and call.first.is_turned)
 
 
@@ -147,7 +133,7 @@ def _padded(call: LayerCall) -> Tensor:
     count, maps = axis_count(call), call.maps(call.first)
     sides = _sides(call, "padding", count)
     whole = ((0, 0),) * (len(maps.rows) + 1) + sides
-    return call.over_maps(Pad(padding=whole), call.first)
+    return call.over_maps(layers.Pad(padding=whole), call.first)
 
 
 def _cropped(call: LayerCall) -> Tensor:
@@ -155,7 +141,7 @@ def _cropped(call: LayerCall) -> Tensor:
     sides = _sides(call, "cropping", count)
     shape = call.assembly.shape(maps.source)
     left = tuple(size - sum(side) for size, side in zip(shape[-count:], sides, strict=True))
-    return call.over_maps(Slice(shape=(*shape[:-count], *left)), call.first)
+    return call.over_maps(layers.Slice(shape=(*shape[:-count], *left)), call.first)
 
 
 INTERPOLATIONS: Final = {
@@ -175,25 +161,25 @@ def _mode(call: LayerCall) -> str:
 
 def _enlarged(call: LayerCall) -> Tensor:
     factors = call.sizes("size", axis_count(call), 2)
-    return call.over_maps(Upsample(scale_factor=tuple(map(float, factors)), mode=_mode(call)), call.first)
+    return call.over_maps(layers.Upsample(scale_factor=tuple(map(float, factors)), mode=_mode(call)), call.first)
 
 
 def _resized(call: LayerCall) -> Tensor:
     if call.get("crop_to_aspect_ratio") or call.get("pad_to_aspect_ratio"):
         decline("it keeps the aspect ratio")
     size = (call.count("height"), call.count("width"))
-    return call.over_maps(Upsample(output_size=size, mode=_mode(call)), call.first)
+    return call.over_maps(layers.Upsample(output_size=size, mode=_mode(call)), call.first)
 
 
 def _centre_cropped(call: LayerCall) -> Tensor:
     maps = call.maps(call.first)
     shape = call.assembly.shape(maps.source)
-    return call.over_maps(Slice(shape=(*shape[:-2], call.count("height"), call.count("width"))), call.first)
+    return call.over_maps(layers.Slice(shape=(*shape[:-2], call.count("height"), call.count("width"))), call.first)
 
 
 def affine(call: LayerCall, tensor: Tensor, places: tuple[int, ...], *, scale: bool, shift: bool) -> Tensor:
     """Return a tensor after a trained scale or shift that its norm does not have as a part of it."""
-    held = Parameter(shape=vector_along(tensor, places))
+    held = layers.Parameter(shape=vector_along(tensor, places))
     scaled = with_vector(call, tensor, "multiply", held, "gamma") if scale else tensor
     return with_vector(call, scaled, "add", held, "beta") if shift else scaled
 
@@ -203,21 +189,19 @@ def _vectors(call: LayerCall) -> tuple[bool, bool]:
 
 
 def _batch_norm(call: LayerCall) -> Tensor:
-    stated = call.get("axis", -1)
-    axis = call.first.batched_axis(stated[0] if isinstance(stated, list | tuple) else stated)
+    axis = call.first.batched_axis(stated_axes(call.get("axis", -1))[0])
     usual = 0 if len(call.assembly.shape(call.first.source)) == len(("channels", "height", "width")) else -1
     place = None if axis == usual % len(call.assembly.shape(call.first.source)) else axis
     scale, shift = _vectors(call)
     # a frozen one uses its moving averages, https://keras.io/api/layers/normalization_layers/batch_normalization
     statistics = "batch" if call.is_trained else "given"
-    norm = BatchNorm(axis=place, affine=shift, scale=scale if shift else True, statistics=statistics)
+    norm = layers.BatchNorm(axis=place, affine=shift, scale=scale if shift else True, statistics=statistics)
     return affine(call, call.each(norm, call.first), (axis,), scale=scale and not shift, shift=False)
 
 
 def _last_axes(call: LayerCall) -> int:
     """Return how many last axes a norm is over."""
-    stated = call.get("axis", -1)
-    axes = tuple(stated) if isinstance(stated, list | tuple) else (stated,)
+    axes = stated_axes(call.get("axis", -1))
     places = sorted(axis - 1 if axis > 0 else axis + len(call.first.shape) for axis in axes)
     if places != list(range(len(call.first.shape) - len(places), len(call.first.shape))):
         decline(f"its norm is over axes {axes}, which are not the last")
@@ -228,8 +212,8 @@ def _layer_norm(call: LayerCall) -> Tensor:
     count, plain = _last_axes(call), call.plain(call.first)
     scale, shift = _vectors(call)
     if call.get("rms_scaling", False):
-        return call.each(RMSNorm(axis_count=count), plain)
-    norm = LayerNorm(axis_count=count, affine=scale, bias=shift)
+        return call.each(layers.RMSNorm(axis_count=count), plain)
+    norm = layers.LayerNorm(axis_count=count, affine=scale, bias=shift)
     places = tuple(plain.axis(place - count) for place in range(count))
     return affine(call, call.each(norm, plain), places, scale=False, shift=shift and not scale)
 
@@ -242,30 +226,28 @@ def _group_norm(call: LayerCall) -> Tensor:
     channels = call.assembly.shape(ordered.source)[0]
     groups = call.count("groups", 32)
     scale, shift = _vectors(call)
-    normed = call.each(GroupNorm(groups=channels if groups == -1 else groups, affine=scale and shift), ordered)
+    normed = call.each(layers.GroupNorm(groups=channels if groups == -1 else groups, affine=scale and shift), ordered)
     alone = scale != shift
     return affine(call, normed, (0,), scale=alone and scale, shift=alone and shift)
 
 
 def _unit_norm(call: LayerCall) -> Tensor:
-    stated = call.get("axis", -1)
-    axes = tuple(stated) if isinstance(stated, list | tuple) else (stated,)
-    places = tuple(call.first.batched_axis(axis) for axis in axes)
+    places = tuple(map(call.first.batched_axis, stated_axes(call.get("axis", -1))))
     return unit_length(call, call.first, places)
 
 
 def unit_length(call: LayerCall, tensor: Tensor, places: tuple[int, ...], part: str = "") -> Tensor:
     """Return a tensor divided by its length along axes of the graph."""
-    lengths = call.add(Reduction(function="norm", axes=places, keep_axes=True), tensor, part=f"{part}length")
+    lengths = call.add(layers.Reduction(function="norm", axes=places, keep_axes=True), tensor, part=f"{part}length")
     length = Tensor(source=lengths, shape=())
-    return call.made(Binary(function="divide"), tensor, length, part=f"{part}divide")
+    return call.made(layers.Binary(function="divide"), tensor, length, part=f"{part}divide")
 
 
 def _repeated(call: LayerCall) -> Tensor:
     """Plan a copy of every element side by side, as nearest neighbours along one axis are."""
     maps = call.maps(call.first)
     shape, factor = call.assembly.shape(maps.source), call.sizes("size", 1, 2)[0]
-    return call.over_maps(Rearrange(shape=(*shape[:-1], shape[-1] * factor)), call.first)
+    return call.over_maps(layers.Rearrange(shape=(*shape[:-1], shape[-1] * factor)), call.first)
 
 
 def numbered(names: str, translator: Translator, counts: tuple[int, ...] = (1, 2, 3)) -> dict[str, Translator]:
@@ -290,7 +272,7 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "BatchNormalization": _batch_norm,
     "SyncBatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
-    "RMSNormalization": lambda call: call.each(RMSNorm(axis_count=_last_axes(call)), call.plain(call.first)),
+    "RMSNormalization": lambda call: call.each(layers.RMSNorm(axis_count=_last_axes(call)), call.plain(call.first)),
     "GroupNormalization": _group_norm,
     "UnitNormalization": _unit_norm,
 }

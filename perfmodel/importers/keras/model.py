@@ -114,7 +114,7 @@ def from_keras(
     turned = {source: _sees_maps(model, len(shape)) for source, shape in shapes.items()}
     assembly = Assembly(
         name or model.name,
-        inputs={source: _in_graph(shape, is_turned=turned[source]) for source, shape in shapes.items()},
+        inputs={source: (shape[-1], *shape[:-1]) if turned[source] else shape for source, shape in shapes.items()},
         where=document.where,
         image_layout=next(_layouts(model), None),
     )
@@ -204,8 +204,7 @@ class _Walk:
         try:
             made = self._assembly.attempt(lambda: self._translated(place, seen))
         except TRANSLATION_FAULTS as error:
-            where, class_name = self._document.where, place.record.class_name
-            reason = reason_of_hole(error, where=where, layer=place.path, class_name=class_name)
+            reason = reason_of_hole(error, where=seen.assembly.where, layer=seen.path, class_name=seen.class_name)
             return self._hole(place, seen, shapes, reason=reason)
         results = {index: tensor for index, tensor in enumerate(_as_tuple(made)) if tensor is not None}
         for index, shape in shapes.items():
@@ -337,10 +336,6 @@ def _sees_maps(model: ModelRecord, axis_total: int) -> bool:
     return axis_total > len(("steps", "features")) and any(
         ending in record.class_name and record.config.get("data_format", LAST) == LAST for record in _all_layers(model)
     )
-
-
-def _in_graph(shape: Shape, *, is_turned: bool) -> Shape:
-    return (shape[-1], *shape[:-1]) if is_turned else shape
 
 
 def _input_shapes(document: Document, model: ModelRecord, given: Any) -> dict[str, Shape]:

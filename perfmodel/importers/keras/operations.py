@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from perfmodel.importers.assembly import Tensor, decline, elementwise
-from perfmodel.importers.keras.call import LayerCall, Translator
-from perfmodel.importers.keras.dense import filled, stated_axes, together
+from perfmodel.importers.keras.call import LayerCall, Translator, stated_axes
+from perfmodel.importers.keras.dense import filled, together
 from perfmodel.importers.keras.pointwise import ALONG_AXIS
 from perfmodel.layers import Concat, Copy, Detach, Expand, MatMul, Reduction, Slice, Transpose, Unary
 from perfmodel.layers.translation import function_names, function_table

@@ -7,27 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from perfmodel import layers
 from perfmodel.importers.assembly import Tensor, decline, elementwise
-from perfmodel.importers.keras.call import LayerCall, Translator
-from perfmodel.layers import (
-    GLU,
-    Binary,
-    Constant,
-    Layer,
-    LeakyReLU,
-    LogSoftmax,
-    Parameter,
-    Reduction,
-    ReLU,
-    ReLU6,
-    Softmax,
-    Unary,
-)
+from perfmodel.importers.keras.call import LayerCall, Translator, stated_axes
+from perfmodel.layers import Layer
 
 RELU6_TOP: Final = 6
 
 
-ALONG_AXIS: Final[Mapping[str, Callable[..., Layer]]] = {"softmax": Softmax, "log_softmax": LogSoftmax, "glu": GLU}
+ALONG_AXIS: Final[Mapping[str, Callable[..., Layer]]] = {
+    "softmax": layers.Softmax,
+    "log_softmax": layers.LogSoftmax,
+    "glu": layers.GLU,
+}
 """Activation that works along the last axis -> its layer."""
 IDENTITY: Final = (None, "", "linear", "identity")
 
@@ -65,24 +57,23 @@ def activated(call: LayerCall, tensor: Tensor, stated: Any, part: str = "activat
 def _relu(call: LayerCall) -> Tensor:
     top, slope = call.get("max_value"), call.get("negative_slope", 0)
     if slope:
-        return call.each(LeakyReLU(slope=float(slope)), call.first)
+        return call.each(layers.LeakyReLU(slope=float(slope)), call.first)
     if top is not None:
-        return call.each(ReLU6() if top == RELU6_TOP else Unary(function="clamp"), call.first)
-    return call.each(Unary(function="threshold") if call.get("threshold", 0) else ReLU(), call.first)
+        return call.each(layers.ReLU6() if top == RELU6_TOP else layers.Unary(function="clamp"), call.first)
+    return call.each(layers.Unary(function="threshold") if call.get("threshold", 0) else layers.ReLU(), call.first)
 
 
 def _softmax(call: LayerCall) -> Tensor:
-    axis = call.get("axis", -1)
-    axes = tuple(axis) if isinstance(axis, list | tuple) else (axis,)
+    axes = stated_axes(call.get("axis", -1))
     if len(axes) > 1:
         decline(f"its softmax is over several axes {axes}")
-    return call.each(Softmax(axis=call.first.batched_axis(axes[0])), call.first)
+    return call.each(layers.Softmax(axis=call.first.batched_axis(axes[0])), call.first)
 
 
 def with_vector(call: LayerCall, tensor: Tensor, function: str, held: Layer, part: str) -> Tensor:
     """Return a tensor after a function of each element and that of a vector which all samples share."""
     vector = call.add(held, part=part)
-    joined = call.add(Binary(function=function), tensor, Tensor(source=vector, shape=()), part=function)
+    joined = call.add(layers.Binary(function=function), tensor, Tensor(source=vector, shape=()), part=function)
     return call.like(joined, tensor)
 
 
@@ -97,36 +88,34 @@ def _prelu(call: LayerCall) -> Tensor:
     shared = {axis - 1 for axis in call.get("shared_axes", ())}
     axes = tuple(call.first.axis(axis) for axis in range(len(call.first.shape)) if axis not in shared)
     shape = vector_along(call.first, axes) if axes else (1,)
-    return with_vector(call, call.first, "prelu", Parameter(shape=shape), "slope")
+    return with_vector(call, call.first, "prelu", layers.Parameter(shape=shape), "slope")
 
 
 def _layer_scale(call: LayerCall) -> Tensor:
     shape = vector_along(call.first, (call.first.axis(-1),))
-    return with_vector(call, call.first, "multiply", Parameter(shape=shape), "gamma")
+    return with_vector(call, call.first, "multiply", layers.Parameter(shape=shape), "gamma")
 
 
 def _added_scaled(call: LayerCall) -> Tensor:
     """Add the second tensor times a number to the first, as the residual units of Inception-ResNet do."""
     first, second = map(call.assembly.turned if call.first.is_turned else call.plain, call.tensors)
-    return call.made(Binary(function="add_scaled"), first, second)
+    return call.made(layers.Binary(function="add_scaled"), first, second)
 
 
 def _rescaled(call: LayerCall) -> Tensor:
-    scaled = call.each(Unary(function="multiply_by_number"), call.first, "")
+    scaled = call.each(layers.Unary(function="multiply_by_number"), call.first, "")
     offsets = call.get("offset", 0)
     has_offset = any(offsets) if isinstance(offsets, list | tuple) else offsets != 0
-    return call.each(Unary(function="add_number"), scaled, "offset") if has_offset else scaled
+    return call.each(layers.Unary(function="add_number"), scaled, "offset") if has_offset else scaled
 
 
 def _normalised(call: LayerCall) -> Tensor:
     """Subtract a mean and divide by a deviation, both of which the layer has as constants."""
-    stated = call.get("axis", -1)
-    axes = [] if stated == -1 and call.config.get("axis") is None else stated
-    axes = tuple(axes) if isinstance(axes, list | tuple) else (axes,)
-    places = tuple(call.first.batched_axis(axis) for axis in axes)
+    axes = stated_axes(call.get("axis", ()))
+    places = tuple(map(call.first.batched_axis, axes))
     shape = vector_along(call.first, places) if places else (1,)
-    centred = with_vector(call, call.first, "subtract", Constant(shape=shape), "mean")
-    return with_vector(call, centred, "divide", Constant(shape=shape), "deviation")
+    centred = with_vector(call, call.first, "subtract", layers.Constant(shape=shape), "mean")
+    return with_vector(call, centred, "divide", layers.Constant(shape=shape), "deviation")
 
 
 def _dropped(call: LayerCall) -> Tensor:
@@ -136,19 +125,19 @@ def _dropped(call: LayerCall) -> Tensor:
 
 
 def _masked(call: LayerCall) -> Tensor:
-    compared = call.each(Unary(function="compare"), call.first, "compare")
-    kept = call.add(Reduction(function="any", axes=(call.first.axis(-1),), keep_axes=True), compared, part="any")
-    product = call.add(Binary(function="multiply"), call.first, replace(compared, source=kept))
+    compared = call.each(layers.Unary(function="compare"), call.first, "compare")
+    kept = call.add(layers.Reduction(function="any", axes=(call.first.axis(-1),), keep_axes=True), compared, part="any")
+    product = call.add(layers.Binary(function="multiply"), call.first, replace(compared, source=kept))
     return call.like(product, call.first)
 
 
 TRANSLATORS: Final[Mapping[str, Translator]] = {
     "Activation": lambda call: activated(call, call.first, call.required("activation"), part=""),
     "ReLU": _relu,
-    "LeakyReLU": lambda call: call.each(LeakyReLU(), call.first),
+    "LeakyReLU": lambda call: call.each(layers.LeakyReLU(), call.first),
     "PReLU": _prelu,
-    "ELU": lambda call: call.each(Unary(function="elu"), call.first),
-    "ThresholdedReLU": lambda call: call.each(Unary(function="threshold"), call.first),
+    "ELU": lambda call: call.each(layers.Unary(function="elu"), call.first),
+    "ThresholdedReLU": lambda call: call.each(layers.Unary(function="threshold"), call.first),
     "Softmax": _softmax,
     **dict.fromkeys(("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D"), _dropped),
     **dict.fromkeys(("GaussianDropout", "AlphaDropout", "GaussianNoise"), _dropped),

@@ -11,7 +11,8 @@ from perfmodel.importers.assembly import Tensor, decline
 from perfmodel.importers.keras.call import LayerCall, Result, Translator
 from perfmodel.importers.keras.dense import projected, scalar_parameter
 from perfmodel.importers.keras.pointwise import activation_name
-from perfmodel.layers import GRU, LSTM, RNN, Layer, RecurrentState, ScaledDotProductAttention, Unary
+from perfmodel.layers import GRU, LSTM, RNN, RecurrentState, ScaledDotProductAttention, Unary
+from perfmodel.layers.recurrent import RecurrentLayer
 
 CELLS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("LSTM", "CuDNNLSTM", "LSTMCell"), "LSTM"),
@@ -21,23 +22,17 @@ CELLS: Final[Mapping[str, str]] = {
 """Class of a recurrence or cell -> kind of cell. ``RNN`` with a cell is the layer of that cell."""
 
 
-def _lstm(config: Mapping[str, Any], options: dict[str, Any]) -> Layer:
-    return LSTM(**options)
-
-
-def _gru(config: Mapping[str, Any], options: dict[str, Any]) -> Layer:
+def _gru(config: Mapping[str, Any], options: dict[str, Any]) -> RecurrentLayer:
     has_two = bool(config.get("reset_after", False)) and options["bias_vectors"]
     return GRU(**(options | {"bias_vectors": 2 if has_two else options["bias_vectors"]}))
 
 
-def _simple(config: Mapping[str, Any], options: dict[str, Any]) -> Layer:
+def _simple(config: Mapping[str, Any], options: dict[str, Any]) -> RecurrentLayer:
     return RNN(function="relu" if activation_name(config.get("activation")) == "relu" else "tanh", **options)
 
 
-MAKERS: Final = {"LSTM": _lstm, "GRU": _gru, "SimpleRNN": _simple}
+MAKERS: Final = {"LSTM": lambda _, options: LSTM(**options), "GRU": _gru, "SimpleRNN": _simple}
 """Kind of cell -> its layer."""
-STATES: Final = {"LSTM": 2, "GRU": 1, "SimpleRNN": 1}
-"""States that a cell carries from step to step: h, and c of an LSTM [1]."""
 
 
 def _cell_of(class_name: str, config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -52,8 +47,8 @@ def _cell_of(class_name: str, config: Mapping[str, Any]) -> tuple[str, Mapping[s
 
 def _recurrence(
     call: LayerCall, *, bidirectional: bool, return_sequences: bool, part: str = ""
-) -> tuple[Layer, str, Tensor]:
-    """Return the layer of a recurrence, its kind of cell, and its sequence after dropout."""
+) -> tuple[RecurrentLayer, Tensor]:
+    """Return the layer of a recurrence, and its sequence after dropout."""
     kind, config = _cell_of(call.class_name, call.config)
     cell = call.of(config)
     layer = MAKERS[kind](
@@ -65,7 +60,7 @@ def _recurrence(
             "bidirectional": bidirectional,
         },
     )
-    return layer, kind, call.dropped(call.plain(call.first), cell.number("dropout", 0.0), f"{part}.dropout".lstrip("."))
+    return layer, call.dropped(call.plain(call.first), cell.number("dropout", 0.0), f"{part}.dropout".lstrip("."))
 
 
 def _stacked(call: LayerCall, cells: Any, *, return_sequences: bool) -> Tensor:
@@ -78,10 +73,10 @@ def _stacked(call: LayerCall, cells: Any, *, return_sequences: bool) -> Tensor:
     for place, cell in enumerate(cells):
         within = call.of({"cell": cell}, class_name="RNN", tensors=(tensor,))
         keeps_steps = return_sequences or place < len(cells) - 1
-        layer, _, sequence = _recurrence(
-            within, bidirectional=False, return_sequences=keeps_steps, part=f"cell_{place}"
+        part = f"cell_{place}"
+        tensor = call.made(
+            *_recurrence(within, bidirectional=False, return_sequences=keeps_steps, part=part), part=part
         )
-        tensor = call.made(layer, sequence, part=f"cell_{place}")
     return tensor
 
 
@@ -93,12 +88,12 @@ def _recurrent(call: LayerCall) -> Result:
         stacked = cell.get("config")
         cells = stacked.get("cells") if isinstance(stacked, Mapping) else None
         return _stacked(call, cells, return_sequences=sequences)
-    layer, kind, sequence = _recurrence(call, bidirectional=False, return_sequences=sequences)
-    states = tuple(map(call.plain, call.tensors[1:]))[: STATES[kind]]
+    layer, sequence = _recurrence(call, bidirectional=False, return_sequences=sequences)
+    states = tuple(map(call.plain, call.tensors[1:]))[: layer.state_count]
     output = call.made(layer, sequence, *states)
     if not call.get("return_state", False):
         return output
-    return (output, *_states(call, output, STATES[kind]))
+    return (output, *_states(call, output, layer.state_count))
 
 
 def _states(call: LayerCall, output: Tensor, count: int) -> list[Tensor | None]:
@@ -121,10 +116,9 @@ def _bidirectional(call: LayerCall) -> Result:
         decline("its directions differ, or their states are results")
     sequences = bool(config.get("return_sequences", False))
     within = call.of(config, class_name=str(inner["class_name"]))
-    layer, _, sequence = _recurrence(within, bidirectional=True, return_sequences=sequences)
     if len(call.tensors) > 1:
         decline("states before the first step are given")
-    both = call.made(layer, sequence)
+    both = call.made(*_recurrence(within, bidirectional=True, return_sequences=sequences))
     mode = call.config.get("merge_mode", "concat")
     if mode == "concat":
         return both

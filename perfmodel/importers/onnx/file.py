@@ -27,7 +27,7 @@ from perfmodel.importers.onnx.shapes import (
     trained_tensors,
 )
 from perfmodel.importers.recording import import_progress
-from perfmodel.importers.translation import VIEW, ParameterTensor, Program, Step, translators_of
+from perfmodel.importers.translation import VIEW, ParameterTensor, Program, Step, all_translators
 from perfmodel.layers.checks import check_text
 from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
@@ -139,11 +139,7 @@ class NodeCalls:
         """Tell whether a node computes something that a result depends on."""
         names = [name for name in node.output if name]
         is_other_name = all(name in self._held or name in self._first_names for name in names)
-        return not (is_other_name or self._needed.isdisjoint(names))
-
-    def is_needed(self, name: str) -> bool:
-        """Tell whether a result depends on a tensor's content."""
-        return name in self._needed
+        return not (is_other_name or self.needed.isdisjoint(names))
 
     def _drops(self, node: Any) -> bool:
         """Tell whether a node is an active dropout, as in files of networks in training."""
@@ -162,7 +158,7 @@ class NodeCalls:
         return readers
 
     @derived_property
-    def _needed(self) -> set[str]:
+    def needed(self) -> set[str]:
         """Tensors whose values the outputs depend on, without dead ends and tensors read only for their shape."""
         makers = {name: node for node in self._model.nodes for name in node.output if name}
         needed: set[str] = set()
@@ -222,7 +218,7 @@ class NodeCalls:
             adding, bias = self._biases[node.output[0]]
             yield name, self._call(node, operator="Gemm", further=(bias,), outputs=tuple(adding.output))
         elif node.op_type == "Split" and is_standard(node):
-            parts = [output for output in node.output if output in self._needed]
+            parts = [output for output in node.output if output in self.needed]
             for part in parts:
                 yield f"{name}_{list(node.output).index(part)}", self._call(node, outputs=(part,))
         elif node.op_type == "DynamicQuantizeLinear" and is_standard(node):
@@ -243,7 +239,7 @@ class NodeCalls:
         operands = [self.operand(name) if name else None for name in (*node.input, *further)]
         arguments: dict[str, Any] = {str(index): operand for index, operand in enumerate(operands)}
         named = self._named_inputs(node, operands)
-        last = max(index for index, name in enumerate(outputs) if not index or name in self._needed)
+        last = max(index for index, name in enumerate(outputs) if not index or name in self.needed)
         results = [self.operand(name) for name in outputs[: last + 1]]
         if node.op_type in RECURRENT:  # omitted states before the first step are zero
             arguments |= {str(index): None for index in (5, 6) if self._is_zero(node, index)}
@@ -499,7 +495,7 @@ def from_onnx(
         program = _program(traced, name=name or model.path.stem)
     except NoSampleShapeError as error:
         raise SpecError(model.path, [str(error)]) from error
-    built = build(program, translators_of("onnx"))
+    built = build(program, all_translators())
     if traced.fixed_batch_size is not None:
         message = f"{model.path}: holds for batch_size={traced.fixed_batch_size} only: {traced.problem}"
         warn(FixedBatchWarning(message), stacklevel=2)
@@ -514,7 +510,7 @@ def _program(traced: Traced, *, name: str) -> Program:
     """Return the program of a file whose shapes are known."""
     calls = NodeCalls(traced)
     model = traced.model
-    names = [model_input.name for model_input in model.inputs if calls.is_needed(model_input.name)]
+    names = [model_input.name for model_input in model.inputs if model_input.name in calls.needed]
     operands = {name: calls.operand(name) for name in names}
     inputs = {name: operand for name, operand in operands.items() if not operand.is_shared}
     if not inputs:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import MissingPackageError, SpecError
+from perfmodel.errors import SpecError, package_for
 from perfmodel.files import file_bytes, is_file, user_path
 from perfmodel.layers.checks import check_path
 
@@ -130,11 +130,9 @@ def read_model(path: str | Path) -> OnnxModel:
 
 def _parsed(file: Path) -> Any:
     """Return the onnx.ModelProto in a file."""
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError
-    except ImportError as error:
-        raise MissingPackageError("onnx", "from_onnx", "onnx") from error
+    onnx = package_for("onnx", "from_onnx", "onnx")
+    from google.protobuf.message import DecodeError  # which onnx brings
+
     content = file_bytes(file, most_bytes=MOST_FILE_BYTES)
     try:
         proto = onnx.load_model_from_string(content)
@@ -232,7 +230,9 @@ def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
             faults.append(
                 f"node {name!r} is a {node.op_type}, whose nodes depend on data; export the network without it"
             )
-        faults += _input_faults(name, node.input, known) + _count_faults(name, node, versions.get("", 1))
+        unmade = [read for read in node.input if read not in known]
+        faults += [f"node {name!r} reads {read!r}, which no node before it makes" for read in unmade]
+        faults += _count_faults(name, node, versions.get("", 1))
         faults += [
             f"node {name!r} makes {made!r}, which exists already" for made in node.output if made and made in known
         ]
@@ -242,10 +242,6 @@ def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
     ]
     if faults:
         raise SpecError(file, faults)
-
-
-def _input_faults(name: str, inputs: Iterable[str], known: set[str]) -> list[str]:
-    return [f"node {name!r} reads {read!r}, which no node before it makes" for read in inputs if read not in known]
 
 
 def schema_of(node: Any, version: int) -> Any:

@@ -13,10 +13,10 @@ from perfmodel.errors import (
     ArgumentError,
     BackwardWarning,
     FixedBatchWarning,
-    MissingPackageError,
     OpaqueLayerWarning,
     ParameterWarning,
     TraceError,
+    package_for,
 )
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, build, holes_by_operator, listed
@@ -33,9 +33,9 @@ from perfmodel.importers.recording import (
     same_structure,
     whole,
 )
-from perfmodel.importers.translation import ParameterTensor, Program, Step, translators_of
+from perfmodel.importers.translation import ParameterTensor, Program, Step, all_translators
 from perfmodel.layers.checks import check_flag, check_text, refuse
-from perfmodel.layers.shapes import Shape, SharedShape
+from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ProgramReader:
         """Return the parts of each parameter that calls read, if together they cover it without overlap; else none."""
         used: dict[str, set[Part]] = defaultdict(set)
         for call in self.recording.calls:
-            if not self._only_looks(call):
+            if not call.outputs or not all(map(self._is_view_of_parameter, call.outputs)):
                 for ref in call.inputs:
                     facts = self.recording.tensors[ref.key]
                     if facts.origin == "parameter" and facts.part is not None:
@@ -80,10 +80,6 @@ class ProgramReader:
                 in_order = sorted(used[facts.name])
                 parts[facts.name] = in_order if _make_up(in_order, facts.part) else [facts.part]
         return parts
-
-    def _only_looks(self, call: Call) -> bool:
-        """Tell whether all results of a call are still parameters."""
-        return bool(call.outputs) and all(self._is_view_of_parameter(ref) for ref in call.outputs)
 
     def _is_view_of_parameter(self, ref: Ref) -> bool:
         facts = self.recording.tensors[ref.key]
@@ -156,11 +152,11 @@ class ProgramReader:
         self, name: str, *, fixed_batch_size: int | None, image_layout: str | None
     ) -> tuple[Program, list[int]]:
         """Return the program, and the index of the recorded call behind each of its steps."""
-        kept = [
-            index
-            for index, call in enumerate(self.recording.calls)
-            if not self._looks_at_parts_in_use(call) and not self._is_empty(call)
-        ]
+        kept = [index for index, call in enumerate(self.recording.calls) if self._computes(call)]
+        wholes = {
+            self.key(Ref(index)): (*facts.shape, *(COMPLEX_PARTS if facts.is_complex else ()))
+            for index, facts in enumerate(() if fixed_batch_size is None else self.recording.tensors)
+        }
         inputs, constants = self._sources()
         outputs = [(label, self.operand(ref)) for label, ref in self.recording.outputs]
         return Program(
@@ -173,20 +169,13 @@ class ProgramReader:
             starts=frozenset(outputs[index][1].key for index in trained_outputs(self.recording)),
             fixed_batch_size=fixed_batch_size,
             image_layout=image_layout,
-            wholes={} if fixed_batch_size is None else self._wholes(),
+            wholes=wholes,
         ), kept
 
-    def _wholes(self) -> dict[str, Shape]:
-        return {
-            self.key(Ref(index)): (*facts.shape, *(COMPLEX_PARTS if facts.is_complex else ()))
-            for index, facts in enumerate(self.recording.tensors)
-        }
-
-    def _is_empty(self, call: Call) -> bool:
-        return not any(math.prod(self.recording.tensors[ref.key].shape) for ref in call.outputs)
-
-    def _looks_at_parts_in_use(self, call: Call) -> bool:
-        return bool(call.outputs) and all(map(self._is_parameter, call.outputs))
+    def _computes(self, call: Call) -> bool:
+        """Tell whether a call makes elements, other than by looking at parts of parameters."""
+        has_elements = any(math.prod(self.recording.tensors[ref.key].shape) for ref in call.outputs)
+        return has_elements and not all(map(self._is_parameter, call.outputs))
 
     def _sources(self) -> tuple[dict[str, Operand], dict[str, str]]:
         """Return the inputs that hold samples, and the names of tensors that all samples share."""
@@ -388,7 +377,7 @@ class _Importing:
     name: str
     advance: Advance
     counts: bool
-    translators: dict[str, Any] = field(default_factory=lambda: translators_of("torch"))
+    translators: dict[str, Any] = field(default_factory=all_translators)
 
     def imported(self) -> Imported:
         split: set[Site] = set()
@@ -464,10 +453,7 @@ def _as_sample(shape: tuple[int, ...], origin: str) -> Layout:
 
 def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any, name: Any) -> Example:
     """Return the example to run with; a PerfmodelError for arguments of the wrong kind."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingPackageError("torch", "from_torch()", "torch") from error
+    torch = package_for("torch", "from_torch()", "torch")
     from perfmodel.importers.torch.traced_run import Example
 
     if not isinstance(module, torch.nn.Module):

@@ -59,17 +59,7 @@ class Example:
 
 @dataclass(slots=True)
 class TracedRun:
-    """A traced run.
-
-    Parameters
-    ----------
-    recording : Recording
-        Its operators. [-]
-    returned : list of tuple
-        What the module returned: label and fake tensor. [-]
-    fake_mode : FakeTensorMode
-        The mode its tensors belong to. [-]
-    """
+    """A traced run: its operators, the labelled fake tensors that the module returned, and the mode of its tensors."""
 
     recording: Recording
     returned: list[tuple[str, Any]]

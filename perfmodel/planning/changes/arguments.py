@@ -42,19 +42,7 @@ class NotApplicableError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One change of a job.
-
-    Parameters
-    ----------
-    what : str
-        Short description. [-]
-    changes : mapping of str to object
-        Arguments of ``predict`` with their new values. [unit of each argument]
-    presumes : str
-        Assumption that a prediction does not check; may be empty. [-]
-    graph : LayerGraph or None
-        Another network, where that is the change. [-]
-    """
+    """One change of a job, with what it presumes and no prediction checks."""
 
     what: str
     changes: Mapping[str, Any] = field(default_factory=dict)

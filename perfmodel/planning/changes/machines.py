@@ -125,13 +125,6 @@ def host_link(now: Situation) -> Iterator[Change]:
     yield now.rewired(what, with_host_links, link=name, named=named, presumes=f"assumes such cards: {presumes}")
 
 
-def _peer_names(system: Wired) -> set[str]:
-    files = _files(system)
-    return {pair.link for file in files for pair in file.peer_link} | {
-        switch.link for file in files for switch in file.peer_switch
-    }
-
-
 def _as_wide(family: str, link: Link) -> str | None:
     """Return the link of a family with the same number of lanes; for the widest link, the family's widest."""
     names, link_names = names_of_family(family), names_of_family(f"{link.family.protocol}_{link.family.generation}")
@@ -149,7 +142,10 @@ def peer_link(now: Situation) -> Iterator[Change]:
     if not _is_peer_wired(system):
         yield _bridged(now)
         return
-    slowest = min(map(load_link, _peer_names(system)), key=lambda link: link.bandwidth_bytes_per_s)
+    files = _files(system)
+    names = {pair.link for file in files for pair in file.peer_link}
+    names |= {switch.link for file in files for switch in file.peer_switch}
+    slowest = min(map(load_link, names), key=lambda link: link.bandwidth_bytes_per_s)
     faster = {}
     for family in spec_files.names("links"):
         name = _as_wide(family, slowest) if family.startswith(f"{slowest.family.protocol}_") else None

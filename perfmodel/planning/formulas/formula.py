@@ -12,7 +12,7 @@ import numpy as np
 import sympy
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, UnknownNameError, is_one_of
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.measurements.table import Run
 from perfmodel.plain_text import plain
 from perfmodel.planning.formulas.evaluation import AtPoint, Values
@@ -421,9 +421,7 @@ class Formula(Result):
 
 def known_quantity(quantity: str) -> str:
     """Return the name of a quantity that has formulas."""
-    if not is_one_of(quantity, QUANTITIES):
-        kind = "quantity of a formula"
-        raise UnknownNameError(kind, quantity, QUANTITIES)
+    check_known("quantity of a formula", quantity, QUANTITIES)
     return quantity
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sympy
 
 from perfmodel.planning.formulas.evaluation import AtPoint
-from perfmodel.planning.formulas.named_expressions import leading_terms
+from perfmodel.planning.formulas.named_expressions import Meaning, leading_terms
 from perfmodel.planning.formulas.symbols import FREE, latex_of, words_of
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import seconds_text
@@ -23,7 +23,6 @@ from perfmodel.symbolic import expression_of
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.planning.formulas.formula import Formula
-    from perfmodel.planning.formulas.named_expressions import Meaning
 
 OF_ROWS: Final = frozenset(
     ("arithmetic", "traffic", "kernel", "launch", "exposed dispatch", "longer of kernel and dispatch")

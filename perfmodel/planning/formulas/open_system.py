@@ -28,7 +28,7 @@ from perfmodel.planning.formulas.evaluation import Values
 from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.device.system_part import SystemPart
-from perfmodel.prediction.job.agreement import AllReduced, Synchronous, ThroughServer
+from perfmodel.prediction.job.agreement import AllReduced, Reduction, Synchronous, ThroughServer
 from perfmodel.prediction.job.agreements import Crowded
 from perfmodel.symbolic import expression_of, is_symbolic, named, naming, substituted
 from perfmodel.sync.registry import LibraryCollective
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.parallelism.base import Exchange, StageGraph
-    from perfmodel.planning.formulas.named_expressions import Definitions
-    from perfmodel.prediction.job.agreement import Reduction
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.sync.placed import Placed
@@ -398,8 +396,7 @@ class OpenSystem:
                 allowed = f"left out here: no single formula holds for every number of workers; at {count}, {wrong}"
                 raise ArgumentError("free", WORKERS, allowed) from wrong
         if any(job.target.processor_spec != jobs[0].target.processor_spec for job in jobs):
-            allowed = "left out here: devices that share a board slow each other down"
-            raise ArgumentError("free", WORKERS, allowed)
+            raise ArgumentError("free", WORKERS, "left out here: devices that share a board slow each other down")
         if any(_of_a_worker(job, beside=jobs[-1]) != _of_a_worker(jobs[-1], beside=job) for job in jobs):
             allowed = "left out here: the part of the network on each device depends on the number of workers"
             raise ArgumentError("free", WORKERS, allowed)

@@ -273,10 +273,8 @@ def _constant_name(stated: str, prepared: Prepared) -> str:
         return ending[0]
     if ending:
         raise ArgumentError("free", stated, f"a full name: {' or '.join(ending)}")
-    kind, known = "free symbol", (*FREE, *names)
-    if nearest_match(stated, known) is None:
-        known = (*FREE,)
-    raise UnknownNameError(kind, stated, known)
+    known = (*FREE, *names)
+    raise UnknownNameError(kind="free symbol", name=stated, known=known if nearest_match(stated, known) else FREE)
 
 
 def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
@@ -326,8 +324,7 @@ def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
     for name, known in formula.symbols.items():
         if said in (name, known.name):
             return name
-    kind = "free symbol of this formula"
-    raise UnknownNameError(kind, symbol, tuple(formula.symbols))
+    raise UnknownNameError(kind="free symbol of this formula", name=symbol, known=tuple(formula.symbols))
 
 
 def by_names(at: Mapping[Any, Any] | None) -> Mapping[Any, Any]:

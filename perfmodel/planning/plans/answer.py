@@ -178,7 +178,7 @@ class Plan(Drawn):
         shown = [
             name
             for name in self.rows.columns
-            if name in ALWAYS_SHOWN or (name not in NOT_SHOWN and _says(self.rows, name))
+            if name in ALWAYS_SHOWN or (name not in NOT_SHOWN and any(self.rows.column(name)))
         ]
         return self._report(self.title, self.rows.to_text(columns=shown))
 
@@ -238,11 +238,6 @@ def _ends_text(row: PlanRow) -> str:
 
 def _between(row: PlanRow) -> str:
     return "" if row.ends() is None else f" ({_ends_text(row)})"
-
-
-def _says(table: Table[PlanRow], name: str) -> bool:
-    """Tell whether a column holds anything other than None, 0 and False."""
-    return any(value not in (None, 0, False) for value in table.column(name))
 
 
 MEMORY: Final = "memory"

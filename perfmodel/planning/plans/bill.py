@@ -160,19 +160,7 @@ MOST_RESTART_S: Final = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Size of the job.
-
-    Parameters
-    ----------
-    dataset : Dataset or None
-        Data set that it reads; None for mini-batches in host memory. [-]
-    dataset_size : int
-        Samples of an epoch, or all of them. [samples]
-    epochs : int
-        Passes over them. [1]
-    counted_in : str
-        Unit in which the job can shrink: ``epochs`` or ``samples``. [-]
-    """
+    """Size of the job, which can shrink by what it is counted in, ``epochs`` or ``samples``."""
 
     dataset: Dataset | None
     dataset_size: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError, check_known
 from perfmodel.hardware.catalogue import load_instance_price, load_system
 from perfmodel.hardware.cluster import several
 from perfmodel.hardware.dataset import Dataset
@@ -130,15 +130,19 @@ class Question:
         if isinstance(p, ArgumentError | UnknownNameError):
             return _cannot(candidate, row, _at_fault(p), str(p))
         try:
-            count = _count_of(p, price)
+            if isinstance(price, InstancePrice):
+                count = instances_of(p, price)
+            else:
+                count = paid_count(p.basis.prepared.target, p.agreement)
         except ArgumentError as error:
             return _cannot(candidate, row, "price", str(error))
         if bought == SPOT and (not isinstance(price, InstancePrice) or price.spot_usd_per_hour is None):
             return _cannot(candidate, row, "price", "no spot price is known")
         if layout is not None:
             row = replace(row, workers=p.job.workers, layout=layout)
+        once_s = self.workload.epochs * p.epoch_s(dataset_size=self.workload.dataset_size)
         hired = Hired(
-            work_s=self._work_s(p),
+            work_s=(1 + self.staleness_penalty * p.mean_staleness) * once_s,
             price=price,
             purchase=bought,
             instance_count=count,
@@ -161,11 +165,6 @@ class Question:
         return question.entry(
             entry.candidate, row.sync, entry.asked_workers, SPOT if row.purchase == SPOT else ON_DEMAND
         )
-
-    def _work_s(self, p: Prediction) -> float:
-        """Return the time of all steps, including those that staleness costs. [s]"""
-        once_s = self.workload.epochs * p.epoch_s(dataset_size=self.workload.dataset_size)
-        return once_s * (1 + self.staleness_penalty * p.mean_staleness)
 
     def _billed(self, row: PlanRow, p: Prediction, hired: Hired) -> PlanRow:
         bill = hired.bill(self.terms)
@@ -193,13 +192,6 @@ class Question:
         )
 
 
-def _count_of(p: Prediction, price: InstancePrice | float) -> int:
-    """Count the instances hired; of the caller's own, what a number is paid for."""
-    if isinstance(price, InstancePrice):
-        return instances_of(p, price)
-    return paid_count(p.basis.prepared.target, p.agreement)
-
-
 def _with_remedy(error: ArgumentError) -> ArgumentError:
     """Add to an error how to state for a plan how examples are read and decoded."""
     if error.argument not in FEED or error.given is not None:
@@ -221,12 +213,13 @@ def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> li
     """Return a row for each candidate, number of workers, ``sync`` (with several workers) and purchase."""
     # a worker whose devices share sequences adds up their gradients
     alone = [NO_SYNC] if {**question.sizes, **question.options}.get("context_size", 1) == 1 else syncs
+    own = [ON_DEMAND] if ON_DEMAND in purchases else purchases  # your own machine is never interrupted
     entries = [
         question.entry(candidate, sync, workers, purchase)
         for candidate in question.candidates
         for workers in candidate.workers
         for sync in (syncs if workers > 1 else alone)
-        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else _of_own(purchases))
+        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else own)
     ]
     errors = [p for p, _ in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]
     reasons = {str(error) if isinstance(error, ArgumentError) else _at_fault(error) for error in errors}
@@ -234,11 +227,6 @@ def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> li
         raise errors[0]  # if every row fails, the request is wrong
     marked = with_front([entry.row for entry in entries])
     return [replace(entry, row=row) for entry, row in zip(entries, marked, strict=True)]
-
-
-def _of_own(purchases: list[str]) -> list[str]:
-    """Return the purchases of a row; your own machine has one, because it is never interrupted."""
-    return [ON_DEMAND] if ON_DEMAND in purchases else purchases
 
 
 FEED: Final = ("input_from", "decode_cores")
@@ -304,9 +292,7 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
     """Yield a candidate for each of its numbers of machines."""
     stated = dict(entry) if isinstance(entry, Mapping) else {"price": entry}
     for key in stated:
-        if key not in KEYS:
-            kind = "key of a candidate"
-            raise UnknownNameError(kind, key, KEYS)
+        check_known("key of a candidate", key, KEYS)
     if stated.get("price") is None:
         raise ArgumentError(
             "candidates", stated, "mappings with price=: a name, or the USD per hour of one device of your own"

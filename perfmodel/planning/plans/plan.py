@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -16,7 +16,7 @@ from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.table import Run
 from perfmodel.planning.plans.answer import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
-from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_workload, spot_terms, storage_terms
+from perfmodel.planning.plans.bill import SPOT, Hired, Terms, energy_terms, read_workload, spot_terms, storage_terms
 from perfmodel.planning.plans.candidates import (
     ON_DEMAND,
     PURCHASES,
@@ -37,7 +37,6 @@ from perfmodel.presentation.tables import Table
 from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
-    from perfmodel.planning.plans.bill import Hired
     from perfmodel.prediction.prediction import Prediction
 
 OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
@@ -233,7 +232,8 @@ def plan(
     >>> report.best.candidate, report.binding
     ('aws_p3_2xlarge_2017', ())
     """
-    read = read_candidates(candidates, devices_per_worker=_devices_per_worker(options))
+    counts = (whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size", "context_size"))
+    read = read_candidates(candidates, devices_per_worker=math.prod(counts))
     syncs = [one_of("sync", name, sync_names()) for name in listed("sync", sync)]
     purchases = [one_of("purchase", name, PURCHASES) for name in listed("purchase", purchase)]
     most_workers = max(count for candidate in read for count in candidate.workers)
@@ -266,11 +266,6 @@ def plan(
         ),
     )
     return _decided(question, entries_of(question, syncs, purchases), purchases)
-
-
-def _devices_per_worker(options: Mapping[str, Any]) -> int:
-    """Return how many devices hold one worker's network. [1]"""
-    return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size", "context_size"))
 
 
 def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:

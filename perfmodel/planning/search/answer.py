@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 OBJECTIVES: Final = {"time": "step_s", "money": "usd", "energy": "energy_j", "mfu": "mfu"}
 """Objective -> the column of a layout that it ranks by."""
 
+WEIGHED: Final = OBJECTIVES | {"memory": "memory_bytes"}
+"""What layouts of a front are better in -> its column."""
+
 BETTER: Final = {
     "time": "it is faster than",
     "money": "it costs less than",
@@ -194,14 +197,10 @@ class Search(Drawn):
         """The layouts that fit, the best first; of equally good ones, the one that needs less memory."""
         layouts = self.layouts
         fits = np.flatnonzero(layouts.results[FITS])
-        ranked = self._ranked(OBJECTIVES[self.objective])[fits]
+        ranked = _ranked(layouts, OBJECTIVES[self.objective])[fits]
         digits = np.floor(np.log(np.where(np.isfinite(ranked) & (ranked != 0), abs(ranked), 1e300)) / SAME + 0.5)
         digits = np.where(ranked < 0, -digits, digits)
         return layouts.taken(fits[np.lexsort((layouts.results["memory_bytes"][fits], digits))])
-
-    def _ranked(self, name: str) -> NDArray[np.float64]:
-        column = self.layouts.results[name]
-        return -column if name in LARGER_IS_BETTER else column
 
     def _numbers(self) -> Iterator[tuple[str, float]]:
         """Yield the largest number of each result, of layouts that are possible; NaN is what no file states."""
@@ -316,15 +315,22 @@ class Search(Drawn):
 
     @derived_property
     def front(self) -> Table[Any]:
-        """Layouts that no other beats in time, memory and money together, the fastest first."""
-        money = ("usd",) if self.usd_per_hour is not None else ()
-        several = len(np.unique(device_counts(self.fitting))) > 1
-        # of equally many devices, money is proportional to time
-        names = ("step_s", "memory_bytes", *(money if several else ()))
-        front = self.fitting.pareto(*names) if len(self) else self.fitting
-        return self._table(
-            front, title=f"no other is better in {', '.join(('time', 'memory', *(money and ('money',))))}"
-        )
+        """Layouts that no other beats in time, memory, money if it is known, and the objective, the fastest first."""
+        columns = [WEIGHED[name] for name in self._weighed]
+        further = [name for name in columns if self._falls_with_time(name)]
+        front = self.fitting.pareto("step_s", *further) if len(self) else self.fitting
+        return self._table(front, title=f"no other is better in {', '.join(self._weighed)}")
+
+    @property
+    def _weighed(self) -> tuple[str, ...]:
+        """What layouts of the front are better in."""
+        money = ("money",) if self.usd_per_hour is not None else ()
+        return tuple(dict.fromkeys(("time", "memory", *money, self.objective)))
+
+    def _falls_with_time(self, name: str) -> bool:
+        """Tell whether a slower layout is ever better in a column; if not, time says all that it says."""
+        by_time = _ranked(self.fitting, name)[np.argsort(self.fitting.results["step_s"], kind="stable")]
+        return bool((np.diff(by_time) < -SAME * abs(by_time[:-1])).any())
 
     @derived_property
     def _staircase(self) -> Sweep:
@@ -495,7 +501,10 @@ class Search(Drawn):
                 f"memory: {most}{'' if len(peaks) == 1 else f', {bytes_text(min(peaks))} on the emptiest stage'}"
             )
             count = len(self.front)
-            lines.append(f"front of time, memory and money: {count} layout{'s' * (count > 1)} (.front, .by_memory)")
+            *others, last = self._weighed
+            lines.append(
+                f"front of {', '.join(others)} and {last}: {count} layout{'s' * (count > 1)} (.front, .by_memory)"
+            )
         else:
             lines.append(f"no layout fits: {self._smallest}")
         refused = ", ".join(f"{count:,} by {reason}" for reason, count in self.refused.items())
@@ -521,6 +530,11 @@ class Search(Drawn):
         figure = picture(self.layouts, x="memory_bytes", y=OBJECTIVES["time"], by="stages")
         figure.axes[0].set_title(self.title)
         return figure
+
+
+def _ranked(sweep: Sweep, name: str) -> NDArray[np.float64]:
+    column = sweep.results[name]
+    return -column if name in LARGER_IS_BETTER else column
 
 
 def _amount(amount: float, places: int) -> str:

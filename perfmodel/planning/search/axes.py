@@ -15,39 +15,14 @@ from perfmodel.parallelism.base import CONTEXT_METHODS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.planning.search.program_rules import Rule
+
     Columns = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the usual values of axes depend on.
-
-    Parameters
-    ----------
-    devices : int
-        Most devices of a layout. [1]
-    machine_devices : int
-        Devices of one machine. [1]
-    block_count : int
-        Blocks of the network, which stages are made of. [1]
-    global_batch_size : int
-        Samples per step. [samples]
-    trains : bool
-        Whether a step has a backward phase. [-]
-    narrow_dtype : str
-        The narrowest type of 16 bits or more in which the devices train. [-]
-    positions : int or None
-        Positions of a sequence; None for a network that looks up no tokens. [1]
-    adds_up_copies : bool
-        Whether the exchange also adds up the copies of state that groups of workers share. [-]
-    materialised : bool
-        Whether scores of attention go through memory and are kept, unless they are computed again. [-]
-    divides_sequences : bool
-        Whether tensor groups can divide what lies between shared layers by positions. [-]
-    sums_once : bool
-        Whether a pipeline whose workers share gradients (``shard_stage=2``) adds them up once in each pass, as torch's
-        does, and not for every micro-batch. [-]
-    """
+    """What the usual values of axes depend on."""
 
     devices: int
     machine_devices: int
@@ -60,23 +35,12 @@ class Setting:
     materialised: bool = False
     sums_once: bool = False
     divides_sequences: bool = True
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAxis:
-    """One thing that layouts differ in.
-
-    Parameters
-    ----------
-    name : str
-        An argument of ``predict``, ``devices`` or ``micro_batch_size``. [-]
-    usual : callable
-        Values that are tried unless the caller names some. [-]
-    allows : callable or None
-        Which layouts can be, given the columns of this axis and all before it. [-]
-    divides_devices : bool
-        Whether so many devices share one copy of the network. [-]
-    """
+    """One thing that layouts differ in: its usual values, and those allowed beside the axes before it."""
 
     name: str
     usual: Callable[[Setting], Sequence[Any]]

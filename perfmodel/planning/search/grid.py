@@ -13,12 +13,10 @@ from perfmodel.numeric import divisors
 from perfmodel.planning.search.axes import AXES, FOLLOWING, SearchAxis, Setting
 from perfmodel.planning.sweeps.space import listed_values
 from perfmodel.prediction.arguments.checks import whole_number
-from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS
+from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS, Check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from perfmodel.prediction.arguments.table import Check
 
     Columns = dict[str, NDArray[Any]]
 
@@ -93,8 +91,18 @@ def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, in
     columns = _in_parts(columns, keeps_passes="accumulation_steps" in stated or "micro_batches" in stated)
     for name in FOLLOWING:
         columns = _limited(columns, name, stated, limits)
+    columns = _of_program(columns, setting, stated)
     own = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
     return Grid(columns=own)
+
+
+def _of_program(columns: Columns, setting: Setting, stated: Mapping[str, Any]) -> Columns:
+    """Keep the layouts that the training program has, unless the caller asks for others."""
+    for rule in setting.rules:
+        kept = _kept(columns, ~np.asarray(rule.refuses(columns), dtype=bool))
+        if rule.argument not in stated and len(kept["workers"]):
+            columns = kept
+    return columns
 
 
 def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Columns:

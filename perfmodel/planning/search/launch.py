@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.graph.execution import BLOCKS, blocks_of
+from perfmodel.planning.search.program_rules import OF_TORCHTITAN, Rule
+from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.utilisation import tokens_per_sample
 
 if TYPE_CHECKING:
@@ -31,6 +35,14 @@ def launch_command(job: Job, program: str, *, devices_per_machine: int) -> str:
 
 SCRIPTS: Final[Mapping[str, str]] = {"megatron": "pretrain_gpt.py", "torchtitan": "-m torchtitan.train"}
 """Training program -> what torchrun starts."""
+
+
+def _refuse(job: Job, rules: Iterable[Rule]) -> None:
+    """Raise if a program does not have the layout of a job."""
+    layout = {name: getattr(job, name) for name in DEFAULTS}
+    for rule in rules:
+        if np.any(rule.refuses(layout)):
+            raise ArgumentError(rule.argument, layout[rule.argument], rule.allowed)
 
 
 def _micro_batch_size(job: Job) -> int:
@@ -62,6 +74,8 @@ def _megatron(job: Job) -> Iterator[Flag]:
         yield "--use-tp-pp-dp-mapping", True
     if job.sequence_parallel and job.tensor_size > 1:
         yield "--sequence-parallel", True
+        if job.profile.exchange.tensor_products == "cut":
+            yield "--tp-comm-overlap", True
     yield "--micro-batch-size", _micro_batch_size(job)
     yield "--global-batch-size", job.samples * job.workers
     if (length := tokens_per_sample(job.subject.graph)) is not None:
@@ -163,25 +177,6 @@ SCHEDULES_OF_TORCH: Final[Mapping[str, str]] = {"1f1b": "1F1B", "gpipe": "GPipe"
 """Schedule of a pipeline -> its name in torch.distributed.pipelining."""
 
 
-def _check_sums_of_torch(job: Job) -> None:
-    """Refuse sums that torch's FSDP does not make: of every micro-batch, but one in each pass of a pipeline [1]_.
-
-    References
-    ----------
-    .. [1] PyTorch, torch/distributed/pipelining/stage.py, backward_maybe_with_nosync.
-    """
-    if job.stages == 1 and job.no_sync:
-        raise ArgumentError("no_sync", job.no_sync, "False for torchtitan, which adds up gradients in every pass")
-    if job.stages == 1 or job.shard_stage != 2 or job.workers * job.context_size == 1:
-        return
-    if job.accumulation_steps > 1:
-        allowed = "1 for torchtitan with shard_stage=2 in a pipeline, each pass of which ends in a sum"
-        raise ArgumentError("accumulation_steps", job.accumulation_steps, allowed)
-    if job.micro_batches > 1 and not job.no_sync:
-        allowed = "True for torchtitan in a pipeline, which adds up gradients behind its last micro-batch"
-        raise ArgumentError("no_sync", job.no_sync, allowed)
-
-
 def _cuts_of_torchtitan(blocks: Sequence[int], *, chunks_each: int) -> Iterator[Flag]:
     """Yield the flags with which torchtitan's stages come nearest to a layout's [1]_.
 
@@ -218,23 +213,11 @@ DEFAULT_CHUNKS: Final = 2
 
 def _torchtitan(job: Job) -> Iterator[Flag]:
     """Yield the flags of torchtitan (torchtitan/config/job_config.py): parameters are copied, or sharded by FSDP."""
-    if job.shard_stage == 1:
-        allowed = "0, 2 or 3 for torchtitan, which shards gradients with the optimizer's state"
-        raise ArgumentError("shard_stage", job.shard_stage, allowed)
+    _refuse(job, OF_TORCHTITAN)
     if job.dtype not in TYPES_OF_TORCHTITAN:
         raise ArgumentError("dtype", job.dtype, f"{_or(TYPES_OF_TORCHTITAN)} for torchtitan")
     if job.gradient_dtype not in (None, "fp32"):
         raise ArgumentError("gradient_dtype", job.gradient_dtype, "None or 'fp32' for torchtitan")
-    if job.tensor_size > 1 and not job.sequence_parallel:
-        raise ArgumentError("sequence_parallel", job.sequence_parallel, "True for torchtitan with tensor_size")
-    if job.recompute not in (None, 0, "full"):
-        raise ArgumentError("recompute", job.recompute, "None or 'full' for torchtitan")
-    _check_sums_of_torch(job)
-    if job.context_size > 1 and not job.shard_stage:
-        allowed = "2 or 3 for torchtitan with context_size, whose devices share parameters too"
-        raise ArgumentError("shard_stage", job.shard_stage, allowed)
-    if job.context_method != "ring":
-        raise ArgumentError("context_method", job.context_method, "'ring' for torchtitan")
     copies = job.workers * job.context_size
     sharing = (job.shard_group or copies) if job.shard_stage else 1
     if sharing % job.context_size:
@@ -248,6 +231,9 @@ def _torchtitan(job: Job) -> Iterator[Flag]:
     if job.shard_stage:
         yield "--parallelism.fsdp_reshard_after_forward", "always" if job.shard_stage == 3 else "never"
     yield "--parallelism.tensor_parallel_degree", job.tensor_size
+    if job.tensor_size > 1 and job.profile.exchange.tensor_products == "cut":
+        yield "--compile.enable", True  # without which the next is refused
+        yield "--parallelism.enable_async_tensor_parallel", True
     yield "--parallelism.pipeline_parallel_degree", job.stages
     if job.stages > 1:
         name = "1f1b" if job.interleave == 1 and job.schedule == "interleaved" else job.schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.graph import LayerGraph
-from perfmodel.planning.search.answer import layout_text
+from perfmodel.planning.search.answer import Search, layout_text
 from perfmodel.planning.search.axes import NAMES
 from perfmodel.planning.search.search import LEFT_OUT, search
 from perfmodel.prediction.arguments.table import DEFAULTS, names_of
@@ -13,7 +13,6 @@ from perfmodel.prediction.utilisation import has_data_sheet, tokens_per_sample
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from perfmodel.planning.search.answer import Search
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.prediction import Prediction
 
@@ -40,20 +39,7 @@ def why_not_searched(p: Prediction) -> str:
 
 
 def search_of_job(p: Prediction, *, keeps_layout: bool) -> Search:
-    """Search layouts on the devices of a predicted job, with as many samples a step.
-
-    Parameters
-    ----------
-    p : Prediction
-        Of a job for which ``why_not_searched`` is empty. [-]
-    keeps_layout : bool
-        Whether what the job states of its layout is kept, and only the rest is searched. [-]
-
-    Returns
-    -------
-    Search
-        By time. [-]
-    """
+    """Search layouts on the devices of a predicted job, with as many samples a step."""
     job, part = p.job, p.basis.prepared.target.system_part
     assert part is not None
     assert isinstance(job.graph, LayerGraph)

@@ -26,6 +26,7 @@ from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
+from perfmodel.planning.search.program_rules import OF_FRAMEWORK
 from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons, checked_columns
 from perfmodel.planning.sweeps.space import listed_values, space_in_columns
 from perfmodel.planning.sweeps.sweep import swept
@@ -35,7 +36,6 @@ from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.prediction.device_prices import Prices, check_names, prices_of
 from perfmodel.prediction.job.agreement_options import LIBRARY
-from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.prediction.totals import TrainingRun, checked_run
 from perfmodel.prediction.utilisation import model_flop, tokens_per_sample
 from perfmodel.presentation.quantities import percent_text
@@ -44,6 +44,7 @@ from perfmodel.records import Attention, Phase
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.planning.sweeps.answer import Sweep
 
@@ -179,7 +180,6 @@ def search(
     same = {"system": place.system, "global_batch_size": batch, "parallelism": "pipeline"}
     same |= {name: value for name, value in arguments.items() if not _is_list(value)}
     space = space_in_columns(graph, same, _with_lists(grid, arguments))
-    subject_of_graph(graph, optimizer="sgd", phase="forward")  # refuses graphs with symbolic sizes
     results = checked_columns((*COLUMNS, *(("energy_j",) if objective == "energy" else ())))
     evaluated = swept(space, results, progress=flag("progress", progress))
     prices = prices_of(usd_per_hour)
@@ -268,6 +268,7 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
     operations = graph.operations(batch_size=graph.fixed_batch_size or 1, phase=Phase.FORWARD)
     blocks = sum(isinstance(operation, Attention) for _, operation in operations)
     known = place.processor.dtypes if isinstance(place.processor, Gpu) else ()
+    profiles = _profiles(arguments.get("framework", DEFAULTS["framework"]))
     return Setting(
         devices=max(place.counts),
         machine_devices=place.machine_devices,
@@ -277,9 +278,10 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
         narrow_dtype=next((dtype for dtype in NARROW if dtype in known), "fp32"),
         positions=tokens_per_sample(graph),
         adds_up_copies=is_one_of(arguments.get("sync"), (LIBRARY,)),
-        sums_once=_sums_once(arguments.get("framework", DEFAULTS["framework"])),
+        sums_once=all(profile.exchange.stage_2_gathers != AFTER_UPDATE for profile in profiles),
         materialised=any(map(keeps_scores, graph.layers)),
         divides_sequences=_divides_sequences(graph),
+        rules=OF_FRAMEWORK.get(profiles[0].stem, ()) if len(profiles) == 1 else (),
     )
 
 
@@ -292,11 +294,9 @@ def _divides_sequences(graph: LayerGraph) -> bool:
     return True
 
 
-def _sums_once(framework: Any) -> bool:
-    """Tell whether all frameworks share parameters as FSDP does, whose pipelines add up gradients once in a pass."""
+def _profiles(framework: Any) -> list[FrameworkProfile]:
     listed = list(framework) if _is_list(framework) else [framework]
-    profiles = [load_framework(of_spec("framework", name)) for name in listed]
-    return all(profile.exchange.stage_2_gathers != AFTER_UPDATE for profile in profiles)
+    return [load_framework(of_spec("framework", name)) for name in listed]
 
 
 MOST_SEARCHED: Final = 10_000_000

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, MissingPackageError, UnknownNameError, is_one_of
+from perfmodel.errors import ArgumentError, UnknownNameError, is_one_of, package_for
 from perfmodel.layers.checks import check_path
 from perfmodel.numeric import is_real
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
@@ -108,8 +108,7 @@ class Sweep(Result):
 
     def _codes(self, name: str, start: int, stop: int) -> NDArray[np.int64]:
         if not is_one_of(name, self.space.by_name):
-            kind = "column"
-            raise UnknownNameError(kind, name, self.columns)
+            raise UnknownNameError("column", name, self.columns)
         rows = np.arange(start, stop) if self.places is None else self.places[start:stop]
         return self.space.codes(name, rows)
 
@@ -364,11 +363,9 @@ class Sweep(Result):
             If it cannot be written.
         """
         check_path("path", path)
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as error:
-            raise MissingPackageError("pyarrow", "to_parquet()", "frames") from error
+        pa = package_for("pyarrow", "to_parquet()", "frames")
+        import pyarrow.parquet as pq
+
         # the axes decide a column's type, because a chunk may lack some values
         types = {name: pa.array(_of_one_kind(axis.labels)).type for name, axis in self.space.by_name.items()}
         types |= {name: pa.from_numpy_dtype(column.dtype) for name, column in self.results.items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived_property
-from perfmodel.planning.sweeps.space import FED_BY, PLACED_BY
+from perfmodel.planning.sweeps.space import FED_BY, PLACED_BY, Space
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.job.agreement_options import WITH_SERVER
 from perfmodel.prediction.job.job import Job
@@ -17,7 +17,6 @@ from perfmodel.prediction.job.job import Job
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.planning.sweeps.space import Space
 
 FAST_TARGETS: Final = ("gpu", "cpu")
 """Targets whose steps can be timed for many batch sizes at once."""
@@ -88,15 +87,7 @@ AGREED_BY: Final = names_of("workers", "exchange")
 
 @dataclass(frozen=True, eq=False)
 class JobValues:
-    """Values of the axes that decide what workers do together.
-
-    Parameters
-    ----------
-    codes : mapping of str to int
-        Position of each value on its axis; identifies a job. [1]
-    values : mapping of str to object
-        Arguments of predict. [-]
-    """
+    """Values of the axes that decide what workers do together."""
 
     codes: Mapping[str, int]
     values: Mapping[str, Any]

@@ -10,43 +10,31 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from perfmodel.cost.pipeline_ends import NO_MESSAGES
+from perfmodel.cost.pipeline_ends import NO_MESSAGES, TurnMessages
 from perfmodel.derived import derived_property
 from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.prediction.device_prices import price_names
-from perfmodel.prediction.energy import board_power, stage_energy
-from perfmodel.prediction.job.compose import StageWork, devices_of, fields_of_stages, worker_of
+from perfmodel.prediction.energy import BoardPower, StageEnergy, board_power, stage_energy
+from perfmodel.prediction.job.compose import DeviceWork, StageWork, WorkerWork, devices_of, fields_of_stages, worker_of
 from perfmodel.prediction.job.stacking import stacked, tabled, taken
 from perfmodel.prediction.job.turns import Turned, messages_of_chunks
-from perfmodel.prediction.memory.footprint import device_memory
+from perfmodel.prediction.memory.footprint import DeviceMemory, SharedMemory, device_memory
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from perfmodel.cost.pipeline_ends import TurnMessages
-    from perfmodel.prediction.energy import BoardPower, StageEnergy
     from perfmodel.prediction.job.agreement import Agreement
-    from perfmodel.prediction.job.compose import DeviceWork, WorkerWork
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepare import Lowering
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import TimedStage
-    from perfmodel.prediction.memory.footprint import DeviceMemory, SharedMemory
 
 NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
 """No exchanges: total and exposed, per step and per micro-batch. [s]"""
 
 
 class Exchanges(NamedTuple):
-    """Exchanges of a unit with other workers.
-
-    Parameters
-    ----------
-    devices : tuple of tuple
-        Of each device: total and exposed, per step and per micro-batch. [s]
-    messages : tuple of TurnMessages
-        Of each chunk: messages that slow down the turns of its device. [s]
-    """
+    """Exchanges with other workers: of each device, total and exposed, per step and micro-batch; of each chunk. [s]"""
 
     devices: tuple[tuple[Any, ...], ...]
     messages: tuple[TurnMessages, ...]

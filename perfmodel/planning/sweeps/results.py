@@ -154,7 +154,8 @@ class Reasons:
 
 def check_ranked(name: object, columns: Iterable[str]) -> None:
     """Reject a column that configurations cannot be ranked by."""
-    check_known("column of results", name, [column for column in columns if column not in (FITS, REASON)])
+    kept = [column for column in columns if column not in (FITS, REASON)]
+    check_known("column of results", name, kept, remedy="Others are kept if columns= (--column) names them.")
 
 
 def front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -167,7 +168,8 @@ def front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:
         lowest_before = np.minimum.accumulate(np.r_[np.inf, last[:-1]])
         return order[last < lowest_before] if len(ranked) > 1 else order[:1]
     kept: list[int] = []
-    for place in order:
-        if not kept or not np.any(np.all(ranked[:, kept] <= ranked[:, [place]], axis=0)):
-            kept.append(int(place))
+    while len(order):
+        first, order = order[0], order[1:]
+        kept.append(int(first))
+        order = order[np.any(ranked[:, order] < ranked[:, [first]], axis=0)]
     return np.array(kept, dtype=np.intp)

@@ -108,7 +108,6 @@ def sweep(
     space = space_of(graph, axes, configurations=configurations, limit=limit)
     check_names(usd_per_hour, [space.value("device", code) for code in _places(space, "device")])
     if not isinstance(graph, Run):
-        subject_of_graph(graph, optimizer="sgd", phase="forward")
         _check_batch_sizes(space)
     size = None if dataset_size is None else whole_number("dataset_size", dataset_size)
     return swept(space, asked, prices=prices, dataset_size=size, executor=executor, progress=progress)
@@ -123,24 +122,9 @@ def swept(
     executor: Executor | None = None,
     progress: bool = False,
 ) -> Sweep:
-    """Predict every configuration of a space whose values, and columns whose names, are checked.
-
-    Parameters
-    ----------
-    space : Space
-        The configurations. [-]
-    columns : tuple of str
-        Results to keep. [-]
-    prices : Prices or None
-        Of devices; None if no column needs them. [-]
-    dataset_size, executor, progress : object
-        As of :func:`sweep`. [-]
-
-    Returns
-    -------
-    Sweep
-        Columns of arguments and results. [-]
-    """
+    """Predict every configuration of a space whose values, and columns whose names, are checked."""
+    if not isinstance(space.graph, Run):
+        subject_of_graph(space.graph, optimizer="sgd", phase="forward")  # refuses graphs with symbolic sizes
     priced = Prices() if prices is None else prices
     results, reasons = _evaluated(space, columns, priced, dataset_size, executor=executor, progress=progress)
     return Sweep(space, results, tuple(reasons.texts))

@@ -9,7 +9,7 @@ import numpy as np
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.planning.sweeps.results import LARGER_IS_BETTER, REASON
 from perfmodel.prediction.arguments.table import ARGUMENTS
-from perfmodel.presentation.figures import GROUP_COLOURS, GROUP_MARKERS, new_figure
+from perfmodel.presentation.figures import group_style, new_figure
 from perfmodel.presentation.quantities import scale_of
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _best_lines(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> Non
         shown = np.flatnonzero(np.isfinite(best_values))
         at = labels[shown] if numeric else shown
         order = np.argsort(at)
-        colour, marker = GROUP_COLOURS[index % len(GROUP_COLOURS)], GROUP_MARKERS[index % len(GROUP_MARKERS)]
-        axes.plot(at[order], best_values[shown][order], color=colour, marker=marker, label=name)
+        axes.plot(at[order], best_values[shown][order], label=name, **group_style(index))
     if not numeric:
         axes.set_xticks(range(len(labels)), [str(text) for text in labels], rotation=30, ha="right")
     elif np.all(labels > 0) and labels.max() / labels.min() > MOST_LINEAR_RATIO:
@@ -107,9 +106,8 @@ def _cloud(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> None:
     across, up = (np.asarray(sweep[name], dtype=float) for name in (x, y))
     for index, (name, places) in enumerate(_groups(sweep, by)):
         some = places[:: max(1, -(-len(places) // MOST_POINTS))]
-        axes.scatter(
-            across[some], up[some], s=6, color=GROUP_COLOURS[index % len(GROUP_COLOURS)], label=name, rasterized=True
-        )
+        colour = group_style(index)["color"]
+        axes.scatter(across[some], up[some], s=6, color=colour, label=name, rasterized=True)
     front = sweep.pareto(x, y)
     axes.plot(front[x], front[y], color="black", linewidth=1.2, drawstyle="default", marker=".")
     axes.set_xscale("log")

@@ -19,7 +19,7 @@ from perfmodel.measurements.table import Run
 from perfmodel.planning.sweeps.known_jobs import JobValues
 from perfmodel.planning.sweeps.layouts import Layouts
 from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
-from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
+from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER, Axis, Space
 from perfmodel.planning.sweeps.worker_steps import Block, JointSteps, Refusal, Section, Workers
 from perfmodel.prediction.arguments.finite import overflow
 from perfmodel.prediction.arguments.table import names_of
@@ -31,8 +31,6 @@ from perfmodel.prediction.predict import predict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from perfmodel.planning.sweeps.space import Axis, Space
 
     Columns = dict[str, NDArray[Any]]
 

@@ -14,18 +14,18 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweeps.known_jobs import AGREED_BY, FAST_TARGETS, JobValues, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
-from perfmodel.planning.sweeps.space import DEFAULTS, FED_BY, OF_WORKER
+from perfmodel.planning.sweeps.space import DEFAULTS, FED_BY, OF_WORKER, Space
 from perfmodel.prediction.bill import paid_count, processor_count, server_power_w
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.device_prices import Prices, price_names
 from perfmodel.prediction.energy import Draws, energy_of_all, worker_draws
-from perfmodel.prediction.job.agreement import Asynchronous
+from perfmodel.prediction.job.agreement import Agreement, Asynchronous
 from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
 from perfmodel.prediction.job.agreements import agreement_of, beside_blocks, blocks_on
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with, is_served
-from perfmodel.prediction.job.data_path import resolve_data_path
+from perfmodel.prediction.job.data_path import DataPath, resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.job.parameter_server import without_served_state
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.wiring import Wired
-    from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.device.target import Target
-    from perfmodel.prediction.job.agreement import Agreement
-    from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.memory.footprint import MemoryFootprint
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -69,7 +69,11 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument of ``predict``: signature, help, checks and sweeps are made from this row."""
+    """One argument of ``predict``: signature, help, checks and sweeps are made from this row.
+
+    Each of ``needs`` and one of ``takers``, values of ``sync``, must be there, however many workers there are; beside
+    them an argument is taken with one worker too, where it has no effect, so that a sweep of workers may begin at 1.
+    """
 
     name: str
     type: str
@@ -323,7 +327,6 @@ _ROWS: Final = (
     Argument(
         name="staleness_bound", type="int | None", unit="1", group="exchange", metavar="N", check=_from(0),
         takers=("bounded_staleness",), tries=tries.bounds,
-        needs=(Need("sync", values=("bounded_staleness",), allowed="None unless sync is bounded_staleness"),),
         help="Steps by which a worker may be ahead of the slowest.",
     ),
     Argument(
@@ -372,7 +375,7 @@ _ROWS: Final = (
              "exchanged (all_to_all).",
     ),
     Argument(
-        name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="0..3", check=_from(0, 3),
+        name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="N", check=_from(0, 3),
         help="What workers share: nothing (0), optimizer state (1), also gradients (2), also parameters (3).",
     ),
     Argument(
@@ -507,13 +510,19 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return stated
 
 
-def check_together(stated: Mapping[str, Any]) -> None:
-    """Raise if arguments of a job contradict each other."""
-    for name in () if _NEEDS.isdisjoint(stated) else stated:
+def check_needs(stated: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise if one of some stated arguments needs another that is not there."""
+    for name in names:
         for need in ARGUMENTS[name].needs:
             met = stated.get(need.argument) in need.values if need.values else need.argument in stated
             if not met and stated[name] not in need.harmless:
                 raise ArgumentError(name, stated[name], need.allowed)
+
+
+def check_together(stated: Mapping[str, Any]) -> None:
+    """Raise if arguments of a job contradict each other."""
+    if not _NEEDS.isdisjoint(stated):
+        check_needs(stated, stated)
     if not _OF_SEVERAL.isdisjoint(stated):
         _check_workers(stated)
 
@@ -523,7 +532,7 @@ def _check_workers(stated: Mapping[str, Any]) -> None:
     from perfmodel.prediction.job.agreement_options import refuse_unused
 
     workers = stated.get("workers", DEFAULTS["workers"])
-    refuse_unused(stated, (stated.get("sync", DEFAULTS["sync"]),), worker_count=workers)
+    refuse_unused(stated, (stated.get("sync", DEFAULTS["sync"]),))
     group_size = stated.get("group_size")
     if group_size is not None and workers % group_size:
         raise ArgumentError("group_size", group_size, f"a divisor of workers={workers}")

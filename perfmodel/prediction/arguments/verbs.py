@@ -53,7 +53,9 @@ def number(name: str, value: Any) -> Any:
     >>> number("cv", 0.1)
     0.1
     """
-    if not is_real(value) or MOST_NUMBER < abs(value) < math.inf:
+    if not is_real(value):
+        raise ArgumentError(name, value, "a number")
+    if MOST_NUMBER < abs(value) < math.inf:
         raise ArgumentError(name, value, f"a number up to {MOST_NUMBER:g}")
     return value.item() if isinstance(value, np.generic) else value
 
@@ -183,8 +185,10 @@ KINDS: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("system", "device", "link", "checkpoint_to", "dataset"), of_spec),
     **dict.fromkeys(("dataset_size", "limit", "instances", "device_count", "evaluate_every", "epochs"), whole_number),
     "validate_live.steps": whole_number,
-    **dict.fromkeys(("global_batch_size", "batch_size", "repeats", "warmup_steps", "steps"), number),
-    **dict.fromkeys(("workers", "devices", "cv"), list_of(number)),
+    **dict.fromkeys(("global_batch_size", "batch_size"), whole_number),
+    **dict.fromkeys(("repeats", "warmup_steps", "steps"), number),
+    **dict.fromkeys(("workers", "devices"), list_of(whole_number)),
+    "cv": list_of(number),
     **dict.fromkeys(("samples", "tokens", "size_bytes", "chunk_bytes", "memory_bytes", "compute_s"), number),
     **dict.fromkeys(("bandwidth_bytes_per_s", "seconds", "budget_s", "reserve"), number),
     **dict.fromkeys(("reserve_fraction", "deadline_hours", "budget_usd", "interruptions_per_hour"), number),

@@ -9,7 +9,7 @@ from perfmodel.derived import derived_property, record
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.narrow import base_dtype
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
-from perfmodel.prediction.job.prepared import Prepared
+from perfmodel.prediction.job.prepared import Prepared, TimedStep
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.presentation.quantities import bytes_text, percent_text
 from perfmodel.records import Phase
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.certainty.prediction_interval import Interval
     from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.job import Job
-    from perfmodel.prediction.job.prepared import TimedStep
 
 
 @record

@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.cost.interval_width import interval_ends
 from perfmodel.hardware.fit_file import Z_80
 from perfmodel.hardware.interval_scale import load_interval_scale
-from perfmodel.hardware.measured_machine import AllReduce
+from perfmodel.hardware.measured_machine import AllReduce, HostCopy, KernelClass, MeasuredMachine
 from perfmodel.prediction.certainty.prediction_interval import (
     NONE_UNCERTAIN,
     Interval,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.measured_machine import HostCopy, KernelClass, MeasuredMachine
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
 
@@ -49,18 +48,6 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
 
     .. math:: \sigma^2 T^2 = \sum_g (t_g r_g)^2 + \sum_i (t_i s_i)^2 + \Big(\sum_g t_g r_g\Big)^2
               + T^2 (\sigma_\text{ref}^2 + \sigma_\text{drift}^2)
-
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The calibration. [-]
-    basis : Basis
-        The timed step and its constants. [-]
-
-    Returns
-    -------
-    Interval
-        Its ends and the causes of its width. [s]
 
     Notes
     -----

@@ -19,19 +19,16 @@ from perfmodel.cost.interval_width import (
     variance_parts,
 )
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.fit_file import Unknown, load_fit_plan
-from perfmodel.hardware.interval_scale import IntervalScale, Seen, load_interval_scale
-from perfmodel.prediction.device.factors import StatedConstant, stated_constant
+from perfmodel.hardware.fit_file import FitFile, Unknown, load_fit_plan
+from perfmodel.hardware.interval_scale import ConstantSpreads, IntervalScale, Seen, load_interval_scale
+from perfmodel.prediction.device.factors import Factors, StatedConstant, stated_constant
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.fit_file import FitFile, FittedOn
-    from perfmodel.hardware.interval_scale import ConstantSpreads
     from perfmodel.hardware.source import Source
     from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.device.factors import Factors
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
     from perfmodel.prediction.prediction import Prediction
 
@@ -186,23 +183,9 @@ def extended_covariance(
 ) -> NDArray[np.float64]:
     r"""Covariance of fitted unknowns together with further unknowns that were not in the fit.
 
-    A further unknown keeps its own variance and follows the mean of its group as fitted:
+    A further unknown keeps its own variance and follows the mean of its group as fitted, with covariance C. [1]
 
     .. math:: x_f = A x + r, \quad A = P_{fk} P_{kk}^{-1}, \quad \operatorname{cov} x_f = A C A^T + P_{ff} - A P_{kf}
-
-    Parameters
-    ----------
-    fitted : sequence of Unknown
-        Unknowns of the fit. [-]
-    covariance : ndarray, shape (fitted, fitted)
-        Their covariance after the fit, C. [1]
-    further : sequence of Unknown
-        Unknowns of constants that no fitted row used. [-]
-
-    Returns
-    -------
-    ndarray, shape (fitted + further, fitted + further)
-        Joint covariance. [1]
     """
     if not further:
         return covariance
@@ -277,60 +260,29 @@ def constant_table(p: Prediction) -> Table[ConstantRow]:
     """List the constants that move a prediction, largest uncertainty first."""
     uncertainty = p.interval.uncertainty.with_(p.interval.exchange)
     variance = uncertainty.variance or 1.0
-    rows = []
-    for place in np.argsort(-uncertainty.contribution, kind="stable"):
-        if abs(uncertainty.sensitivity[place]) < LEAST_SENSITIVITY:
-            continue
-        constant = uncertainty.constants[place]
-        rows.append(
-            _row(
-                constant,
-                factor=float(p.basis.factors.get(constant.name, 1.0)),
-                calibration=p.basis.calibration,
-                spread=float(uncertainty.spread[place]),
-                sensitivity=float(uncertainty.sensitivity[place]),
-                share=float(uncertainty.contribution[place] / variance),
-            )
-        )
+    order = np.argsort(-uncertainty.contribution, kind="stable")
+    moving = [place for place in order if abs(uncertainty.sensitivity[place]) >= LEAST_SENSITIVITY]
+    rows = [_row(p.basis, uncertainty, place, variance=variance) for place in moving]
     return Table(rows, title="constants, the most uncertain first", row_type=ConstantRow)
 
 
-def _row(
-    constant: StatedConstant,
-    *,
-    factor: float,
-    calibration: FitFile | None,
-    spread: float,
-    sensitivity: float,
-    share: float,
-) -> ConstantRow:
+def _row(basis: Basis, uncertainty: Uncertainty, place: int, *, variance: float) -> ConstantRow:
+    constant, calibration = uncertainty.constants[place], basis.calibration
+    factor = float(basis.factors.get(constant.name, 1.0))
     assert not isinstance(constant.value, tuple)
     value, source = constant.value * factor, constant.source
     if constant.described is not None:
         value = min(max(value, constant.described.valid_min), constant.described.valid_max)
-    numbers = {"value": value, "spread_percent": 100 * spread, "sensitivity": sensitivity, "share": share}
+    evidence: tuple[str, str, int | None, float | None, bool] = ("estimate", _title(source), None, None, False)
     if calibration is not None and factor != 1.0:
         fitted = calibration.fitted_on
-        return ConstantRow(
-            constant=constant.name,
-            unit=constant.unit,
-            provenance="fitted",
-            source=f"{calibration.name}; before: {_title(source)}",
-            rows=fitted.row_count,
-            residual_percent=fitted.mape_percent,
-            verified=True,
-            **numbers,
-        )
-    return ConstantRow(
-        constant=constant.name,
-        unit=constant.unit,
-        provenance="estimate" if source is None else source.kind,
-        source=_title(source),
-        rows=None if source is None else source.rows,
-        residual_percent=None if source is None else source.residual_percent,
-        verified=source is not None and source.is_verified,
-        **numbers,
-    )
+        before = f"{calibration.name}; before: {_title(source)}"
+        evidence = ("fitted", before, fitted.row_count, fitted.mape_percent, True)
+    elif source is not None:
+        evidence = (source.kind, _title(source), source.rows, source.residual_percent, source.is_verified)
+    spread, sensitivity = float(uncertainty.spread[place]), float(uncertainty.sensitivity[place])
+    share = float(uncertainty.contribution[place] / variance)
+    return ConstantRow(constant.name, value, constant.unit, *evidence, 100 * spread, sensitivity, share)
 
 
 def _title(source: Source | None) -> str:
@@ -404,13 +356,6 @@ def exposure_of(
     )
 
 
-def residual_ratio_of(fitted_on: FittedOn, scale: IntervalScale) -> float:
-    """Ratio of a fit's residual to the usual one of the scale, shrunk towards 1 if cells are few. [1]"""
-    return shrunk_ratio(
-        fitted_on.mean_abs_log_ratio, usual=scale.found_on.fitted_mean_abs_log_ratio, count=fitted_on.row_count
-    )
-
-
 def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
     """Ratio of a residual to the usual one, as if ``PRIOR_CELLS`` more cells had the usual residual. [1]
 
@@ -475,14 +420,17 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     uncertainty = uncertainty_of(prepared, basis.factors, known=known, spreads=scale.spread)
     exchange = exchange_uncertainty(prepared, timed, scale=scale)
     measured = scale.measured
-    fitted_on = None if calibration is None else calibration.fitted_on
+    fitted_on, residual_ratio = None if calibration is None else calibration.fitted_on, None
+    if fitted_on is not None:
+        usual, residual = scale.found_on.fitted_mean_abs_log_ratio, fitted_on.mean_abs_log_ratio
+        residual_ratio = shrunk_ratio(residual, usual=usual, count=fitted_on.row_count)
     exposure = exposure_of(
         prepared,
         timed,
         uncertainty=uncertainty,
         seen=measured if fitted_on is None else fitted_on.seen or NOTHING_SEEN,
         measured_architectures=measured.architectures,
-        residual_ratio=None if fitted_on is None else residual_ratio_of(fitted_on, scale),
+        residual_ratio=residual_ratio,
         exchange=exchange,
     )
     parameters = parameters_of(scale)
@@ -510,20 +458,8 @@ def exchange_uncertainty(prepared: Prepared, timed: TimedStep, *, scale: Interva
 
     .. math:: e = (J_l s_l)^2 + J_c^2 \left(s_t^2 + \sum_i s_i^2\right)
 
-    Parameters
-    ----------
-    prepared : Prepared
-        The step. [-]
-    timed : TimedStep
-        Its times. [s]
-    scale : IntervalScale
-        Standard deviations of ln(time) of messages, s_l, and of timed calls to servers, s_t; of processors' speeds,
-        s_i, by provenance. [1]
-
-    Returns
-    -------
-    Uncertainty
-        A row for all messages on links, and one for each constant of calls to a parameter server. [1]
+    with standard deviations of ln(time) of messages, s_l, and of timed calls to servers, s_t, and of processors'
+    speeds, s_i, by provenance. [1]
 
     Notes
     -----

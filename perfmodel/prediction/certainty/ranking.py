@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.interval_scale import load_interval_scale
+from perfmodel.hardware.interval_scale import IntervalScale, load_interval_scale
 from perfmodel.prediction.certainty.prediction_interval import (
     covariance_of,
     exchange_uncertainty,
@@ -19,7 +19,6 @@ from perfmodel.prediction.certainty.prediction_interval import (
 )
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.interval_scale import IntervalScale
     from perfmodel.prediction.device.factors import StatedConstant
     from perfmodel.prediction.prediction import Prediction
 

@@ -58,18 +58,13 @@ class CpuNumbers(ProcessorNumbers):
 
     threads: Quantity
     matmul_threads: Quantity
-    peak_flop_per_s_per_core: Quantity
     clock_hz: Quantity
     core_bandwidth_bytes_per_s: Quantity
     total_bandwidth_bytes_per_s: Quantity
     cache_bytes: Quantity
-    gemm_efficiency: Quantity
-    packing_efficiency: Quantity
-    core_copy_bytes_per_s: Quantity
     core_cache_bandwidth_bytes_per_s: Quantity
-    tile_rows: Quantity
-    tile_columns: Quantity
-    result_passes: Quantity
+    of_products: Mapping[str, Quantity]
+    """Numbers of matrix products, as :func:`cpu_matmul_time` takes them."""
     matmul_law: Mapping[str, Quantity]
     pass_law: Mapping[str, Quantity]
     physical_cores: Quantity
@@ -101,7 +96,8 @@ class CpuNumbers(ProcessorNumbers):
         m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
         # Independent products share the threads, whatever their size.
         work = m * n * k * count
-        tiles = register_tiles(m=m, n=n, count=count, tile_m=self.tile_rows, tile_n=self.tile_columns)
+        tile_m, tile_n = self.of_products["tile_m"], self.of_products["tile_n"]
+        tiles = register_tiles(m=m, n=n, count=count, tile_m=tile_m, tile_n=tile_n)
         threads = serial_if_narrow(
             threads=self.matmul_threads, m=m, n=n, count=count, smallest_side_per_thread=self.smallest_side_per_thread
         )
@@ -116,18 +112,12 @@ class CpuNumbers(ProcessorNumbers):
             n=n,
             k=k,
             count=count,
-            peak_flop_per_s_per_core=self.peak_flop_per_s_per_core,
-            efficiency=self.gemm_efficiency,
             speedup=speedup,
             core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
             total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
-            packing_efficiency=self.packing_efficiency,
             cache_bytes=self.cache_bytes,
-            core_copy_bytes_per_s=self.core_copy_bytes_per_s,
-            tile_m=self.tile_rows,
-            tile_n=self.tile_columns,
-            result_passes=self.result_passes,
             element_bytes=self.element_bytes,
+            **self.of_products,
         )
         return compute_s + self._region_s(threads), 0.0
 
@@ -196,12 +186,6 @@ def _law(serial_fraction: Quantity, constants: Mapping[str, Quantity]) -> dict[s
     return {"serial_fraction": serial_fraction} | {name: constants[name] for name in POLICY if name in constants}
 
 
-def _gemm_efficiency(blas: Mapping[str, Quantity], constants: Mapping[str, Quantity], *, dtype: str) -> Quantity:
-    """Share of the peak that this framework's matrix products reach in a data type. [1]"""
-    of_dtype = blas["fp64_efficiency"] if dtype == "fp64" else 1.0
-    return capped_efficiency(efficiency=blas["gemm_efficiency"] * constants["blas_efficiency"] * of_dtype)
-
-
 def _clock_hz(cpu: Cpu, isa: str | None, active_cores: float) -> float:
     """Clock of a socket with a given number of busy cores and an instruction set. [Hz]"""
     clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
@@ -257,23 +241,28 @@ class CpuTarget(Target):
         )
         clock = scaled_constant(1.0, f"devices/{cpu.stem}/clock_base_ghz", factors=factors)
         simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
+        of_dtype = blas["fp64_efficiency"] if dtype == "fp64" else 1.0
         return CpuNumbers(
             threads=threads,
             matmul_threads=minimum(threads, constants["blas_threads_per_core"] * cores),
-            peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
             clock_hz=clock * _clock_hz(cpu, None, active_cores),
             core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
             total_bandwidth_bytes_per_s=_total_bandwidth(
                 cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets
             ),
             cache_bytes=active_sockets * cpu.l3_bytes,
-            gemm_efficiency=_gemm_efficiency(blas, constants, dtype=dtype),
-            packing_efficiency=blas["packing_efficiency"],
-            core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
             core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * clock * _clock_hz(cpu, None, active_cores),
-            tile_rows=blas["register_tile_rows"],
-            tile_columns=blas["register_tile_columns"],
-            result_passes=blas["result_passes"],
+            of_products={
+                "peak_flop_per_s_per_core": cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
+                "efficiency": capped_efficiency(
+                    efficiency=blas["gemm_efficiency"] * constants["blas_efficiency"] * of_dtype
+                ),
+                "packing_efficiency": blas["packing_efficiency"],
+                "core_copy_bytes_per_s": blas["packing_bytes_per_cycle"] * simd_clock_hz,
+                "tile_m": blas["register_tile_rows"],
+                "tile_n": blas["register_tile_columns"],
+                "result_passes": blas["result_passes"],
+            },
             matmul_law=_law(minimum(blas["serial_fraction"] * constants["blas_serial_factor"], 1.0), constants),
             pass_law=_law(constants["pass_serial_fraction"], constants),
             physical_cores=cores,
@@ -307,10 +296,6 @@ class CpuTarget(Target):
         """The link between a machine of a cluster and the network."""
         assert self.system_part is not None
         return self.system_part.network_link
-
-    def with_workers(self, worker_count: int) -> CpuTarget:
-        """Return the same machines in a job with another number of workers, one on each machine."""
-        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
 
     def on(self, system_part: SystemPart) -> CpuTarget:
         """Return the same machines in another part of the cluster."""

@@ -35,6 +35,7 @@ class AttentionLibrary(NamedTuple):
     """Constants of fused attention of a library on one device."""
 
     peak_ratio: Quantity
+    lane_ratio: Quantity
     exponentials_per_lane: Quantity
     tile_rows: Quantity
     block_rows: Quantity
@@ -60,7 +61,7 @@ class AttentionLibrary(NamedTuple):
         constants = of_rows(self, rows_here.name_of_row, axes)
         if is_symbolic(picked["m"], numbers.peak_flop_per_s, *self.values):
             constants = constants | {name: constants[name].astype(object) for name in ("causal", "backward")}
-        instructions_per_s = numbers.lane_peak_flop_per_s / 2
+        instructions_per_s = numbers.lane_peak_flop_per_s / 2 * self.lane_ratio
         compute_s = attention_time(
             queries=picked["m"],
             keys=keys_seen_in_all(queries=picked["m"], visible=picked["n"], causal=constants["causal"]),
@@ -99,7 +100,9 @@ _stated_rows = lru_cache(maxsize=256)(_of_rows)
 """The same for constants as their files state them, which are plain numbers."""
 
 
-def attention_library(constants: Mapping[str, Any], device: Gpu, *, peak_ratio: Quantity) -> AttentionLibrary:
+def attention_library(
+    constants: Mapping[str, Any], device: Gpu, *, peak_ratio: Quantity, lane_ratio: Quantity
+) -> AttentionLibrary:
     """Join a library's constants and a device's lanes."""
     forward, backward = (
         PassConstants(
@@ -112,6 +115,7 @@ def attention_library(constants: Mapping[str, Any], device: Gpu, *, peak_ratio: 
     )
     return AttentionLibrary(
         peak_ratio=peak_ratio,
+        lane_ratio=lane_ratio,
         exponentials_per_lane=constants["exponentials_per_cycle"] / device.lanes_per_unit,
         tile_rows=constants["tile_rows"],
         block_rows=constants["block_rows"],

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
-from perfmodel.hardware.gpu import STORAGE_TYPES
+from perfmodel.hardware.gpu import STORAGE_TYPES, Gpu
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, device_constant, scaled
 from perfmodel.symbolic import Quantity
 from perfmodel.units import PICO
-
-if TYPE_CHECKING:
-    from perfmodel.hardware.gpu import Gpu
-
 
 BUSY_IN_PRODUCTS: Final = 0.9
 """Share of the peak that large products keep busy. [1]"""

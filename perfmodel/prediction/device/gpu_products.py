@@ -20,14 +20,13 @@ from perfmodel.cost.gpu import (
     with_strided_loads,
 )
 from perfmodel.derived import derived
-from perfmodel.prediction.device.gpu_libraries import MENU
+from perfmodel.prediction.device.gpu_libraries import MENU, MatmulLibrary, MatmulReach
 from perfmodel.prediction.device.step_time import by_row, distinct_names, run_of
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.prediction.device.gpu_libraries import MatmulLibrary, MatmulReach
     from perfmodel.prediction.device.gpu_target import GpuNumbers
 
 TRANSPOSED = "_transposed"

@@ -16,7 +16,7 @@ from perfmodel.cost.gpu import stream_time, write_out_steps
 from perfmodel.derived import derived, derived_property, record
 from perfmodel.errors import UnknownNameError
 from perfmodel.framework.measured_lowering import pass_class
-from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, base_dtype
+from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, SPLIT_ACCUMULATOR, base_dtype
 from perfmodel.framework.profile import ISSUER_DISPATCH, FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
@@ -36,6 +36,7 @@ from perfmodel.prediction.device.factors import (
 from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attention_library
 from perfmodel.prediction.device.gpu_clock import (
     BUSY_IN_CONVOLUTIONS,
+    Load,
     clock_ratios,
     loads_of,
     sustained_peak_flop_per_s,
@@ -232,15 +233,22 @@ def _attention(
     attends: tuple[str, str] | None,
     *,
     at: Quantity,
+    lanes_at: Quantity,
+    loads: Sequence[Load],
     factors: Factors,
 ) -> AttentionLibrary | None:
-    """Constants of fused attention, as shares of the listed peak; None without a library for it."""
+    """Constants of fused attention, at the clock that its power leaves; None without a library for it."""
     if attends is None:
         return None
     role, computed_in = attends
     constants = library_constants(libraries[role], device, factors=factors, dtype=computed_in)
-    peak_ratio = device.issue_limit * _peak(device, computed_in, factors) / at
-    return attention_library(constants, device, peak_ratio=peak_ratio)
+    clocks = clock_ratios(device, busy_share=constants["forward_efficiency"], loads=loads)
+    clock = clocks[device.arithmetic_of(computed_in)]
+    peak_ratio, lane_ratio = (
+        clock * device.issue_limit * _peak(device, name, factors) / rate
+        for name, rate in ((computed_in, at), ("fp32", lanes_at))
+    )
+    return attention_library(constants, device, peak_ratio=peak_ratio, lane_ratio=lane_ratio)
 
 
 def _narrow_products(
@@ -258,7 +266,9 @@ def _narrow_products(
     if types[0] not in RECIPES:
         return ()
     software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, types, factors=factors)
-    reach = replace(software.reaches[0], efficiency={NARROW_PRODUCT: software.reaches[0].efficiency["gemm"]})
+    of_products = software.reaches[0].efficiency["gemm"]
+    split = of_products * software.blas.get("split_accumulator_efficiency", 1.0)
+    reach = replace(software.reaches[0], efficiency={NARROW_PRODUCT: of_products, SPLIT_ACCUMULATOR: split})
     clocks = clock_ratios(device, factors=factors)
     narrow = _boost_peaks(device, types[:1], factors)[types[0]] * clocks[device.arithmetic_of(types[0])]
     latency_s = software.blas["latency_cycles"] / device.clock_hz
@@ -384,10 +394,6 @@ class GpuTarget(Target):
         alike = (host for name, host in hosts.items() if load_device(name).identity == self.device.identity)
         host = next(alike, None)
         return self if host is None else GpuTarget(self.device, host=load_machine(host).processor)
-
-    def with_workers(self, worker_count: int) -> GpuTarget:
-        """Return the same device in a job with another number of workers, which share the host link."""
-        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
 
     def on(self, system_part: SystemPart) -> GpuTarget:
         """Return the same device in another part of the system."""
@@ -515,7 +521,9 @@ class GpuTarget(Target):
             recurrent_library=recurrent_library(
                 dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
             ),
-            attention_library=_attention(device, libraries, attends, at=peaks[dtype], factors=factors),
+            attention_library=_attention(
+                device, libraries, attends, at=peaks[dtype], lanes_at=peaks["fp32"], loads=loads, factors=factors
+            ),
             stream_efficiency=software.stream_efficiency
             if element_bytes >= SINGLE_BYTES
             else software.narrow_stream_efficiency,

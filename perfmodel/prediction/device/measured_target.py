@@ -17,10 +17,10 @@ from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.computing_hosts import computing_on_hosts
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.measured_machine import HostCopy, KernelClass, MeasuredMachine
-from perfmodel.hardware.wiring import with_links_scaled
+from perfmodel.hardware.wiring import Wired, with_links_scaled
 from perfmodel.numeric import where
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
-from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory, step_order
+from perfmodel.prediction.device.reuse_distance import LayerMemory, cold_bytes, layer_memory, step_order
 from perfmodel.prediction.device.step_time import ProcessorNumbers, distinct_names
 from perfmodel.prediction.device.system_part import SystemPart, sum_of_two
 from perfmodel.prediction.device.target import Copy, Libraries, Target
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.hardware.wiring import Wired
     from perfmodel.measurements.table import FeedItem
-    from perfmodel.prediction.device.reuse_distance import LayerMemory
 
 
 FAR: Final = "s_per_far_byte"
@@ -296,10 +294,6 @@ class MeasuredTarget(Target):
             name = override.name if isinstance(override, LibraryProfile) else str(override)
             raise ArgumentError("library", name, f"None: {self.name} was measured with its own libraries")
         return {}
-
-    def with_workers(self, worker_count: int) -> MeasuredTarget:
-        """Return the same machine in a job with another number of workers."""
-        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
 
     def on(self, system_part: SystemPart) -> MeasuredTarget:
         """Return the same machine in another part of the system."""

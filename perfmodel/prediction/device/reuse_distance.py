@@ -134,25 +134,8 @@ def cold_bytes(
 
     .. math:: B_\text{cold} = B_\text{far} \, [s(D_\text{far}) - s(B)]
 
-    Parameters
-    ----------
-    table : KernelTable
-        A network lowered for a measured machine. [-]
-    memory : mapping of str to LayerMemory
-        What memory each layer touches. [-]
-    batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
-        Samples. [samples]
-    element_bytes : int
-        Size of one element. [B]
-    cache_bytes : float
-        Traffic after which only 1/e of the data is left in the caches. [B]
-
-    Returns
-    -------
-    ndarray, shape (rows,) or (rows, configurations)
-        Mean over the operations of a row. B is all bytes of a kernel; B_far the bytes last used long ago (operands, and
-        weight gradients, whose memory the optimizer last used a step ago); D_far the traffic since then, including the
-        kernel's own; s the cold share. [B]
+    B is all bytes of a kernel; B_far those last used long ago (operands, and weight gradients, whose memory the
+    optimizer last used a step ago); D_far the traffic since then, the kernel's own too; s the cold share. [B]
 
     Notes
     -----

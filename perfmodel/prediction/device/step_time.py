@@ -345,11 +345,6 @@ def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
     return values if getattr(values, "shape", None) == shape else np.broadcast_to(values, shape)
 
 
-def _by_alternative(table: KernelTable, rows: tuple[Quantity, ...]) -> Any:
-    """Sum several row values over the kernels of each alternative."""
-    return [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
-
-
 def _run_ahead(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -> GroupTimes:
     """Share the dispatch that a queue of launches exposes in each part of the step, in proportion to dispatch."""
     weights = table.weights
@@ -428,7 +423,7 @@ def _fastest(
     rows = _times_of_rows(table, numbers, columns=columns)
     if rows[0].ndim == 1 and not is_symbolic(*rows):
         return _fastest_of_numbers(table, numbers, rows=rows, fits=columns.workspace_bytes <= workspace_limit_bytes)
-    summed = _by_alternative(table, rows)
+    summed = [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
     busy, of_alternatives = summed[-1], summed[:-1]
     first = table.choices[0]
     if len(table.choices) == 1:
@@ -487,30 +482,6 @@ def step_time(
 
     .. math:: T = \sum_k \left[(t_k + \tau_\text{launch})^p + \tau_\text{dispatch}^p\right]^{1/p} + \tau_\text{step}
 
-    Parameters
-    ----------
-    table : KernelTable
-        The lowered graph, with its optimizer. [-]
-    numbers : ProcessorNumbers
-        The processor. [-]
-    batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
-        Samples per worker and step. [samples]
-    workspace_limit_bytes : float
-        Most scratch memory one operation may take. [B]
-    groups : GroupTimes, ChosenRows or None
-        Result of :func:`chosen_times` for the same arguments, if available. [-]
-    subnormal_s : float, ndarray or sympy.Expr
-        Time that subnormal numbers cost in addition to the kernels. [s]
-    scheduler_threads : int
-        Threads that run independent operations at the same time, one operation each. [1]
-    phase : Phase or None
-        A single phase; None for all of the table. The phases of a step sum to it. [-]
-
-    Returns
-    -------
-    StepTime
-        Exclusive parts, float, array of shape (configurations,), or expressions. [s]
-
     Notes
     -----
     Valid for: one stream. p is the framework's ``overlap_exponent``; a CPU dispatches in line, p = 1. Subnormal numbers
@@ -553,20 +524,6 @@ def concurrent_time(table: KernelTable, group_s: Quantity, *, scheduler_threads:
 
     P is the path forward through the layers and back by the gradients of their inputs, p_l the time at which it
     reaches the weight gradient of layer l on its way back, w_l and u_l its weight gradient and its update.
-
-    Parameters
-    ----------
-    table : KernelTable
-        The lowered graph, its operations in the order of the path. [-]
-    group_s : ndarray, shape (groups,) or (groups, configurations)
-        Time of each group of the table, by itself on one thread. [s]
-    scheduler_threads : float
-        Threads that take operations, n. [1]
-
-    Returns
-    -------
-    float or ndarray
-        Time of the kernels of one step. [s]
 
     Notes
     -----

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, UnknownNameError, whole_numbers_text
+from perfmodel.errors import ArgumentError, check_known, whole_numbers_text
 from perfmodel.hardware.topology import Route
 from perfmodel.hardware.wires import Channel
 from perfmodel.numeric import largest, minimum
@@ -306,9 +306,8 @@ class SystemPart:
         if not known:
             allowed = f"a storage file, by name or path; {self.system.name} lists no storage of its own"
             raise ArgumentError("input_from", storage, allowed)
-        if storage is not None and storage not in known:
-            kind = f"storage of {self.system.name}"
-            raise UnknownNameError(kind, storage, known)
+        if storage is not None:
+            check_known(f"storage of {self.system.name}", storage, known)
         of_node: dict[str, list[str]] = {}
         for other in known:
             of_node.setdefault(topology.places[other].node, []).append(other)

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.cost.transfer import copy_time
 from perfmodel.errors import ArgumentError
-from perfmodel.framework.profile import load_framework
+from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_libraries, load_library
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
@@ -23,7 +23,6 @@ from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
-    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.hardware.source import SpecFile
@@ -169,8 +168,8 @@ class Target(ABC):
         return self
 
     def with_workers(self, worker_count: int) -> Target:
-        """Return the same target in a job with another number of workers."""
-        return self
+        """Return the same target in a job with another number of workers, which share links."""
+        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
 
     def on(self, system_part: SystemPart) -> Target:
         """Return the same target in another part of the system."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.derived import derived, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_system
-from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.computing_hosts import computing_on_hosts
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Runnable
@@ -18,7 +17,6 @@ from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchange
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wiring import Wired
 from perfmodel.prediction.arguments.checks import whole_number
-from perfmodel.prediction.device.cpu_target import CpuTarget
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Target
@@ -35,6 +33,8 @@ def _gpu_target(device: Runnable, threads: int | None) -> Target:
 
 
 def _cpu_target(device: Runnable, threads: int | None) -> Target:
+    from perfmodel.prediction.device.cpu_target import CpuTarget
+
     assert isinstance(device, Cpu)
     return CpuTarget(device, system=None, threads=threads)
 
@@ -125,6 +125,7 @@ def _fittings(system: Wired) -> dict[Any, tuple[Runnable, Wired]]:
 
 def _fitted(system: Wired, device: Runnable, *, named: str | Path | None) -> Wired:
     """Return a system with a device in every slot, made once; caching the device too keeps its id from being reused."""
+    from perfmodel.hardware.cluster import system_with
 
     def made() -> tuple[Runnable, Wired]:
         return device, system_with(system, device=device if named is None else named)
@@ -146,6 +147,8 @@ def _target_of_system(system: Wired, threads: int | None, workers: int) -> Targe
             raise ArgumentError("threads", threads, f"left out for the GPUs of {system.name}")
         system_part = SystemPart(system=system, worker_count=workers)
         return GpuTarget(system_part.device, host=_host_of(system), system_part=system_part)
+    from perfmodel.prediction.device.cpu_target import CpuTarget
+
     if not isinstance(system, System):
         system_part = SystemPart(system=computing_on_hosts(system), worker_count=workers)
         return CpuTarget(system_part.device, system=system_part.machine, threads=threads, system_part=system_part)

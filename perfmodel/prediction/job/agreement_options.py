@@ -58,10 +58,8 @@ def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if sync in TAKEN_BY.get(name, (sync,))}
 
 
-def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_count: int) -> None:
-    """Raise if an argument has no effect on any of some strategies."""
-    if worker_count == 1:
-        return
+def refuse_unused(options: Mapping[str, Any], syncs: Collection[str]) -> None:
+    """Raise if an argument has no effect on any of some strategies, with one worker too, for which none has any."""
     for name, value in options.items():
         takers = TAKEN_BY.get(name)
         if takers is None or set(syncs) & set(takers):

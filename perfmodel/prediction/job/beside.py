@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from perfmodel.cost.overlap import slowed_exchange
+from perfmodel.cost.passing_on import exposed_ring
 from perfmodel.derived import derived
-from perfmodel.numeric import maximum
+from perfmodel.prediction.job.exchange_times import group_size
 from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perfmodel.framework.kernel_table import KernelTable
-    from perfmodel.parallelism.base import Beside, Exchange, StageGraph
+    from perfmodel.parallelism.base import Beside, Exchange, Placement, StageGraph
     from perfmodel.prediction.job.stage import Stage
 
 PRODUCTS: Final = frozenset({Contraction.kind, Convolution.kind})
 """Kinds of operations that hide an exchange: short passes before or after them are left out."""
+CUT: Final = PRODUCTS | {Attention.kind}
+"""Kinds of operations whose parts run beside messages that a group passes on."""
 
 
 class Started(NamedTuple):
@@ -28,13 +31,18 @@ class Started(NamedTuple):
     repeat: int
 
 
+def runs_beside(exchange: Exchange, roles: tuple[str, ...]) -> bool:
+    """Tell whether software computes beside an exchange: parts of an operation, or whole products of these roles."""
+    return exchange.beside is not None and (exchange.kind == "pass_on" or exchange.beside.role in roles)
+
+
 @derived
 def started_exchanges(stage: Stage, roles: tuple[str, ...]) -> tuple[Started, ...]:
     """Exchanges of a stage that run beside products of these roles, each kind once, with how often it comes."""
     started = [
         (each, each.beside)
         for each in stage.placed.exchanges
-        if each.group != "context" and each.beside is not None and each.beside.role in roles
+        if each.kind != "pass_on" and each.beside is not None and each.beside.role in roles
     ]
     return _counted(stage, started, _products(stage.lowered.table)) if started else ()
 
@@ -57,17 +65,17 @@ def _counted(
 
 @derived
 def rings_of(stage: Stage, phase: Phase) -> tuple[Started, ...]:
-    """Exchanges that pass keys and values on while the attention that reads them computes, each kind once."""
-    blocks: dict[tuple[str, Role], list[int]] = {}
+    """Exchanges that pass on what parts of an operation need or make while others compute, each kind once."""
+    operations: dict[tuple[str, Role], list[int]] = {}
     for layer, of_phase, role, group in stage.lowered.table.occurrences:
-        if of_phase is phase and stage.lowered.table.operation_kinds[group] == Attention.kind:
-            blocks.setdefault((layer, role), []).append(group)
+        if of_phase is phase and stage.lowered.table.operation_kinds[group] in CUT:
+            operations.setdefault((layer, role), []).append(group)
     started = [
         (each, each.beside)
         for each in stage.placed.exchanges
         if each.kind == "pass_on" and each.phase is phase and each.beside is not None
     ]
-    return _counted(stage, started, blocks)
+    return _counted(stage, started, operations)
 
 
 def started_s(stage: Stage, times: Any, roles: tuple[str, ...], exchanges: Any, *, samples: Any) -> Any:
@@ -83,13 +91,16 @@ def started_s(stage: Stage, times: Any, roles: tuple[str, ...], exchanges: Any, 
     return exposed_s
 
 
-def rings_s(stage: Stage, times: Any, phase: Phase, exchanges: Any, *, samples: Any, size: int) -> Any:
-    """Time of messages of rings of attention, as far as they take longer than the blocks beside them. [s]"""
+def rings_s(stage: Stage, times: Any, phase: Phase, exchanges: Any, *, samples: Any, placement: Placement) -> Any:
+    """Time of messages that groups pass on, as far as they take longer than the parts computed beside them. [s]"""
     exposed_s: Any = 0
     for exchange, groups, repeat in rings_of(stage, phase):
-        message_s = exchanges(exchange, exchange.size_bytes(samples), stage.placed)
-        beside_s = times.operations_s(groups) * (1 - 1 / size)  # the last block has all it needs
-        exposed_s = exposed_s + repeat * maximum(message_s - beside_s, 0.0)
+        ring_s = exposed_ring(
+            message_s=exchanges(exchange, exchange.size_bytes(samples), stage.placed),
+            computed_s=times.operations_s(groups) if groups else 0.0,
+            parts=group_size(placement, exchange, stage.placed),
+        )
+        exposed_s = exposed_s + repeat * ring_s
     return exposed_s
 
 

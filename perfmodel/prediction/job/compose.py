@@ -260,27 +260,6 @@ def compose(
     with a passes of all micro-batches through the pipeline at E each, :math:`E_d` the end of the last pass on device d,
     :math:`X_d` its exposed exchange, :math:`U_d` its update, and W the time for slower workers, copies and input.
 
-    Parameters
-    ----------
-    stages : sequence of StageWork
-        In the order of the network. [s]
-    agreement : Agreement or None
-        How workers agree; None if they do not. [-]
-    copies_s : tuple of 2 float, ndarray or sympy.Expr
-        Copies of a step's mini-batch: before it begins, and while the previous step computes. [s]
-    first_step_s : float, ndarray or sympy.Expr
-        Each step's share of the extra time of a process's first step. [s]
-    fed : callable or None
-        Adds the wait for input to a StepTime; None if input is always ready. [-]
-    **turns : object
-        Turns of the devices, as :func:`agreed` takes them: ``orders``, ``micro_batches``, ``accumulation_steps``,
-        ``update_share`` and ``adding_share``. [unit of each]
-
-    Returns
-    -------
-    Composed
-        Exclusive parts and totals, and what they were made of. [s]
-
     Notes
     -----
     Valid for: equal workers, passes that each fill and drain the pipeline, gradients exchanged in the last backward

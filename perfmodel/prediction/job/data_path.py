@@ -423,8 +423,7 @@ def _source(system_part: SystemPart | None, input_from: Any) -> Any:
         storage = input_from if isinstance(input_from, Storage) else load_storage(input_from)
         storage.read_limits()
     except UnknownNameError as error:
-        kind, known = "storage", (*storages, *names("storage"))
-        raise UnknownNameError(kind, str(input_from), known) from error
+        raise UnknownNameError("storage", str(input_from), (*storages, *names("storage"))) from error
     except ArgumentError as error:
         allowed = f"a storage of known size; pass pm.load_storage({input_from!r}).of_size(GiB)"
         raise ArgumentError("input_from", input_from, allowed) from error

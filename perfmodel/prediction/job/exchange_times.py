@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.sync.placed import placed_once
+from perfmodel.sync.placed import Placed, placed_once
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
     from perfmodel.parallelism.base import Exchange, Layout, Placement, StageGraph
     from perfmodel.sync.base import Collective
-    from perfmodel.sync.placed import Placed
 
 RING: Final = "ring_all_reduce"
 """Algorithm that sums within groups that share layers; data-parallel workers may use another."""

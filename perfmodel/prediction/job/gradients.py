@@ -69,24 +69,6 @@ def gradient_schedule(
 ) -> GradientSchedule:
     """Follow a step's operations in execution order.
 
-    Parameters
-    ----------
-    table : KernelTable
-        The lowered graph. [-]
-    groups : GroupTimes
-        What each operation costs. [s]
-    numbers : ProcessorNumbers
-        What a launch costs. [s]
-    parameter_counts : mapping of str to int
-        Parameters that are trained, by layer. [1]
-    element_bytes : float
-        Size of one element of a gradient. [B]
-
-    Returns
-    -------
-    GradientSchedule
-        Gradients in the order in which they become ready. [-]
-
     Notes
     -----
     Valid for: operations one after the other, in the order of the table. A layer's gradient is ready after its last

@@ -14,12 +14,11 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.graph import LayerGraph
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.cluster import several
 from perfmodel.hardware.wiring import Wired
 from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.measurements.table import Run
-from perfmodel.parallelism.base import SIZES, Layout
-from perfmodel.prediction.arguments.checks import NO_SYNC, resolved_batch_size
+from perfmodel.parallelism.base import SIZES, Layout, Placement
+from perfmodel.prediction.arguments.checks import NO_SYNC, of_type, resolved_batch_size
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, asked_of, check_together, names_of
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.certainty.basis import timed_prediction
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.fit_file import FitFile
     from perfmodel.layers.optimizers import Optimizer
-    from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.job.prepared import Prepared
@@ -91,6 +89,8 @@ class Job(JobAttributes):
         attributes.update(asked)
         check_together(asked)
         if "machines" in asked:
+            from perfmodel.hardware.cluster import several
+
             system, machines = asked["system"], asked["machines"]
             is_loaded = isinstance(system, Wired)
             attributes["system"] = several(system, machines) if is_loaded else load_system(system, machines=machines)
@@ -175,6 +175,7 @@ class Job(JobAttributes):
 
     def prepared_on(self, placement: Placement | None) -> Prepared:
         """Prepare the job on a placement [-] made before, or on a new one for None."""
+        of_type("placement", placement, (Placement,), "the placement of a job that is prepared, or None for a new one")
         return prepare_job(self, placement)
 
     @property

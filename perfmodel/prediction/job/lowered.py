@@ -27,11 +27,11 @@ from perfmodel.framework.mixed_precision import (
     softmax_types,
 )
 from perfmodel.graph.liveness import TensorTypes
-from perfmodel.graph.repeats import shortened_for
-from perfmodel.layers.optimizers import NoUpdate
+from perfmodel.graph.repeats import Shortened, shortened_for
+from perfmodel.layers.optimizers import NoUpdate, Optimizer
 from perfmodel.layers.passes import one_pass
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
-from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Attention, MemoryPass, Phase, Role
+from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Attention, MemoryPass, Operation, Phase, Role
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -39,11 +39,8 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.graph.execution import Recompute
     from perfmodel.graph.node import Node
-    from perfmodel.graph.repeats import Shortened
     from perfmodel.hardware.library import LibrarySupport
     from perfmodel.layers.attention import SoftmaxTypes
-    from perfmodel.layers.optimizers import Optimizer
-    from perfmodel.records import Operation
 
 Operations = list[LayerProbes]
 """Operations in the order in which they run."""
@@ -77,18 +74,7 @@ class LoweredGraph:
     _of_gradients: dict[str, KernelTable | None] = field(default_factory=dict)
 
     def memory(self, graph: LayerGraph) -> GraphMemory:
-        """Memory of the step, computed on first use.
-
-        Parameters
-        ----------
-        graph : LayerGraph
-            The graph that was lowered; holding it here would keep it alive. [-]
-
-        Returns
-        -------
-        GraphMemory
-            Per sample. [-]
-        """
+        """Memory of the step, computed on first use; holding the lowered graph here would keep it alive."""
         if not self._memory:
             self._memory.append(graph_memory(graph, self.table, **self.memory_rules))
         return self._memory[0]
@@ -188,14 +174,6 @@ def _operations_of(
 
     operations: Operations = kept(graph.kept("operations"), (part, *options.values()), make, most=MOST_OPERATIONS)
     return operations
-
-
-def _probed_operations(
-    graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: Recompute
-) -> Operations:
-    """Operations of all phases in execution order."""
-    options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
-    return [probes for part in phase.parts for probes in _operations_of(graph, part=part, **options)]
 
 
 def _forward_operations(graph: LayerGraph) -> Operations:
@@ -431,9 +409,8 @@ def _lowered_layers(
 ) -> _TableAndTypes:
     """Lower a graph layer by layer; return its types too under automatic mixed precision."""
     lowering = getattr(profile, processor).lowering
-    operations = _probed_operations(
-        graph, phase=phase, optimizer=optimizer, input_gradient=input_gradient, recompute=recompute
-    )
+    options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
+    operations = [probes for part in phase.parts for probes in _operations_of(graph, part=part, **options)]
     if lowering.outputs_again:
         operations = _with_outputs_again(graph, operations)
     if lowering.gradient_accumulation == "apart":

@@ -70,22 +70,6 @@ def visit_of(
 
     where visitor w sends :math:`b_{w,c}` bytes over channel c of capacity :math:`B_c`, shared by :math:`n_c` visitors.
 
-    Parameters
-    ----------
-    topology : Topology
-        The system. [-]
-    visitors : sequence of sequence of (str, float)
-        The devices of each of W visitors, with the bytes that each exchanges with every shard. [B]
-    servers : sequence of str
-        Memory of each shard. [-]
-    pulls_per_push : float
-        Pulls of a visitor for each of its pushes. [1]
-
-    Returns
-    -------
-    Visit
-        Both directions. [s]
-
     Notes
     -----
     Bytes flow over all channels of a route at once, so a lone visitor takes the time of its slowest channel, plus
@@ -232,6 +216,14 @@ class ServerMemory:
         """Return the most memory that shards take on any of these machines, beside its worker. [B]"""
         return self.shard_bytes * max((self.machines.count(name) for name in self.computing & {*machines}), default=0)
 
+    def added_to(self, footprints: tuple[MemoryFootprint, ...], prepared: Prepared) -> tuple[MemoryFootprint, ...]:
+        """Return the footprints of a worker's devices with the servers. [B]"""
+        added = {"missing_elsewhere_bytes": self.missing_bytes}
+        return tuple(
+            replace(without_served_state(footprint, prepared.agreement), server_bytes=beside, **added)
+            for footprint, beside in zip(footprints, held_beside(prepared), strict=True)
+        )
+
     @property
     def missing_bytes(self) -> float:
         """Most that shards lack in memory without a worker; 0 if they fit, or share all memories with workers. [B]"""
@@ -288,22 +280,6 @@ def without_served_state(footprint: MemoryFootprint, agreement: Agreement | None
     steps that workers take by themselves between two pushes are plain ones without state, as Downpour's are.
     """
     return replace(footprint, optimizer_bytes=0.0) if is_served(agreement) else footprint
-
-
-def with_server(footprints: tuple[MemoryFootprint, ...], prepared: Prepared) -> tuple[MemoryFootprint, ...]:
-    """Return the footprints of a worker's devices with a job's parameter server. [B]"""
-    server = server_of(prepared)
-    if server is None:
-        return footprints
-    missing = server.missing_bytes
-    return tuple(
-        replace(
-            without_served_state(footprint, prepared.agreement),
-            server_bytes=beside,
-            missing_elsewhere_bytes=missing,
-        )
-        for footprint, beside in zip(footprints, held_beside(prepared), strict=True)
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

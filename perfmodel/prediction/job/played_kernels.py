@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from perfmodel.prediction.device.step_time import concurrent_time
+from perfmodel.prediction.device.step_time import StepTime, concurrent_time
 from perfmodel.records import Phase, Role
 from perfmodel.simulation.timeline import Span
 
 if TYPE_CHECKING:
     from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.stage import TimedStage
 
 MOST_KERNELS: Final = 100_000

@@ -184,7 +184,13 @@ class Lowering:
     def _habits(self) -> TensorHabits:
         """Ways in which the framework departs from Megatron-LM's tensor groups."""
         exchange = self.profile.exchange
-        return TensorHabits(exchange.scores == "gathered", exchange.gate_sums == "each")
+        return TensorHabits(
+            gathers_scores=exchange.scores == "gathered",
+            sums_gates_apart=exchange.gate_sums == "each",
+            keeps_gathered=self.profile.memory.gathered_inputs == "kept",
+            cuts_products=exchange.tensor_products == "cut",
+            sums_beside_weights="weight_gradient" in exchange.tensor_beside,
+        )
 
     @derived_property
     def known(self) -> Known:
@@ -386,14 +392,11 @@ class Lowering:
             return Placement(parallelism=self.parallelism, layout=layout, stages=(whole,))
         from perfmodel.parallelism.base import placement_of_phase, with_repeated_exchanges
         from perfmodel.parallelism.registry import PARALLELISMS
-        from perfmodel.parallelism.tensor_split import keeping_gathered
 
         placed = PARALLELISMS[self.parallelism].place(self._request(samples, cuts))
         placement = placement_of_phase(placed, self.subject.phase)
         if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
-        if self.profile.memory.gathered_inputs == "kept":
-            placement = replace(placement, stages=tuple(map(keeping_gathered, placement.stages)))
         stages = tuple(
             with_repeated_exchanges(stage, recompute=self.runs_again, alike=self._first_alike(stage.graph))
             for stage in placement.stages

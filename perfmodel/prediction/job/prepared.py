@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -17,10 +17,9 @@ from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
-from perfmodel.prediction.job.beside import alike_exchanges, rings_s, started_s
+from perfmodel.prediction.job.beside import alike_exchanges, rings_s, runs_beside, started_s
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
-from perfmodel.prediction.job.parameter_server import with_server
 from perfmodel.prediction.job.sends import exchanged_s, shares_of, waited_s, waits_for_sends
 from perfmodel.prediction.job.sharing import gathered, moved_s
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
@@ -46,10 +45,6 @@ if TYPE_CHECKING:
     _StageTimes = TimedStage | SlowedTimes
     _ExchangeTimes = dict[tuple[Phase, str], list[tuple[Exchange, Any]]]
     from perfmodel.prediction.memory.footprint import MemoryFootprint
-
-
-EXPOSED_IN_CONTEXT: Final = ("all_to_all", "all_gather", "reduce_scatter")
-"""Exchanges of groups that share sequences beside which nothing runs; those of a ring run beside attention."""
 
 
 @record
@@ -364,9 +359,8 @@ class Prepared:
 
     def composed(self, stages: Sequence[TimedStage], factors: Factors = NO_FACTORS) -> Composed:
         """Compose the step of timed stages. [s]"""
-        path = self.data_path
         fed = None
-        if path is not None and path.dataset is not None:
+        if (path := self.data_path) is not None and path.dataset is not None:
             fed = partial(path.fed, batch_size=self.batch_size, factors=factors)
         return compose(
             self.works(stages),
@@ -417,7 +411,7 @@ class Prepared:
         if self.exchanges is None or not alike_exchanges(placed):
             return work
         seconds_of = self._exchange_times(stage)
-        beside, samples, size = self.profile.exchange.tensor_beside, self.samples(stage), self.layout.context_size
+        beside, samples = self.profile.exchange.tensor_beside, self.samples(stage)
         started = started_s(stage, times, beside, self.exchanges, samples=samples) if beside else 0
 
         def seconds(phase: Phase, group: str, *, kind: str | None = None, waited_for: bool = False) -> Any:
@@ -427,15 +421,18 @@ class Prepared:
             return sum(
                 exchange_s
                 for exchange, exchange_s in listed
-                if kind in (None, exchange.kind)
-                and not (waited_for and exchange.beside and exchange.beside.role in beside)
+                if kind in (None, exchange.kind) and not (waited_for and runs_beside(exchange, beside))
             )
+
+        def passed_on_s(phase: Phase) -> Any:
+            of_phase = (each for (when, _), listed in seconds_of.items() if when is phase for each, _ in listed)
+            if not any(each.kind == "pass_on" for each in of_phase):
+                return 0
+            return rings_s(stage, times, phase, self.exchanges, samples=samples, placement=self.placement)
 
         phases = (Phase.FORWARD, Phase.BACKWARD)
         forward_s, backward_s = (
-            seconds(phase, "tensor", waited_for=True)
-            + sum(seconds(phase, "context", kind=kind) for kind in EXPOSED_IN_CONTEXT)
-            + (0 if size == 1 else rings_s(stage, times, phase, self.exchanges, samples=samples, size=size))
+            seconds(phase, "tensor", waited_for=True) + seconds(phase, "context", waited_for=True) + passed_on_s(phase)
             for phase in phases
         )
         sends_s = (seconds(Phase.FORWARD, "pipeline", kind="send"), seconds(Phase.BACKWARD, "pipeline", kind="send"))
@@ -553,7 +550,8 @@ class Prepared:
             )
             for place, order in enumerate(timed.composed.orders)
         )
-        return with_server(footprints, self)
+        server = None if self.agreement is None else self.agreement.server
+        return footprints if server is None else server.added_to(footprints, self)
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""

@@ -17,7 +17,7 @@ from perfmodel.cost.order_statistics import (
     ShiftedExponential,
     Unequal,
 )
-from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, check_known, nearest_match
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
@@ -48,23 +48,6 @@ class Straggler:
 
     def slowest_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
         """Mean time at which the last counted worker has computed. [s]
-
-        Parameters
-        ----------
-        compute_s : float, ndarray or sympy.Expr
-            Mean time of a worker; if times are lasting, the predicted time. [s]
-        worker_count : int, ndarray or sympy.Expr
-            All workers, backups included; a symbol only for normal and shifted exponential times. [1]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Seconds.
-
-        Raises
-        ------
-        ArgumentError
-            If all workers would be backups.
 
         Notes
         -----
@@ -127,9 +110,7 @@ def straggler_of(stated: Mapping[str, Any] | Straggler, *, backup_workers: int =
         allowed = f"a mapping with 'distribution', one of {', '.join(DISTRIBUTIONS)}, and its parameters"
         raise ArgumentError("straggler", stated, allowed)
     name = stated["distribution"]
-    if not isinstance(name, str) or name not in DISTRIBUTIONS:
-        kind = "distribution of straggler"
-        raise UnknownNameError(kind, name, DISTRIBUTIONS)
+    check_known("distribution of straggler", name, DISTRIBUTIONS)
     distribution = DISTRIBUTIONS[name]
     wanted = [field.name for field in fields(distribution)]  # type: ignore[arg-type]
     parameters = {key: value for key, value in stated.items() if key != "distribution"}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.prediction.job.compose import is_served
+from perfmodel.prediction.job.compose import StageWork, is_served
 from perfmodel.prediction.job.data_path import HOST_PASSES, DataPath
 from perfmodel.prediction.job.played_kernels import lanes_of, played_kernels, shows_kernels
-from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
+from perfmodel.simulation import Stage, Task, Timeline, input_pipeline_tasks, simulate
 from perfmodel.simulation.pipeline import Hop
 from perfmodel.simulation.synchronous import PlayedDevice, PlayedStep, synchronous_tasks
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from perfmodel.parallelism.base import Layout
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.device.step_time import StepTime
-    from perfmodel.prediction.job.compose import StageWork
     from perfmodel.prediction.job.prepared import Prepared
-    from perfmodel.simulation import Task
 
 DECODING, HOST_COPIES, STORAGE = "decoding", "host copies", "storage"
 """Channels other than links: decoding cores, host memory, storage."""

@@ -15,10 +15,10 @@ from perfmodel.derived import derived
 from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
-from perfmodel.layers.optimizers import NoUpdate
+from perfmodel.layers.optimizers import NoUpdate, Optimizer
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum, plain
-from perfmodel.parallelism.base import ALL_SHARED
+from perfmodel.parallelism.base import ALL_SHARED, Layout
 from perfmodel.prediction.memory.gathered_parameters import UnitBytes, unit_bytes
 from perfmodel.prediction.memory.whole_gradients import GradientRules, Sizes, unit_gradients, unit_gradients_at_once
 from perfmodel.presentation.quantities import bytes_text
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import MemoryTable
     from perfmodel.graph import LayerGraph
     from perfmodel.graph.execution import Recompute
-    from perfmodel.layers.optimizers import Optimizer
-    from perfmodel.parallelism.base import Layout
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import Stage, TimedStage
 

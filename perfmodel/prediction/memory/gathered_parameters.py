@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfmodel.parallelism.base import ALL_SHARED
+from perfmodel.parallelism.base import ALL_SHARED, Layout
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perfmodel.parallelism.base import Layout
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import Stage
 

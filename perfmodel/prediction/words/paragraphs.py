@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.cost.input_pipeline import units_to_unbind
 from perfmodel.cost.transfer import max_min_rates
-from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
+from perfmodel.prediction.job.agreement import Agreement, Asynchronous, Synchronous
 from perfmodel.prediction.job.agreement_options import UNITS
 from perfmodel.prediction.job.gradients import MERGED
 from perfmodel.presentation.quantities import bytes_text, flop_text, percent_text, seconds_text
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from perfmodel.parallelism.base import Layout, Placement
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.device.system_part import SystemPart
-    from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.job.parameter_server import ServerMemory
     from perfmodel.prediction.prediction import Prediction
@@ -140,17 +139,7 @@ class LanesNeeded:
 
 
 def lanes_needed(basis: Basis) -> LanesNeeded:
-    """Links that bound the copies to devices, with their lanes and a number of lanes that would be enough.
-
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted. [-]
-
-    Returns
-    -------
-    LanesNeeded
-        Lanes by link. [1]
+    """Links that bound the copies to devices, with their lanes and a number of lanes that would be enough. [1]
 
     Notes
     -----

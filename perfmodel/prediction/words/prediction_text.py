@@ -15,13 +15,12 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.hardware.source import ESTIMATE
+from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.memory.footprint import missing_text
 from perfmodel.prediction.rows import pieces_of
 from perfmodel.prediction.utilisation import has_data_sheet, tokens_per_sample
 from perfmodel.prediction.words.defaults import default_remarks, sequence_remarks
-from perfmodel.presentation.figures import KernelPoint, Roof
 from perfmodel.presentation.quantities import (
     byte_rate_text,
     bytes_text,
@@ -37,8 +36,8 @@ from perfmodel.presentation.tables import Table, facts_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.prediction import Prediction
+    from perfmodel.presentation.figures import KernelPoint, Roof
 
 
 LAYERS_SHOWN: Final = 8
@@ -135,6 +134,8 @@ CLASS_NAMES: Final = {
 
 def roofline_points(p: Prediction) -> list[KernelPoint]:
     """Return operations with arithmetic as points of a roofline; equal operations share a point."""
+    from perfmodel.presentation.figures import KernelPoint
+
     pieces = pieces_of(p.basis.prepared, p.basis.timed)
     like: dict[tuple[str, str, float, float], float] = {}
     for piece in pieces:
@@ -150,6 +151,8 @@ def roofline_points(p: Prediction) -> list[KernelPoint]:
 
 def roofs_of(p: Prediction) -> list[Roof]:
     """Return the ceilings of the device: measured rates, or its peak and, if lower, sustained rates."""
+    from perfmodel.presentation.figures import Roof
+
     spec, bandwidth = p.basis.prepared.target.processor_spec, p.memory_bandwidth_bytes_per_s
     if bandwidth is None:
         raise ArgumentError("device", p.target, "must state its memory bandwidth, which a roofline needs")
@@ -503,7 +506,7 @@ OF_PREDICTION: Final = (
 
 def as_dict(p: Prediction) -> dict[str, Any]:
     """Return everything but the operations as plain values, for JSON."""
-    capacity_bytes = float(p.memory.capacity_bytes)
+    capacity_bytes, (low_s, high_s) = float(p.memory.capacity_bytes), p.interval_s
     memory: dict[str, Any] = {f"{name}_bytes": size_bytes for name, size_bytes in memory_contents(p).items()}
     memory["total_bytes"] = float(p.memory.total_bytes)
     memory["capacity_bytes"] = capacity_bytes if math.isfinite(capacity_bytes) else None
@@ -520,7 +523,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "totals": {name: float(getattr(p, name)) for name in TOTALS},
         "memory": memory,
         "remarks": list(p.remarks),
-        "interval": _interval_dict(p),
+        "interval": {"level": p.interval.level, "low_s": low_s, "high_s": high_s, "variance_shares": p.interval.shares},
         "constants": p.provenance.to_dicts(),
         "provenance": [{"file": spec.name, "sources": _source_dicts(spec)} for spec in p.sources],
     }
@@ -538,25 +541,25 @@ def _utilisation_dict(p: Prediction) -> dict[str, float | None]:
 
 
 def _server_dict(p: Prediction) -> dict[str, Any] | None:
-    """Memory and load of a parameter server; a server that never bounds has no knee."""
+    """Memory and load of a parameter server."""
     if p.agreement is None or p.agreement.server is None:
         return None
-    load: dict[str, Any] = {"knee": None, "utilisation": None}
-    if p.visits is not None:
-        knee = float(p.visits.knee)
-        load = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(p.visits.server_utilisation)}
-    return p.agreement.server.to_dict() | {"fits": _server_fits(p)} | load
+    knee, utilisation = server_load(p)
+    return p.agreement.server.to_dict() | {"fits": _server_fits(p), "knee": knee, "utilisation": utilisation}
+
+
+def server_load(p: Prediction) -> tuple[float | None, float | None]:
+    """Return the number of workers from which a parameter server bounds, None if it never does, and how busy it is."""
+    if p.visits is None:
+        return None, None
+    knee = float(p.visits.knee)
+    return knee if math.isfinite(knee) else None, float(p.visits.server_utilisation)
 
 
 def _server_fits(p: Prediction) -> bool:
     """Tell whether a parameter server fits in its memories, beside the workers there."""
     prepared, lacking = p.basis.prepared, p.memory.missing_elsewhere_bytes > 0
     return not lacking and not any(of.server_bytes and of.fits is False for of in prepared.footprints(p.basis.timed))
-
-
-def _interval_dict(p: Prediction) -> dict[str, Any]:
-    low_s, high_s = p.interval_s
-    return {"level": p.interval.level, "low_s": low_s, "high_s": high_s, "variance_shares": p.interval.shares}
 
 
 def _source_dicts(spec: SpecFile) -> list[dict[str, Any]]:

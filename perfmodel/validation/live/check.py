@@ -19,13 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.calibration.calibrate import calibrate
 from perfmodel.calibration.facts import child_environment
-from perfmodel.errors import (
-    ArgumentError,
-    CalibrationError,
-    PerfmodelError,
-    PerfmodelWarning,
-    check_known,
-)
+from perfmodel.errors import ArgumentError, CalibrationError, PerfmodelError, PerfmodelWarning, check_known
 from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import whole_number

@@ -29,6 +29,7 @@ from perfmodel.validation.live.prediction import (
     processor_of,
 )
 from perfmodel.validation.scores.metrics import rank_correlation
+from perfmodel.validation.scores.table_report import stated_columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,24 +44,6 @@ _ROW_COLUMNS: Final = (
     "network", "phase", "dtype", "batch_size", "predicted_s", "measured_s", "spread_percent", "error_percent",
     "peaks_error_percent", "datasheet_error_percent", "status",
 )  # fmt: skip
-_HEADINGS: Final = {
-    "batch_size": "batch",
-    "predicted_s": "predicted",
-    "measured_s": "measured",
-    "spread_percent": "spread",
-    "error_percent": "error",
-    "peaks_error_percent": "measured peak",
-    "datasheet_error_percent": "data sheet",
-    "row_count": "rows",
-    "median_percent": "median",
-    "mean_percent": "mean",
-    "worst_percent": "worst",
-    "rank_correlation": "rank",
-    "peaks_mean_percent": "mean of measured peak",
-    "datasheet_mean_percent": "mean of data sheet",
-    "ratio_to_peaks": "mean / measured peak's",
-    "inside_percent": "inside 80 % interval",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +206,7 @@ class LiveReport(Drawn):
             rows=Table(
                 [row_of(prediction, measurement, repeats=repeats) for prediction, measurement in pairs],
                 title=f"live check on {device}",
-                headings=_HEADINGS,
+                headings=stated_columns()["live"],
                 row_type=LiveRow,
             ),
             reference_spread_percent=session.reference_spread_percent,
@@ -239,7 +222,7 @@ class LiveReport(Drawn):
             for kind in sorted(kinds, key=lambda kind: tuple(MODES).index(kind[0]))
         ]
         scored = [_score(rows) for rows in groups if rows]
-        return row_table(scored, title="absolute errors of scored rows", headings=_HEADINGS)
+        return row_table(scored, title="absolute errors of scored rows", headings=stated_columns()["live"])
 
     @property
     def mean_error_percent(self) -> float:

@@ -12,13 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import (
-    ArgumentError,
-    PerfmodelError,
-    PerfmodelWarning,
-    check_known,
-    package_for,
-)
+from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning, check_known, package_for
 from perfmodel.files import file_toml
 from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.measured_machine import MeasuredMachine

@@ -26,14 +26,7 @@ from perfmodel.presentation.tables import row_table
 from perfmodel.records import ELEMENT_BYTES, Contraction, Phase
 from perfmodel.units import TERA
 from perfmodel.validation.scores.metrics import mape
-from perfmodel.validation.scores.table_report import (
-    EVERY_ROW,
-    PERFMODEL,
-    PartScore,
-    RowReport,
-    compared,
-    read_records,
-)
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared, read_records
 
 DEVICES: Final = NAMES["accelerators"]
 """Accelerator as tables name it -> device file. [-]"""

@@ -21,13 +21,7 @@ from perfmodel.prediction.prediction import Prediction
 from perfmodel.presentation.tables import Table, row_table
 from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
-from perfmodel.validation.scores.table_report import (
-    PERFMODEL,
-    PartScore,
-    RowReport,
-    compared,
-    parts_text,
-)
+from perfmodel.validation.scores.table_report import PERFMODEL, PartScore, RowReport, compared, parts_text
 
 KEY: Final = "mullapudi2017"
 

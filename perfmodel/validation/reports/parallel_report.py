@@ -286,7 +286,8 @@ def sharded_report(file: Path) -> RowReport:
     steps = {PERFMODEL: np.array(rows.column("predicted_s")), ONE_MFU: by_one_mfu(measured, mfu)}
     has_memory = np.array([row.measured_gib is not None for row in rows])
     gib, predicted_gib = (np.array(rows.column(name), dtype=float) for name in ("measured_gib", "predicted_gib"))
-    footprints = {PERFMODEL: predicted_gib, ONE_FOOTPRINT: np.full_like(gib, _typical(gib[has_memory]))}
+    typical_gib = np.exp(np.mean(np.log(gib[has_memory])))
+    footprints = {PERFMODEL: predicted_gib, ONE_FOOTPRINT: np.full_like(gib, typical_gib)}
     parts = compared("steps", steps, measured=measured, fitted={ONE_MFU: 1})
     for page in dict.fromkeys(row.page for row in scored):
         of_page = [row.page == page for row in scored]
@@ -300,11 +301,6 @@ def sharded_report(file: Path) -> RowReport:
         not_scored="; ".join(f"{count} with {reason}" for reason, count in left_out.items()),
         caveats=(table.source["caveat"],),
     )
-
-
-def _typical(values: Any) -> float:
-    """Geometric mean."""
-    return float(np.exp(np.mean(np.log(values))))
 
 
 def job_of_run(row: ShardedRow, graph: LayerGraph) -> Job:

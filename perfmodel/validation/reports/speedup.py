@@ -30,16 +30,8 @@ if TYPE_CHECKING:
 
 
 COLUMNS: Final = (
-    "framework",
-    "framework_version",
-    "network",
-    "device",
-    "n_devices",
-    "batch_size",
-    "phase",
-    "seconds",
-    "data",
-)
+    "framework", "framework_version", "network", "device", "n_devices", "batch_size", "phase", "seconds", "data",
+)  # fmt: skip
 """Columns without which a table of steps on systems cannot be read."""
 
 SYNTHETIC: Final = "synthetic"

@@ -288,7 +288,8 @@ def with_intervals(
     rule = IntervalRule.shipped(subset) if rule is None else rule
     scale, residuals = rule.scale, rule.residuals
     of_folds, cells = exposures(held, scale=scale), held.cells
-    own_table = table in scale.found_on.tables
+    own_table, quantiles = table in scale.found_on.tables, scale.quantile.model_dump()
+    shipped = FittedSpread(parameters=parameters_of(scale), quantile=quantiles, damping=scale.damping)
     foreign = sum(row.key[0] != table for row in residuals.rows) >= ENOUGH
     outcomes: list[FoldOutcome] = []
     widths: dict[str, list[float]] = {SAME_PROTOCOL: [], ALL_PROTOCOLS: []}
@@ -297,7 +298,7 @@ def with_intervals(
         ratios: dict[str, list[float]] = {name: [np.nan] * len(predicted) for name in widths}
         for places in _apart(fold, cells, together=foreign or not own_table):
             others = residuals.without(key_of(cells[fold.scored[place]]) for place in places)
-            spread = others.fitted() if own_table else _shipped(scale)
+            spread = others.fitted() if own_table else shipped
             same = others.of(protocol, oversubscribed=subset == OVERSUBSCRIBED)
             for place in places:
                 predicted[place] = _with_ends(predicted[place], spread.log_half_width(of_fold[place]))
@@ -311,10 +312,6 @@ def with_intervals(
     return outcomes, tuple(
         ConstantRatio(name=name, log_half_width=width) for name, width in log_widths.items() if np.isfinite(width).all()
     )
-
-
-def _shipped(scale: IntervalScale) -> FittedSpread:
-    return FittedSpread(parameters=parameters_of(scale), quantile=scale.quantile.model_dump(), damping=scale.damping)
 
 
 def _apart(fold: Fold, cells: Sequence[MeasuredCell], *, together: bool) -> list[list[int]]:

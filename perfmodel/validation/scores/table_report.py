@@ -6,14 +6,14 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.files import MOST_DATA_BYTES, file_text
+from perfmodel.files import MOST_DATA_BYTES, file_text, file_toml
 from perfmodel.measurements.reading import table_error
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table, row_table
@@ -137,42 +137,11 @@ def factor_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> tuple[FactorRow
     return tuple(rows)
 
 
-FIGURES: Final[Mapping[str, tuple[str, str]]] = {
-    "subset": ("cells of", ""),
-    "model": ("predictions", ""),
-    "cells": ("cells", ","),
-    "mape": ("MAPE [%]", ".1f"),
-    "median_ape": ("median [%]", ".1f"),
-    "p90_ape": ("p90 [%]", ".1f"),
-    "typical_factor_percent": ("exp|ln|-1 [%]", ".1f"),
-    "geometric_mean_ratio": ("bias", ".2f"),
-    "percent_within_10": ("in 10 % [%]", ".0f"),
-    "percent_within_25": ("in 25 % [%]", ".0f"),
-    "fitted": ("constants", ","),
-    "intervals": ("80 % intervals", ""),
-    "coverage_percent": ("in 80 % interval [%]", ".0f"),
-    "median_ratio": ("high / low", ".2f"),
-    "log_score": ("score of ln", ".3f"),
-    "time_score_s": ("score [s]", ".4g"),
-    "held_out": ("held out", ""),
-    "fitted_cells": ("cells fitted", ","),
-    "scored_cells": ("scored", ","),
-    "name": ("factor on", ""),
-    "factor": ("value", ".2f"),
-    "low": ("80 % from", ".2f"),
-    "high": ("to", ".2f"),
-    "measured_s": ("measured_s", ".3f"),
-    "predicted_s": ("predicted_s", ".3f"),
-    "ratio": ("ratio", ".2f"),
-    "bottleneck": ("bound_by", ""),
-    "naive": ("best naive rule, told the same", ""),
-    "naive_mape": ("its MAPE [%]", ".1f"),
-    "naive_typical_factor_percent": ("its exp|ln|-1 [%]", ".1f"),
-    "most_percent": ("most [%]", ".1f"),
-    "is_pair": ("one family of one framework", ""),
-    "change": ("change", ".1f"),
-}
-"""Column of a score or a cell -> its heading and format."""
+@cache
+def stated_columns() -> dict[str, dict[str, Any]]:
+    """Headings, and formats, of the columns that validation prints."""
+    return file_toml(Path(__file__).with_name("columns.toml"))
+
 
 SCORES: Final = ("subset", "model", "cells", *METRICS)
 LEGEND: Final = (
@@ -190,10 +159,10 @@ MOST_FOLDS: Final = 40
 
 
 def printed(rows: Table[Any], columns: Sequence[str] = (), *, title: str = "") -> str:
-    """Return some columns of a table, or all, as text with the headings and formats of ``FIGURES``."""
-    shown = columns or rows.columns
+    """Return some columns of a table, or all, as text with their headings and formats."""
+    shown, stated = columns or rows.columns, stated_columns()["figures"]
     lines = [{name: _shown(name, getattr(row, name)) for name in shown} for row in rows]
-    headings = {name: FIGURES.get(name, (name,))[0] for name in shown}
+    headings = {name: stated.get(name, (name,))[0] for name in shown}
     return row_table(lines, title=title or rows.title, headings=headings).to_text()
 
 
@@ -202,7 +171,8 @@ def _shown(name: str, value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "YES" if value else ""
-    return format(value, FIGURES[name][1]) if name in FIGURES else str(value)
+    stated = stated_columns()["figures"]
+    return format(value, stated[name][1]) if name in stated else str(value)
 
 
 SMALLER_UNITS: Final = {"milliseconds": 1e3, "microseconds": 1e6}

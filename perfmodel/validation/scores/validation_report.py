@@ -17,19 +17,8 @@ from perfmodel.presentation.figures import parity_plot
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.scores import metrics
-from perfmodel.validation.scores.interval_coverage import (
-    ConstantRatio,
-    IntervalRow,
-    interval_rows,
-    mean_over_cells,
-)
-from perfmodel.validation.scores.table_report import (
-    FactorRow,
-    ScoreRow,
-    factor_rows,
-    fold_rows,
-    score_rows,
-)
+from perfmodel.validation.scores.interval_coverage import ConstantRatio, IntervalRow, interval_rows, mean_over_cells
+from perfmodel.validation.scores.table_report import FactorRow, ScoreRow, factor_rows, fold_rows, score_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
