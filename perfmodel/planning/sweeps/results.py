@@ -79,7 +79,7 @@ class Outcome:
         """Energy of all devices in a step. [J]"""
         return self.energy_of(self.step_s)
 
-    @property
+    @derived_property
     def fits(self) -> Any:
         """Whether the needed memory is within the capacity, and a parameter server's on its machines."""
         return missing_bytes(self.memory_bytes, self.capacity_bytes, self.missing_elsewhere_bytes) <= 0
