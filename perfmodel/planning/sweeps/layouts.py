@@ -25,6 +25,7 @@ from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import paid_count, processor_count, server_power_w
+from perfmodel.prediction.device.step_time import NO_TIME
 from perfmodel.prediction.energy import Draws, energy_of_all, step_work
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.compose import Composed, fed_with, is_served, stepped
@@ -364,9 +365,10 @@ class _Stack:
             [turns_like.setdefault(unit.turns_like, span) for unit, span in zip(units, spans, strict=True)]
         )
         """The first configuration with the turns of each."""
-        self.worker = worker_of_cuts(list(first.values()))
+        worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
-        self.without_turns = replace(self.worker, **turns)
+        self.without_turns = replace(worker, **turns)
+        self.turns = replace(worker, once=NO_TIME, update=NO_TIME, updates=(), tied_s=())
         self.devices = memory_of_units(units)
         self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
         self.alones, self.alone_counts = tuple(first.values()), counts
@@ -551,7 +553,7 @@ def _turned(rows: Sequence[_OrderedRows]) -> list[_TurnedRows]:
     orders = [stack.orders(layout) for stack, layout in zip(stacks, layouts, strict=True)]
 
     def worker(row: int, used: Ints) -> WorkerWork:
-        return stacks[row].adding_up(stacks[row].worker, used, layouts[row])
+        return stacks[row].adding_up(stacks[row].turns, used, layouts[row])
 
     turns = all_turned([worker(row, some) for row, (some, _) in enumerate(alike)], orders)
     turns = [taken(of_alike, places) for of_alike, (_, places) in zip(turns, alike, strict=True)]
