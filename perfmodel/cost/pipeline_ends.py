@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -144,7 +144,7 @@ MOST_TOGETHER: Final = 1 << 14
 
 
 def pipelines_ends(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
-    """Return the ends of pipelines of as many devices and chunks, as :func:`pipeline_ends` does, for arrays of times.
+    """Return the ends of pipelines, as :func:`pipeline_ends` does, for arrays of times.
 
     Parameters
     ----------
@@ -159,15 +159,18 @@ def pipelines_ends(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
         Counted from the first forward phase of each. [s]
     """
     widths = [_shape_of(works_s, sends_s)[-1] for _, works_s, sends_s, _ in pipelines]
-    together: list[list[_Pipeline]] = [[]]
-    widest = 0
-    for pipeline, width in zip(pipelines, widths, strict=True):
-        widest = max(widest, width)
-        if together[-1] and (len(together[-1]) + 1) * widest > MOST_TOGETHER:
-            together.append([])
-            widest = width
-        together[-1].append(pipeline)
-    return [ends for some in together if some for ends in _ends_together(some)]
+    together: list[list[int]] = []
+    for index in sorted(range(len(pipelines)), key=widths.__getitem__):  # all take as much memory as the widest
+        some = together[-1] if together else []
+        is_alike = some and widths[index] <= 2 * widths[some[0]]
+        if is_alike and (len(some) + 1) * widths[index] <= MOST_TOGETHER:
+            some.append(index)
+        else:
+            together.append([index])
+    ends: dict[int, PipelineEnds] = {}
+    for some in together:
+        ends |= zip(some, _ends_together([pipelines[index] for index in some]), strict=True)
+    return [ends[index] for index in range(len(pipelines))]
 
 
 MOST_LEVELS: Final = 32
@@ -182,25 +185,18 @@ def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
     """Return the ends of pipelines: turns that do not wait for each other, of any of them, are added up together."""
     has_messages = bool(pipelines[0][-1])
     shapes = [_shape_of(works_s, (*sends_s, *sum(sent, ()))) for _, works_s, sends_s, sent in pipelines]
-    count, shape = len(pipelines), (*shapes[0][:-1], max(shape[-1] for shape in shapes))
-    device_count, work_count, link_count = (len(part) for part in pipelines[0][:3])
-    chunk_count = work_count // 2
-    works, sends = np.zeros((count, work_count, *shape)), np.zeros((count, link_count + 1, *shape))
-    messages = np.zeros((3, count, chunk_count if has_messages else 0, *shape))
-    for index, (_, works_s, sends_s, slowing) in enumerate(pipelines):
-        width = shapes[index][-1]
-        of_messages = [
-            (rows[index], times_s) for rows, times_s in zip(messages, zip(*slowing, strict=True), strict=False)
-        ]
-        for rows, times_s in ((works[index], works_s), (sends[index], sends_s), *of_messages):
-            for row, time_s in zip(rows, times_s, strict=False):
-                row[..., :width] = time_s
-    device_s, chunk_s = np.zeros((count * device_count, *shape)), np.zeros((count * chunk_count, *shape))
-    work, send = works.reshape(-1, *shape), sends.reshape(-1, *shape)
-    levels, slot_count = _levels(tuple([ById(orders) for orders, *_ in pipelines]), chunk_count)
+    shape = (*shapes[0][:-1], max(shape[-1] for shape in shapes))
+    counts = np.array([(len(orders), len(works_s) // 2) for orders, works_s, *_ in pipelines])
+    device_ends, chunk_ends = np.cumsum(counts, axis=0).T.tolist()
+    device_s, chunk_s = np.zeros((device_ends[-1], *shape)), np.zeros((chunk_ends[-1], *shape))
+    work, send = (_in_rows([pipeline[place] for pipeline in pipelines], shape) for place in (1, 2))
+    taken_s, after_s, slowdown = (
+        _in_rows([[of_chunk[place] for of_chunk in sent] for *_, sent in pipelines], shape) for place in range(3)
+    )
+    levels, slot_count = _levels(tuple([ById(orders) for orders, *_ in pipelines]), tuple(counts[:, 1].tolist()))
     link_s, arrived = np.zeros_like(send), np.zeros((slot_count, *shape))
-    taken_s, after_s, slowdown = messages.reshape(3, -1, *shape)
-    shared = float(slowdown.flat[0]) if slowdown.size and (slowdown == slowdown.flat[0]).all() else None
+    slowdowns = {float(share) for *_, sent in pipelines for of_chunk in sent for share in np.ravel(of_chunk.slowdown)}
+    shared = slowdowns.pop() if len(slowdowns) == 1 else None
     left_s, is_sending = np.zeros_like(device_s), False
     for level in levels:
         before = device_s.take(level.device, axis=0)
@@ -233,8 +229,20 @@ def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
             sent += send.take(level.link, axis=0)
             link_s[level.link] = end[level.sent] = sent
         arrived[level.slot] = end
-    of_all = [ends.reshape(count, -1, *shape) for ends in (device_s, chunk_s, *([left_s] if has_messages else ()))]
-    return [PipelineEnds(*(tuple(ends[index, ..., : shapes[index][-1]]) for ends in of_all)) for index in range(count)]
+    of_all = [(device_s, device_ends), (chunk_s, chunk_ends), *([(left_s, device_ends)] if has_messages else ())]
+    cut = [
+        [tuple(rows[..., : of[-1]]) for rows, of in zip(np.split(ends, places[:-1]), shapes, strict=True)]
+        for ends, places in of_all
+    ]
+    return [PipelineEnds(*of_one) for of_one in zip(*cut, strict=True)]
+
+
+def _in_rows(times_s: Sequence[Sequence[Quantity]], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return a row for each of the times of all pipelines [s], as wide as the widest."""
+    rows = np.zeros((sum(map(len, times_s)), *shape))
+    for row, time_s in zip(rows, chain.from_iterable(times_s), strict=True):
+        row[..., : np.shape(time_s)[-1] if np.ndim(time_s) else None] = time_s
+    return rows
 
 
 def _later(times_s: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
@@ -396,18 +404,20 @@ def _events(key: ById, chunk_count: int) -> list[tuple[int, int, int, int, bool]
 
 
 @lru_cache(maxsize=MOST_LEVELS)
-def _levels(keys: tuple[ById, ...], chunk_count: int) -> tuple[list[_Level], int]:
+def _levels(keys: tuple[ById, ...], chunk_counts: tuple[int, ...]) -> tuple[list[_Level], int]:
     """Return the turns of pipelines level by level, each pipeline's values behind those of the one before."""
-    pipelines = [_turns_of(key, chunk_count) for key in keys]
-    counts = [len(turns.level) for turns in pipelines]
-    of_pipeline = np.repeat(np.arange(len(counts)), counts)
-    slot_ends = np.cumsum([turns.slot_count for turns in pipelines])
+    pipelines = [_turns_of(key, count) for key, count in zip(keys, chunk_counts, strict=True)]
+    chunk_count = np.array(chunk_counts)
+    lengths = np.array([(turns.device_count, turns.slot_count) for turns in pipelines])
+    values = np.column_stack([lengths, chunk_count, 2 * chunk_count, 2 * chunk_count - 2])
+    firsts = np.cumsum(values, axis=0) - values
+    of_pipeline = np.repeat(np.arange(len(keys)), [len(turns.level) for turns in pipelines])
     level, device, work, link, source, slot, is_last = (
         np.concatenate(columns) for columns in list(zip(*pipelines, strict=True))[:7]
     )
-    has_link, first_slot = link != NO_TURN, np.array([0, *slot_ends[:-1]])[of_pipeline]
-    device, chunk = device + of_pipeline * pipelines[0].device_count, work % chunk_count + of_pipeline * chunk_count
-    work, link = work + of_pipeline * 2 * chunk_count, link + of_pipeline * (2 * chunk_count - 1)
+    first_device, first_slot, first_chunk, first_work, first_link = firsts[of_pipeline].T
+    has_link, chunk = link != NO_TURN, work % chunk_count[of_pipeline] + first_chunk
+    device, work, link = device + first_device, work + first_work, link + first_link
     source, slot = source + first_slot, slot + first_slot
     order = np.argsort(level, kind="stable")
     edges = np.searchsorted(level[order], range(level.max() + 2))
@@ -422,4 +432,4 @@ def _levels(keys: tuple[ById, ...], chunk_count: int) -> tuple[list[_Level], int
     cut = [
         [column[start:end] for start, end in pairwise(places.tolist())] for places, some in columns for column in some
     ]
-    return [_Level(*values) for values in zip(*cut, strict=True)], int(slot_ends[-1])
+    return [_Level(*of_level) for of_level in zip(*cut, strict=True)], int(lengths[:, 1].sum())

@@ -358,17 +358,22 @@ def _kept_counts(key: ById, chunks: tuple[int, ...], *, with_working: bool) -> t
     """
     last = {turn.chunk: place for place, turn in enumerate(key.orders) if turn.phase == "backward"}
     counts, working = dict.fromkeys(chunks, 0), dict.fromkeys(chunks if with_working else (), 0)
-    moments = set()
+    moments, has_grown = set(), False
     for place, (phase, chunk, _) in enumerate(key.orders):
         if phase == "forward":
             counts[chunk] += 1
-        elif with_working:
-            working[chunk] = 1
-        moments.add((*counts.values(), *working.values()))  # during the turn
-        if phase == "backward":
-            counts[chunk] -= 1
-            if with_working and last[chunk] == place:
-                working[chunk] = 0
+            has_grown = True
+            continue
+        if with_working and not working[chunk]:
+            working[chunk], has_grown = 1, True
+        if has_grown:  # else a turn before held more
+            moments.add((*counts.values(), *working.values()))
+            has_grown = False
+        counts[chunk] -= 1
+        if with_working and last[chunk] == place:
+            working[chunk] = 0
+    if has_grown:
+        moments.add((*counts.values(), *working.values()))
     most: list[tuple[int, ...]] = []
     for moment in sorted(moments, reverse=True):  # a moment that holds no less of any chunk comes first
         if not any(all(map(ge, other, moment)) for other in most):

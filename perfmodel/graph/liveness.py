@@ -225,6 +225,7 @@ class _Step:
         self.nodes, self.wanted, self.rules = nodes, wanted, rules
         self.parts = parts
         self.gates = _gates(nodes) if rules.fuses_gates else {}
+        self.copied = {node.name: rules.copied_inputs(node) for node in nodes}
         kept = kept_tensors(nodes, wanted=wanted, copied=self._not_kept)
         keeps = rules.keeps_unread and rules.recompute is None  # the marks hold where no argument says otherwise
         self.held = {node.name for node in nodes if keeps and node.usage.keeps_result}
@@ -249,7 +250,7 @@ class _Step:
 
     def _not_kept(self, node: Node) -> tuple[str, ...]:
         """Return the inputs that back-propagation reads, but not from their own memory."""
-        return (*self.rules.copied_inputs(node), *self.gates.get(node.name, ()))
+        return (*self.copied[node.name], *self.gates.get(node.name, ()))
 
     def size(self, name: str) -> Bytes:
         if name not in self.sizes:
@@ -259,7 +260,9 @@ class _Step:
 
     def gradient_size(self, name: str) -> Bytes:
         """Return the bytes of a tensor's gradient: a quantised tensor has one of the network's type."""
-        return tensor_bytes(self.shapes[name], element_bytes=self.rules.bytes_of(name))
+        if name in self.masks:
+            return tensor_bytes(self.shapes[name], element_bytes=self.rules.bytes_of(name))
+        return self.size(name)
 
     def compute(self, node: Node, phase: Phase) -> None:
         """Allocate a layer's output, and keep the tensors that its back-propagation will read."""
@@ -283,7 +286,7 @@ class _Step:
             made = tensor_bytes(node.output_shape, element_bytes=count * element_bytes)
             saved = saved[0] + made[0], saved[1] + made[1]
         self.saved[node.name] = self.lifetimes.new(saved)
-        for name in self.rules.copied_inputs(node):
+        for name in self.copied[node.name]:
             size = tensor_bytes(self.shapes[name], element_bytes=element_bytes)
             self.copies[node.name, name] = self.lifetimes.new(size)
 

@@ -89,7 +89,11 @@ class Shortened:
 
     def part_of(self, name: str) -> int:
         """Return the part of the short graph in which a layer lies; an input lies in its head."""
-        return self.part_at(self.place_of.get(name, -1))
+        return self._parts.get(name, HEAD)
+
+    @derived_property
+    def _parts(self) -> dict[str, int]:
+        return {name: self.part_at(place) for name, place in self.place_of.items()}
 
     def places_in_whole(self, place: int) -> list[int]:
         """Return the places in the whole graph of layers like the one at a place [1] of the short one."""
@@ -120,12 +124,17 @@ class Shortened:
 
     def names_in(self, whole: LayerGraph) -> dict[tuple[str, int], str]:
         """Return the names in the whole graph of the layers of the short one, by the blocks that these are moved by."""
-        names, period = [node.name for node in whole.layers], self.blocks.period
-        return {
-            (name, moved): names[place + moved * period]
-            for name, place in self.place_of.items()
-            for moved in self.moves(self.part_of(name))
-        }
+
+        def make() -> dict[tuple[str, int], str]:
+            names, period = [node.name for node in whole.layers], self.blocks.period
+            return {
+                (name, moved): names[place + moved * period]
+                for name, place in self.place_of.items()
+                for moved in self.moves(self.part_of(name))
+            }
+
+        names: dict[tuple[str, int], str] = kept(whole.kept("names"), self, make, most=1)
+        return names
 
 
 def shortened(graph: LayerGraph, kinds: Sequence[Any]) -> Shortened | None:

@@ -131,8 +131,7 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
             "sequence_parallel": layout.sequence_parallel,
             "habits": request.habits,
         }
-        make = partial(tensor_split, whole, **how)
-        shard = kept(whole.kept("shards"), tuple(how.values()), make, most=MOST_PLACED)
+        shard = tensor_shard(whole, **how)
     if layout.context_size > 1:
         method, size = layout.context_method, request.element_bytes
         key = (layout.tensor_size, layout.sequence_parallel, layout.context_size, method, size, request.habits)
@@ -157,6 +156,14 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
         argument="stages" if layout.interleave == 1 else "interleave",
         known=request.known,
     )
+
+
+def tensor_shard(graph: LayerGraph, **how: Any) -> StageGraph:
+    """Split a network among the devices of a group as ``tensor_split`` does, once."""
+    shard: StageGraph = kept(
+        graph.kept("shards"), tuple(how.items()), partial(tensor_split, graph, **how), most=MOST_PLACED
+    )
+    return shard
 
 
 def _placed(

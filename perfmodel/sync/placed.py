@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import chain
+from operator import mul
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -20,7 +22,7 @@ from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.alike_messages import MANY_ALIKE, Ends, classes_of_rounds, one_by_one, worth_sorting
 from perfmodel.sync.base import SERVER, Collective, Integers, Round
 from perfmodel.sync.folding import representatives
-from perfmodel.sync.placed_round import PlacedRound, to_servers
+from perfmodel.sync.placed_round import Line, PlacedRound, to_servers
 from perfmodel.sync.ring_order import ring_order, ring_starts
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ class Placed:
     cut: tuple[Placed, ...] = ()
     by_library: ClassVar[bool] = False
 
-    @property
+    @derived_property
     def _ways(self) -> tuple[Placed, ...]:
         """The collective with each number of chunks that it may be cut into."""
         return (replace(self, cut=()), *self.cut)
@@ -162,7 +164,19 @@ class Placed:
                 chunk_count=self.chunk_count,
             )
             return pipelined + added
+        if self._line is not None and not is_symbolic(size_bytes):
+            latency_s, per_byte = self._line
+            return latency_s + per_byte * size_bytes + added
         return sum((round_.repeat * round_.time(size_bytes) for round_ in self.rounds), 0.0 * size_bytes) + added
+
+    @derived_property
+    def _line(self) -> Line | None:
+        """Latency and seconds per byte of all rounds; None where what arrives last depends on the size. [s, s/B]"""
+        lines = [(round_.repeat, *round_.lines[0]) for round_ in self.rounds if len(round_.lines) == 1]
+        if len(lines) < len(self.rounds) or is_symbolic(*chain(*lines)):
+            return None
+        repeats, latencies_s, per_byte = zip(*lines, strict=True) if lines else ((), (), ())
+        return sum(map(mul, repeats, latencies_s)), sum(map(mul, repeats, per_byte))
 
     def call(self, size_bytes: float) -> Call:
         """Return the collective of this many bytes [B] as it is run."""

@@ -225,13 +225,13 @@ def test_what_does_not_fit_is_refused():
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_pipelines_that_are_played_together_end_as_each_alone(data):
-    stages = data.draw(st.integers(2, 5))
-    interleave = data.draw(st.integers(1, 3))
-    name = "interleaved" if interleave > 1 else data.draw(st.sampled_from(["1f1b", "gpipe"]))
-    chunks, pipelines, expected = stages * interleave, [], []
-    slowdown = data.draw(st.floats(0.0, 0.5))
+    pipelines, expected = [], []
+    slowdowns = data.draw(st.lists(st.floats(0.0, 0.5), min_size=1, max_size=2))
     has_messages = data.draw(st.booleans())
     for rounds in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)):
+        stages, interleave = data.draw(st.integers(2, 5)), data.draw(st.integers(1, 3))
+        name = "interleaved" if interleave > 1 else data.draw(st.sampled_from(["1f1b", "gpipe"]))
+        chunks, slowdown = stages * interleave, data.draw(st.sampled_from(slowdowns))
         orders = SCHEDULES[name](stage_count=stages, micro_batch_count=rounds * stages, interleave=interleave)
         width = data.draw(st.integers(1, 3))
         columns = st.lists(SECONDS, min_size=width, max_size=width).map(np.array)

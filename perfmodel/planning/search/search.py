@@ -21,8 +21,8 @@ from perfmodel.hardware.cluster import several, system_with
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.system import MOST_DEVICES, MOST_MACHINES
 from perfmodel.hardware.wiring import Wired
-from perfmodel.parallelism.base import AFTER_UPDATE
-from perfmodel.parallelism.tensor_split import tensor_split
+from perfmodel.parallelism.base import AFTER_UPDATE, MEGATRON
+from perfmodel.parallelism.combine import tensor_shard
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
@@ -288,7 +288,7 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
 def _divides_sequences(graph: LayerGraph) -> bool:
     """Tell whether a tensor group can divide what lies between shared layers by positions."""
     try:
-        tensor_split(graph, tensor_size=2, element_bytes=2, sequence_parallel=True)
+        tensor_shard(graph, tensor_size=2, element_bytes=2, sequence_parallel=True, habits=MEGATRON)
     except ArgumentError as error:
         return error.argument != "sequence_parallel"
     return True

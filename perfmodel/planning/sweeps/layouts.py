@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -25,13 +25,14 @@ from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import paid_count, processor_count, server_power_w
+from perfmodel.prediction.device.step_time import NO_TIME
 from perfmodel.prediction.energy import Draws, energy_of_all, step_work
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.compose import Composed, fed_with, is_served, stepped
 from perfmodel.prediction.job.parameter_server import held_beside, server_of, without_served_state
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
-from perfmodel.prediction.job.turns import all_turned, slow_places, slow_turns, slowed_at
+from perfmodel.prediction.job.turns import all_turned, slow_places, slowed_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,18 +110,17 @@ class Layouts:
             if len(places):
                 for unit, unit_places, at in self._units(request, kind, places, sizes[places], among):
                     depths[unit.alike].append((unit, unit_places, at))
+        stacks = []
         for listed in depths.values():
             units = [unit for unit, _, _ in listed]
             stack = _Stack(units, self._numbers(units))
             row_places = np.concatenate([places for _, places, _ in listed])
             of_unit = np.repeat(np.arange(len(listed)), [len(places) for _, places, _ in listed])
             at = stack.starts[of_unit] + np.concatenate([at for _, _, at in listed])
-            by_order = [(orders[index], some) for (index,), some in groups([turns[row_places]])]
-            for (layout, some), turned_ in zip(
-                by_order, stack.turned([(layout, at[some]) for layout, some in by_order]), strict=True
-            ):
-                rows = row_places[some]
-                yield self._answer(stack, layout, turned_, of_unit[some], at[some], rows, passes[rows], batch[rows])
+            for (index,), some in groups([turns[row_places]]):
+                stacks.append(_OrderedRows(stack, orders[index], of_unit[some], at[some], row_places[some]))
+        for rows, turned in zip(stacks, _turned(stacks), strict=True):
+            yield self._answer(rows, turned, passes[rows.places], batch[rows.places])
 
     def _job(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
         """Return the job that configurations share; None if predict must evaluate each."""
@@ -195,19 +195,10 @@ class Layouts:
             is_of_unit = at_rows >= 0
             yield unit, places[is_of_unit], at_rows[is_of_unit]
 
-    def _answer(
-        self,
-        stack: _Stack,
-        layout: Layout,
-        turned_: _TurnedRows,
-        of_unit: Ints,
-        at: Ints,
-        places: Ints,
-        passes: Ints,
-        batch: Ints,
-    ) -> Answer:
+    def _answer(self, rows: _OrderedRows, turned: _TurnedRows, passes: Ints, batch: Ints) -> Answer:
+        stack, layout, of_unit, at, places = rows
         parts, units = layout.micro_batches * passes, stack.units
-        composed = stack.composed(layout, turned_, of_unit, passes=passes)
+        composed = stack.composed(layout, turned, of_unit, passes=passes)
         agreement = units[0].agreement
         fed = None
         if units[0].prepared.data_path is not None and units[0].prepared.data_path.dataset is not None:
@@ -335,6 +326,16 @@ class _Request:
         return np.array([values.index(value) for value in values])
 
 
+class _OrderedRows(NamedTuple):
+    """Rows of a stack with one order of turns: the unit and the configuration in the stack of each, and its place."""
+
+    stack: _Stack
+    layout: Layout
+    of_unit: Ints
+    at: Ints
+    places: Ints
+
+
 class _TurnedRows(NamedTuple):
     """The ends of turns, and the exchanges, of the configurations that rows of one order of turns share."""
 
@@ -364,9 +365,10 @@ class _Stack:
             [turns_like.setdefault(unit.turns_like, span) for unit, span in zip(units, spans, strict=True)]
         )
         """The first configuration with the turns of each."""
-        self.worker = worker_of_cuts(list(first.values()))
+        worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
-        self.without_turns = replace(self.worker, **turns)
+        self.without_turns = replace(worker, **turns)
+        self.turns = replace(worker, once=NO_TIME, update=NO_TIME, updates=(), tied_s=())
         self.devices = memory_of_units(units)
         self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
         self.alones, self.alone_counts = tuple(first.values()), counts
@@ -389,52 +391,22 @@ class _Stack:
             trains=prepared.trains,
         )
 
-    def turned(self, rows: Sequence[tuple[Layout, Ints]]) -> list[_TurnedRows]:
-        """Return the ends of turns and the exchanges of rows, each with the layout of their order of turns."""
-        shared = [np.unique(at, return_inverse=True) for _, at in rows]  # many rows share a few micro-batch sizes
-        alike = [np.unique(self.turns_like[used], return_inverse=True) for used, _ in shared]
-        orders = [self.orders(layout) for layout, _ in rows]
-        workers = [
-            self._adding_up(self.worker, some, layout) for (layout, _), (some, _) in zip(rows, alike, strict=True)
-        ]
-        turns_of_alike = all_turned(workers, orders)
-        turns_of_rows = [taken(turns, places) for turns, (_, places) in zip(turns_of_alike, alike, strict=True)]
+    def exchanges(self, turns: Sequence[Turned], used: Sequence[Ints]) -> list[Exchanges]:
+        """Return the exchanges of configurations at the ends of their turns, in each of several orders."""
         if self.exchanged is not None:
-            exchanges = [taken(self.exchanged, used) for used, _ in shared]
-        else:
-            counts = [len(used) for used, _ in shared]
-            exchanged = self._exchanged(
-                stacked(turns_of_rows, counts),
-                np.concatenate([used for used, _ in shared]),
-                np.repeat(np.arange(len(counts)), counts),
-            )
-            ends = np.cumsum(counts).tolist()
-            exchanges = [taken(exchanged, slice(end - count, end)) for end, count in zip(ends, counts, strict=True)]
-        messages = [exchanged.messages for exchanged in exchanges]
-        if len(orders[0]) > 1 and any(map(slow_turns, messages)):
-            slow = [slow_places(sent, count=len(used)) for sent, (used, _) in zip(messages, shared, strict=True)]
-            some = [row for row, places in enumerate(slow) if len(places)]
-            slowed = all_turned(
-                [self._adding_up(self.worker, shared[row][0][slow[row]], rows[row][0]) for row in some],
-                [orders[row] for row in some],
-                [taken(messages[row], slow[row]) for row in some],
-            )
-            slowed_of_rows = dict(zip(some, slowed, strict=True))
-            turns_of_rows = [
-                replace(turns, slowed=slowed_at(slow[row], of=turns, to=slowed_of_rows.get(row)))
-                for row, turns in enumerate(turns_of_rows)
-            ]
-        return [
-            _TurnedRows(used, row, turns, exchanged.devices)
-            for (used, row), turns, exchanged in zip(shared, turns_of_rows, exchanges, strict=True)
-        ]
+            return [taken(self.exchanged, some) for some in used]
+        counts = [len(some) for some in used]
+        exchanged = self._exchanged(
+            stacked(turns, counts), np.concatenate(used), np.repeat(np.arange(len(counts)), counts)
+        )
+        return [taken(exchanged, slice(*span)) for span in pairwise(np.cumsum([0, *counts]).tolist())]
 
     def composed(self, layout: Layout, rows: _TurnedRows, of_unit: Ints, *, passes: Ints) -> Composed:
         """Return the joint steps of rows, without copies and input."""
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes
         own_parts, between = stepped(
-            self._adding_up(self.without_turns, rows.used[rows.row], layout),
+            self.adding_up(self.without_turns, rows.used[rows.row], layout),
             taken(rows.turns, rows.row),
             exchanged=None
             if agreement is None
@@ -450,7 +422,7 @@ class _Stack:
         parts = own_parts if agreement is None else self._applied(own_parts, between, of_unit)
         return Composed(parts=parts, alone=own_parts, longest=0, stages=(), devices=(), orders=self.orders(layout))
 
-    def _adding_up(self, worker: WorkerWork, used: Ints, layout: Layout) -> WorkerWork:
+    def adding_up(self, worker: WorkerWork, used: Ints, layout: Layout) -> WorkerWork:
         """Return the work of some configurations with their sums of gradients."""
         shares = self.adding_shares[used]
         return taken(worker, self.alone[used]).adding_up(  # type: ignore[no-any-return]
@@ -569,3 +541,39 @@ class _Stack:
         """What each device holds beside a worker, of all configurations. [B]"""
         beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)
         return [np.repeat(of_units, self.counts) for of_units in beside]
+
+
+def _turned(rows: Sequence[_OrderedRows]) -> list[_TurnedRows]:
+    """Return the ends of turns and the exchanges of rows, whose turns are all added up at once."""
+    stacks, layouts = [some.stack for some in rows], [some.layout for some in rows]
+    shared = [np.unique(some.at, return_inverse=True) for some in rows]  # many rows share a few micro-batch sizes
+    alike = [
+        np.unique(stack.turns_like[used], return_inverse=True) for stack, (used, _) in zip(stacks, shared, strict=True)
+    ]
+    orders = [stack.orders(layout) for stack, layout in zip(stacks, layouts, strict=True)]
+
+    def worker(row: int, used: Ints) -> WorkerWork:
+        return stacks[row].adding_up(stacks[row].turns, used, layouts[row])
+
+    turns = all_turned([worker(row, some) for row, (some, _) in enumerate(alike)], orders)
+    turns = [taken(of_alike, places) for of_alike, (_, places) in zip(turns, alike, strict=True)]
+    exchanges: list[Exchanges] = []
+    for stack, of_stack in groupby(range(len(rows)), key=stacks.__getitem__):
+        those = list(of_stack)
+        exchanges += stack.exchanges([turns[row] for row in those], [shared[row][0] for row in those])
+    slow = {
+        row: places
+        for row, (used, _) in enumerate(shared)
+        if len(orders[row]) > 1 and len(places := slow_places(exchanges[row].messages, count=len(used)))
+    }
+    slowed = all_turned(
+        [worker(row, shared[row][0][places]) for row, places in slow.items()],
+        [orders[row] for row in slow],
+        [taken(exchanges[row].messages, places) for row, places in slow.items()],
+    )
+    for (row, places), to in zip(slow.items(), slowed, strict=True):
+        turns[row] = replace(turns[row], slowed=slowed_at(places, of=turns[row], to=to))
+    return [
+        _TurnedRows(used, row, of_row, exchanged.devices)
+        for (used, row), of_row, exchanged in zip(shared, turns, exchanges, strict=True)
+    ]

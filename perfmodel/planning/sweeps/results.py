@@ -59,6 +59,11 @@ class Outcome:
         """Time of one step. [s]"""
         return self.parts.step_s
 
+    @derived_property
+    def has_times(self) -> bool:
+        """Whether each step takes a time that a number can hold."""
+        return bool(np.min(self.step_s) >= 0 and np.max(self.step_s) < np.inf)
+
     @property
     def samples_per_s(self) -> Any:
         """Samples per second of all workers whose gradients count. [samples/s]"""
@@ -79,7 +84,7 @@ class Outcome:
         """Energy of all devices in a step. [J]"""
         return self.energy_of(self.step_s)
 
-    @property
+    @derived_property
     def fits(self) -> Any:
         """Whether the needed memory is within the capacity, and a parameter server's on its machines."""
         return missing_bytes(self.memory_bytes, self.capacity_bytes, self.missing_elsewhere_bytes) <= 0

@@ -330,7 +330,10 @@ def space_in_columns(graph: Any, axes: Mapping[str, Any], columns: Mapping[str, 
     """Return the configurations that columns list, all with the values of the axes, every value checked separately."""
     count = len(next(iter(columns.values())))
     same = _single([axis_of(name, value) for name, value in axes.items()])
-    return _checked(_in_columns(graph, {name: [value] * count for name, value in same.items()} | dict(columns)))
+    varied = _in_columns(graph, columns)
+    alike = tuple([Axis(name, (value,)) for name, value in same.items()])
+    listed = {axis.name: np.zeros(count, dtype=np.int32) for axis in alike} | varied.listed
+    return _checked(Space(graph=graph, axes=(*alike, *varied.axes), size=count, listed=listed))
 
 
 def _single(axes: Sequence[Axis]) -> dict[str, Any]:

@@ -252,11 +252,11 @@ class _ResultRows:
 
     def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
         """Write the results of possible configurations, and codes of what is remarked on them."""
-        step_s, is_finite = outcome.step_s, True
+        is_finite = outcome.has_times
         for name, column in self.columns.items():
             values = column[rows] = remarks if name == REASON else RESULTS[name](outcome)
             is_finite &= name not in OF_AN_EPOCH or not np.isinf(values).any()
-        if not (is_finite and np.min(step_s) >= 0 and np.max(step_s) < math.inf):
+        if not is_finite:
             self._refuse_overflow(np.atleast_1d(rows), outcome)
 
     def _refuse_overflow(self, rows: NDArray[np.int64], outcome: Outcome) -> None:

@@ -120,6 +120,11 @@ class Section:
         return joined if self.only is None else joined[..., self.only]
 
     @derived_property
+    def bare(self) -> Section:
+        """The same workers without what is cached of them, for results that are cached there."""
+        return replace(self, kept={})
+
+    @derived_property
     def counts(self) -> list[int]:
         """Number of workers of each kind. [1]"""
         return [len(kind.places) for kind in self.kinds]
@@ -453,7 +458,7 @@ class JointSteps:
             missing_elsewhere_bytes=missing_elsewhere_bytes,
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=epoch_size(self.dataset_size, path.dataset),
-            energy_of=partial(Section.energy_j, replace(section, kept={}), target, agreement),
+            energy_of=partial(Section.energy_j, section.bare, target, agreement),
         )
 
     def _once(self, section: Section, key: Hashable, make: Any) -> Any:

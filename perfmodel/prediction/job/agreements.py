@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.cost.staleness import extra_service_time
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
@@ -266,9 +266,15 @@ def _slowdown_beside(named: str | None, algorithm: Collective, placed: Placed, *
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
     first, *beside = workers.sharing_groups(place_) if workers.scatters else workers.groups(place_)
     topology = workers.system_part.system.topology
-    if len({topology.places[name].node for name in first}) < len(first):
-        algorithm = for_machines(algorithm, topology, first, by_name=True)
-    return placed_once(algorithm, topology, first, beside=tuple(beside), **options)
+    return placed_once(_form(topology, algorithm, first), topology, first, beside=tuple(beside), **options)
+
+
+@derived
+def _form(topology: Topology, algorithm: Collective, ranks: tuple[str, ...]) -> Collective:
+    """Return the form that an algorithm has among devices of which some are in one machine, or the algorithm."""
+    if len({topology.places[name].node for name in ranks}) == len(ranks):
+        return algorithm
+    return for_machines(algorithm, topology, ranks, by_name=True)
 
 
 def collectives_of(profile: FrameworkProfile, *, on_hosts: bool = False) -> CollectiveLibrary:

@@ -43,19 +43,20 @@ def turned(worker: WorkerWork, orders: Orders, messages: Messages = ()) -> Turne
 def all_turned(
     workers: Sequence[WorkerWork], orders: Sequence[Orders], messages: Sequence[Messages] | None = None
 ) -> list[Turned]:
-    """Return when the devices and chunks of workers, all of as many, finish their passes. [s]"""
-    if len(orders[0]) == 1:
-        return [Turned(None, None)] * len(orders)
+    """Return when the devices and chunks of workers finish their passes; arrays of all of them are added up at once."""
+    turned_of, pipelines, together = [Turned(None, None)] * len(orders), [], []
     messages = [()] * len(orders) if messages is None else messages
-    if any(isinstance(send_s, np.ndarray) for send_s in (*workers[0].there_s, *workers[0].back_s)):  # both at once
-        pipelines = []
-        for worker, order, sent in zip(workers, orders, messages, strict=True):
-            sends_s = [
-                np.stack([send_s, np.zeros_like(send_s)]).reshape(2, -1) for send_s in (*worker.there_s, *worker.back_s)
-            ]
+    for place, (worker, order, sent) in enumerate(zip(workers, orders, messages, strict=True)):
+        times_s = (*worker.there_s, *worker.back_s)
+        if len(order) > 1 and any(isinstance(send_s, np.ndarray) for send_s in times_s):  # with and without transfers
+            sends_s = [np.stack([send_s, np.zeros_like(send_s)]).reshape(2, -1) for send_s in times_s]
             pipelines.append((order, (*worker.forward_s, *worker.backward_s), sends_s, sent))
-        return [Turned(*(taken(both, row) for row in (0, 1))) for both in pipelines_ends(pipelines)]
-    return [_turned_apart(*of_one) for of_one in zip(workers, orders, messages, strict=True)]
+            together.append(place)
+        elif len(order) > 1:
+            turned_of[place] = _turned_apart(worker, order, sent)
+    for place, both in zip(together, pipelines_ends(pipelines), strict=True):
+        turned_of[place] = Turned(*(taken(both, row) for row in (0, 1)))
+    return turned_of
 
 
 def _turned_apart(worker: WorkerWork, orders: Orders, messages: Messages) -> Turned:
@@ -88,10 +89,10 @@ def slow_places(messages: Messages, *, count: int) -> NDArray[np.intp]:
     return np.flatnonzero(np.any([np.broadcast_to(sent.slowdown, count) for sent in messages], axis=0))
 
 
-def slowed_at(places: NDArray[np.intp], *, of: Turned, to: Turned | None) -> Turned:
-    """Return turns of configurations, some of which messages slow down; there are none if ``to`` is None."""
-    if to is None or of.ends is None or of.free is None:
-        return of
+def slowed_at(places: NDArray[np.intp], *, of: Turned, to: Turned) -> Turned:
+    """Return turns of configurations, some of which messages slow down."""
+    assert of.ends is not None
+    assert of.free is not None
     count = len(of.ends.device_s[0])
     ends, free = (replace(ends, left_s=(np.zeros(count),) * len(ends.device_s)) for ends in (of.ends, of.free))
     quiet = Turned(ends, free)

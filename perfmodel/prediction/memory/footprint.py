@@ -308,7 +308,7 @@ def _workspace_entries(table: KernelTable) -> tuple[NDArray[np.intp], NDArray[np
     """Return the groups that may use a workspace, sorted by layer, and where each layer starts."""
     may_use = ((table.workspace.constant[0] > 0) | (table.workspace.slope[0] > 0))[table.choices].any(axis=0)
     by_layer: dict[str, list[int]] = {}
-    for occurrence in table.occurrences:
+    for occurrence in table.occurrences if may_use.any() else ():
         if may_use[occurrence.group]:
             by_layer.setdefault(occurrence.layer, []).append(occurrence.group)
     lengths = [len(groups) for groups in by_layer.values()]
