@@ -189,7 +189,8 @@ class Topology:
 
     def serving(self, memory: str) -> str:
         """Return the process that serves out of a host memory; the memory itself if processes send at any rate."""
-        return next((other for other in self._beside(memory) if self.places[other].kind == "process"), memory)
+        like, moved = self._in_first_machine(memory)
+        return moved(next((other for other in self._beside(like) if self.places[other].kind == "process"), like))
 
     def upward(self, name: str) -> Channel:
         """Return the channel from a node to the one above it."""

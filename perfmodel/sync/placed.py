@@ -17,9 +17,10 @@ from perfmodel.derived import derived, derived_property, kept, uncollected
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
+from perfmodel.sync import alike_messages
 from perfmodel.sync.alike_messages import MANY_ALIKE, Ends, classes_of_rounds, one_by_one, worth_sorting
 from perfmodel.sync.base import SERVER, Collective, Integers, Round
-from perfmodel.sync.folding import representatives
+from perfmodel.sync.folding import representatives, roles_among
 from perfmodel.sync.placed_round import PlacedRound, to_servers
 from perfmodel.sync.ring_order import ring_order, ring_starts
 
@@ -306,6 +307,9 @@ def place(
     if "group_size" in collective.option_names and options.get("group_size") is None:
         options["group_size"] = _machine_size(topology, ranks)
     orders = stated = [tuple(group) for group in (ranks, *beside)]
+    if topology.equal_machines and _meets_many(stated, servers, **options):
+        ends = Ends(topology=topology, names={}, through_host=through_host)
+        return _between_roles(collective, ends, stated, tuple(servers), reduce_s_per_byte, **options)
     if not servers:
         orders = representatives(topology, tuple(stated), few=collective.folds)
     if collective.ring and len(ranks) > 1:
@@ -343,10 +347,46 @@ def place(
         device_count=len(ranks) * len(stated),
         part=part,
     )
-    if not rounds or options.get("chunk_count") is not None:
-        return placed
-    merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
-    return replace(placed, cut=_cut(placed, ends, merged_of, by_class=by_class))
+    if rounds and options.get("chunk_count") is None:
+        merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
+        placed = replace(placed, cut=_cut(placed, ends, merged_of, by_class=by_class))
+    return placed
+
+
+def _meets_many(
+    groups: Sequence[Sequence[str]], servers: Sequence[str], *, server_count: int | None = None, **options: Any
+) -> bool:
+    """Whether every rank exchanges as much with every one of some servers, in very many messages."""
+    message_count = 2 * sum(map(len, groups)) * len(servers)
+    return len(servers) == server_count and message_count >= alike_messages.MANY_TO_SERVERS
+
+
+def _between_roles(
+    collective: Collective,
+    ends: Ends,
+    groups: Sequence[tuple[str, ...]],
+    servers: tuple[str, ...],
+    reduce_s_per_byte: float,
+    **options: Any,
+) -> Placed:
+    """Place messages between every rank and every server by those of two machines of each role."""
+    every = [name for group in groups for name in group]
+    roles = roles_among(ends.topology, every, servers)
+    ranks, hosts = roles.kept(every), roles.kept(servers)
+    rounds = collective.folded(
+        collective.schedule(len(ranks), server_count=len(hosts)), worker_count=len(groups[0]), **options
+    )
+    names = dict(enumerate(ranks)) | {SERVER - index: name for index, name in enumerate(hosts)}
+    of_rounds = classes_of_rounds(rounds, replace(ends, names=names, roles=roles))
+    return Placed(
+        collective=collective,
+        order=groups[0],
+        servers=servers,
+        rounds=of_rounds,
+        reduce_s_per_byte=reduce_s_per_byte,
+        device_count=len(every),
+        part=sum(len(each.messages) for each in of_rounds) / (len(rounds) * len(every) * len(servers)),
+    )
 
 
 def _cut(placed: Placed, ends: Ends, merged: Callable[[Round], Round], *, by_class: bool) -> tuple[Placed, ...]:

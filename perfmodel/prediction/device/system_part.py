@@ -243,7 +243,7 @@ class SystemPart:
     @property
     def unlike_machines(self) -> Iterator[Hashable]:
         """Yield a key for the first worker, the first two, and so on, equal where they use no other machines."""
-        if self.chosen or not self.system.topology.alike:
+        if self.chosen or not self.system.topology.equal_machines:
             yield from range(self.worker_count)
             return
         whole: frozenset[tuple[str, ...]] = frozenset()
@@ -258,7 +258,7 @@ class SystemPart:
     def unlike_input_routes(self) -> tuple[Route, ...]:
         """Input routes on machines that differ in wiring or in the devices that run; alike ones copy as fast."""
         topology = self.system.topology
-        if not topology.alike:
+        if not topology.equal_machines:
             return self.input_routes
         used: dict[str, list[str]] = {}
         for name in self.names:
