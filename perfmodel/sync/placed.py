@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.cost.transfer import longest_byte_time, rates_of_passes
-from perfmodel.derived import derived, derived_property, kept, uncollected
+from perfmodel.derived import derived_property, uncollected
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
@@ -530,55 +530,3 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
     if not nodes:
         raise ArgumentError("ranks", ", ".join(ranks), "devices below one switch, root or fabric")
     return nodes[0]
-
-
-MOST_PLACED: Final = 1024
-"""Collectives cached per topology; the oldest is dropped first. [1]"""
-
-
-@derived
-def _placements(topology: Topology) -> dict[Any, Placed]:
-    del topology
-    return {}
-
-
-def placed_once(
-    collective: Collective,
-    topology: Topology,
-    ranks: Sequence[str],
-    *,
-    servers: Sequence[str] = (),
-    beside: Sequence[Sequence[str]] = (),
-    **options: Any,
-) -> Placed:
-    """Put a collective on devices of a system, once.
-
-    Parameters
-    ----------
-    collective : Collective
-        The algorithm. [-]
-    topology : Topology
-        The system. [-]
-    ranks : sequence of str
-        Devices. [-]
-    servers : sequence of str
-        Nodes of its servers. [-]
-    beside : sequence of sequence of str
-        Further groups that run the same collective at the same time. [-]
-    **options : object
-        The algorithm's own. [-]
-
-    Returns
-    -------
-    Placed
-        As ``place`` returns it. [-]
-
-    Raises
-    ------
-    ArgumentError, UnknownNameError
-        As ``place`` raises them.
-    """
-    key = (collective.name, tuple(ranks), tuple(servers), tuple(map(tuple, beside)), tuple(sorted(options.items())))
-    make = partial(place, collective, topology, ranks, servers=servers, beside=beside, **options)
-    placed: Placed = kept(_placements(topology), key, make, most=MOST_PLACED)
-    return placed

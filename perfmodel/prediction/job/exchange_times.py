@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.sync.placed import placed_once
+from perfmodel.sync.placed_alike import placed_once
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
 
 if TYPE_CHECKING:
