@@ -171,15 +171,17 @@ def test_machines_that_exchange_unequally_are_told_apart(monkeypatch):
     assert times[0] == pytest.approx(times[1], rel=1e-12)
 
 
-@pytest.mark.parametrize("server_count", [1, 3])
+@pytest.mark.parametrize("shards", [slice(1), slice(3), slice(5, 9), slice(0, None, 2), slice(None)], ids=str)
+@pytest.mark.parametrize("ranks", [slice(None), slice(-4), slice(32)], ids=str)
 @pytest.mark.parametrize("devices", [1, 4, 16])
-def test_visitors_of_one_machine_stand_for_those_of_others(devices, server_count, monkeypatch):
-    topology = pm.load_system("dgx_h100", machines=12).topology
-    names, servers = topology.devices(), topology.memories()[:server_count]
+@pytest.mark.parametrize("below_leaves", [False, True])
+def test_visitors_of_one_machine_stand_for_those_of_others(below_leaves, devices, ranks, shards, uneven, monkeypatch):
+    topology = uneven if below_leaves else pm.load_system("dgx_h100", machines=12).topology
+    names, servers = topology.devices()[ranks], topology.memories()[shards]
     visitors = [[(name, 5e6) for name in names[at : at + devices]] for at in range(0, len(names), devices)]
     visits = []
     for many in (NEVER, 1):
-        monkeypatch.setattr(parameter_server, "MANY_VISITORS", many)
+        monkeypatch.setattr(parameter_server, "MANY_WAYS", many)
         visit = parameter_server.visit_of(topology, visitors, servers, pulls_per_push=0.5)
         visits.append([getattr(visit, name) for name in visit.__slots__])
     assert visits[0] == pytest.approx(visits[1], rel=1e-12)
