@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import groupby, islice
 from math import log, sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
@@ -28,11 +29,17 @@ if TYPE_CHECKING:
 _FARTHEST: Final = 12.0
 """Standard deviations from the mean up to which normal densities are integrated. [1]"""
 
+_NO_DENSITY: Final = -746.0
+"""Logarithm of a density below which it is zero in a float. [1]"""
+
 _POINTS: Final = 4001
 """Points of the integral; a trapezoid rule is exact to rounding for a density that dies out at both ends. [1]"""
 
-MOST_DENSITIES: Final = 256
-"""Densities cached, of 64 kB each; every rank and number of workers has its own. [1]"""
+_AT_ONCE: Final = 16
+"""Ranks whose densities are made together, at the points where one of them is above zero. [1]"""
+
+MOST_DENSITIES: Final = 64
+"""Such densities cached, of up to 512 kB each. [1]"""
 
 MOST_TIMES: Final = 1_000_000
 """Longest list of times. [1]"""
@@ -43,6 +50,10 @@ TRUNCATED_FROM: Final = 0.3
 
 MOST_VARIATION: Final = 1e6
 """Largest coefficient of variation: beyond it, a lognormal time has its mean outside the points of the integral. [1]"""
+
+
+_Means = Callable[[tuple[int, ...], int], "NDArray[np.float64]"]
+"""Takes some rising ranks and a count, and returns the mean at each rank. [1]"""
 
 
 class RelativeTimes(ABC):
@@ -77,16 +88,29 @@ class RelativeTimes(ABC):
         """Return ``count`` independent relative times."""
 
 
-@lru_cache(maxsize=MOST_DENSITIES)
-def _normal_density(rank: int, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return points and weights for averages over the rank-th smallest of ``count`` standard normal values."""
-    from scipy.special import betaln, log_ndtr
+@lru_cache(maxsize=1)
+def _normal_points() -> NDArray[np.float64]:
+    """Return standard normal points, and the logarithms of the shares of values below and above each."""
+    from scipy.special import log_ndtr
 
     points = np.linspace(-_FARTHEST, _FARTHEST, _POINTS)
-    logarithm = (
-        (rank - 1) * log_ndtr(points) + (count - rank) * log_ndtr(-points) - points**2 / 2 - log(sqrt(2 * np.pi))
-    )
-    return points, np.exp(logarithm - betaln(rank, count - rank + 1)) * (points[1] - points[0])
+    return np.stack([points, log_ndtr(points), log_ndtr(-points)])
+
+
+@lru_cache(maxsize=MOST_DENSITIES)
+def _normal_density(ranks: tuple[int, ...], count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return points and, for each of some rising ranks among ``count``, weights for averages over that rank."""
+    from scipy.special import betaln
+
+    def logarithm(rank: NDArray[np.int64], at: slice) -> NDArray[np.float64]:
+        points, below, above = _normal_points()[:, at]
+        of_others = (rank - 1) * below + (count - rank) * above
+        return of_others - points**2 / 2 - log(sqrt(2 * np.pi)) - betaln(rank, count - rank + 1)
+
+    rank = np.array(ranks)[:, np.newaxis]
+    first, last = (np.flatnonzero(row > _NO_DENSITY)[[0, -1]] for row in logarithm(rank[[0, -1]], slice(None)))
+    points, at = _normal_points()[0], slice(first[0], last[1] + 1)
+    return points[at], np.exp(logarithm(rank, at)) * (points[1] - points[0])
 
 
 def checked_ranks(rank: Quantity, count: Quantity) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -117,10 +141,30 @@ def checked_ranks(rank: Quantity, count: Quantity) -> tuple[NDArray[np.int64], N
     return ranks.astype(np.int64), counts.astype(np.int64)
 
 
-def _each(function: Any, ranks: NDArray[np.int64], counts: NDArray[np.int64]) -> Quantity:
-    """Call a function of two whole numbers for each pair; a float for a single one."""
-    values = np.array([function(int(r), int(c)) for r, c in zip(ranks.ravel(), counts.ravel(), strict=True)])
+def _each(means: _Means, rank: Quantity, count: Quantity) -> Quantity:
+    """Return the mean of each rank and count, of some ranks of one count at once; a float for a single one."""
+    ranks, counts = checked_ranks(rank, count)
+    pairs = list(zip(counts.ravel().tolist(), ranks.ravel().tolist(), strict=True))
+    known: dict[tuple[int, int], float] = {}
+    for of_count, alike in groupby(sorted(set(pairs)), key=itemgetter(0)):
+        rising = [of_rank for _, of_rank in alike]
+        for start in range(0, len(rising), _AT_ONCE):
+            some = tuple(rising[start : start + _AT_ONCE])
+            known |= zip(((of_count, each) for each in some), means(some, of_count).tolist(), strict=True)
+    values = np.array([known[pair] for pair in pairs])
     return values.reshape(ranks.shape) if ranks.ndim else float(values[0])
+
+
+def _mean_of_rank(
+    times_at: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, rank: Quantity, count: Quantity
+) -> Quantity:
+    """Mean of the rank-th smallest of times that have the same quantiles as standard normal points."""
+
+    def means(ranks: tuple[int, ...], count: int) -> NDArray[np.float64]:
+        points, weights = _normal_density(ranks, count)
+        return np.asarray(weights @ times_at(points))
+
+    return _each(means, rank, count)
 
 
 def normal_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
@@ -167,11 +211,7 @@ def normal_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
         share = (rank - sympy.Rational(3, 8)) / (count + sympy.Rational(1, 4))
         return sympy.sqrt(2) * sympy.erfinv(2 * share - 1)
 
-    def one(rank: int, count: int) -> float:
-        points, weights = _normal_density(rank, count)
-        return float(weights @ points)
-
-    return _each(one, *checked_ranks(rank, count))
+    return _mean_of_rank(lambda points: points, rank=rank, count=count)
 
 
 def exponential_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
@@ -232,18 +272,6 @@ class _OfVariation(RelativeTimes):
         return self.cv
 
 
-def _mean_of_rank(
-    times_at: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, rank: Quantity, count: Quantity
-) -> Quantity:
-    """Mean of the rank-th smallest of times that have the same quantiles as standard normal points."""
-
-    def one(rank: int, count: int) -> float:
-        points, weights = _normal_density(rank, count)
-        return float(weights @ times_at(points))
-
-    return _each(one, *checked_ranks(rank, count))
-
-
 @dataclass(frozen=True)
 class Normal(_OfVariation):
     """Normally distributed times, cut off at zero where they would be negative.
@@ -261,8 +289,7 @@ class Normal(_OfVariation):
         """Coefficient of variation, after any cut-off. [1]"""
         if self.cv <= TRUNCATED_FROM:
             return self.cv
-        points, weights = _normal_density(1, 1)
-        return sqrt(float(weights @ (self._relative(points) - 1) ** 2))
+        return sqrt(_mean_of_rank(lambda points: (self._relative(points) - 1) ** 2, rank=1, count=1))
 
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
         """Return the mean of the rank-th smallest of ``count``; for symbols by Blom's form, not cut off."""
@@ -373,10 +400,11 @@ class Empirical(RelativeTimes):
         ascending = self._sorted
         shares = np.arange(len(ascending) + 1) / len(ascending)
 
-        def one(rank: int, count: int) -> float:
-            return float(np.diff(betainc(rank, count - rank + 1, shares)) @ ascending)
+        def means(ranks: tuple[int, ...], count: int) -> NDArray[np.float64]:
+            of_ranks = np.array(ranks)[:, np.newaxis]
+            return np.asarray(np.diff(betainc(of_ranks, count - of_ranks + 1, shares)) @ ascending)
 
-        return _each(one, *checked_ranks(rank, count))
+        return _each(means, rank, count)
 
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
         """Return ``count`` independent relative times."""

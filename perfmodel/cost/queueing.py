@@ -107,6 +107,7 @@ def closed_network(
     busy: list[Quantity] = [0.0] * len(demands)
     rate: Quantity = 0.0
     response: Quantity = 0.0
+    is_exponential = not is_symbolic(service_variation) and np.all(np.asarray(service_variation) == 1)
     for workers in range(1, int(np.max(counts)) + 1):
         spent = [
             demand * (1 + queue - busy_share * (1 - service_variation**2) / 2)
@@ -114,7 +115,7 @@ def closed_network(
         ]
         whole = sum(spent[1:], spent[0]) * shards
         reached = workers / (think_s + whole)
-        if is_symbolic(service_variation) or np.any(np.asarray(service_variation) != 1):
+        if not is_exponential:
             # only the correction for service that is not exponential can exceed the busiest station's capacity
             reached = minimum(reached, 1 / _largest(demands))
             whole = workers / reached - think_s

@@ -189,7 +189,8 @@ class Topology:
 
     def serving(self, memory: str) -> str:
         """Return the process that serves out of a host memory; the memory itself if processes send at any rate."""
-        return next((other for other in self._beside(memory) if self.places[other].kind == "process"), memory)
+        like, moved = self._in_first_machine(memory)
+        return moved(next((other for other in self._beside(like) if self.places[other].kind == "process"), like))
 
     def upward(self, name: str) -> Channel:
         """Return the channel from a node to the one above it."""
@@ -251,16 +252,35 @@ class Topology:
     @derived
     def _legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
-        is_like_others = self._members.keys() == {""} or (self.equal_machines and start.node and end.node)
-        if is_like_others and source != sink:
-            return self._legs_of_equal(start, end, through_host)
-        return self._legs_between(source, sink, through_host)
+        if not self._is_like_others(start, end):
+            return self._legs_between(source, sink, through_host)
+        # other parts have no adapter of their own
+        legs, nodes, of_node = self._like_legs(start, end, through_host, likens=start.kind == end.kind == "device")
+        return tuple(self._moved(leg, nodes, of_node) for leg in legs)
 
-    def _legs_of_equal(self, start: Place, end: Place, through_host: bool) -> tuple[Route, ...]:
-        """Return the legs between places of equal machines: those between two others, over these machines' links."""
+    def reach(self, source: str, sink: str, *, through_host: bool = False) -> tuple[float, float]:
+        """Rate [B/s] and latency [s] of the path of a large copy: those of a path that lies alike, if one is known."""
+        start, end = self._place(source), self._place(sink)
+        if self._is_like_others(start, end):
+            of_devices = start.kind == end.kind == "device"
+            legs, *_ = self._like_legs(start, end, through_host, likens=of_devices or start.node == end.node)
+        else:
+            legs = self.legs(source, sink, through_host=through_host)
+        route = reduce(Route.then, legs)
+        return route.capacity_bytes_per_s, route.latency_s
+
+    def _is_like_others(self, start: Place, end: Place) -> bool:
+        """Tell whether the way between two places is that between two others of equal machines."""
+        is_in_equal = self._members.keys() == {""} or bool(self.equal_machines and start.node and end.node)
+        return is_in_equal and start.name != end.name
+
+    def _like_legs(
+        self, start: Place, end: Place, through_host: bool, *, likens: bool
+    ) -> tuple[tuple[Route, ...], Mapping[str, str], Mapping[str, Mapping[str, str]]]:
+        """Return legs between places that lie alike, and the machines and parts that stand in place of theirs here."""
         ends = start.name.removeprefix(start.node), end.name.removeprefix(end.node)
         orders: tuple[Mapping[str, str], ...] = ({}, {})
-        if start.kind == end.kind == "device":  # other parts have no adapter of their own
+        if likens:
             ends, orders = self._likened(ends, is_one_machine=start.node == end.node)
         leaves = self.leaf(start.node), self.leaf(end.node)
         key = (*ends, start.node == end.node, leaves[0] == leaves[1], *map(self.leaf_links, leaves), through_host)
@@ -269,8 +289,7 @@ class Topology:
             legs = self._legs_between(start.node + ends[0], end.node + ends[1], through_host)
             self._first_of_equal[key] = moved, legs
         before, legs = self._first_of_equal[key]
-        nodes, of_node = dict(zip(before, moved, strict=True)), dict(zip(before, orders, strict=False))
-        return tuple(self._moved(leg, nodes, of_node) for leg in legs)
+        return legs, dict(zip(before, moved, strict=True)), dict(zip(before, orders, strict=False))
 
     def _likened(
         self, ends: tuple[str, str], *, is_one_machine: bool
@@ -282,6 +301,10 @@ class Topology:
             return (one, other), (order, order)
         ((one,), order), ((other,), of_other) = branches.likened(ends[0]), branches.likened(ends[1])
         return (one, other), (order, of_other)
+
+    def likened(self, *parts: str) -> tuple[str, ...]:
+        """Return parts of the first alike sockets of a machine that are related as these are, named without it."""
+        return self._branches.likened(*parts)[0]
 
     @derived_property
     def _branches(self) -> Branches:
@@ -394,7 +417,9 @@ class Topology:
 
     def rdma_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs that can reach a device's memory without passing through host memory."""
-        return self._rdma_nics_by_root(self._device(device).node).get(self.root_complex(device), ())
+        like, moved = self._in_first_machine(self._device(device).name)
+        nics = self._rdma_nics_by_root(self.places[like].node).get(self.root_complex(like), ())
+        return tuple(map(moved, nics))
 
     @derived
     def _rdma_nics_by_root(self, node: str) -> dict[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ also says whether it leaves its leaf, and what links its leaves have.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from perfmodel.cost.transfer import rates_of_passes
 from perfmodel.derived import derived, derived_property
 from perfmodel.sync.base import Integers, Message, Round, joined
+from perfmodel.sync.folding import Roles
 from perfmodel.sync.placed_round import PlacedRound, to_servers
 from perfmodel.sync.ring_order import way_between
 
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 MANY_MESSAGES: Final = 4096
 """Fewest messages of a collective, over all rounds, that are sorted into classes below one switch. [1]"""
+
+MANY_TO_SERVERS: Final = 65_536
+"""Fewest messages of a collective between all ranks and all servers that are not made one by one: two machines of each
+role stand for all. More than four of each kind, so that they are sorted into classes in any case. [1]"""
 
 MANY_ALIKE: Final = 64
 """Fewest messages of a round among equal machines whose routes are found by kind; arrays of fewer take longer. [1]"""
@@ -60,11 +66,14 @@ class Ends:
         Node of each rank from 0 and of each server from ``SERVER`` down. [-]
     through_host : bool
         Whether copies between devices go through host memory. [-]
+    roles : Roles or None
+        Machines that those of the nodes stand for; None if only for themselves. [-]
     """
 
     topology: Topology
     names: Mapping[int, str]
     through_host: bool
+    roles: Roles | None = None
 
     def route(self, source: int, sink: int) -> Route:
         """Return the route between two ranks or servers."""
@@ -89,6 +98,14 @@ class Ends:
     def place(self) -> Integers:
         """Number of the place of each rank and server in its machine, the same in equal machines. [1]"""
         return self._nodes[3]
+
+    def stood_for(self, machines: Integers) -> NDArray[np.float64]:
+        """Machines and pairs of machines that those of each message stand for, as ``Roles.stood_for`` has them. [1]"""
+        if self.roles is None:
+            return np.broadcast_to(1.0, (3, machines.shape[1]))
+        nodes = self._nodes[0]
+        pairs = self.roles.stood_for(*zip(*itertools.product(nodes, repeat=2), strict=True))
+        return pairs.reshape(3, len(nodes), len(nodes))[:, machines[0], machines[1]]
 
     @derived_property
     def _leaves(self) -> tuple[tuple[str, ...], Integers]:
@@ -241,6 +258,8 @@ class _Sorted:
     kind: Integers
     ways: list[_Way]
     passes: _Passes
+    pairs: NDArray[np.float64]
+    """Messages that each stands for, on other machines of the same roles. [1]"""
     inside: NDArray[np.bool_]
     rates: NDArray[np.float64]
     apart: NDArray[np.float64] | None
@@ -262,7 +281,8 @@ def _sorted(round_: Round, ends: Ends) -> _Sorted:
         for key, ends_of in zip(keys, np.stack([source, sink])[:, first].T.tolist(), strict=True)
     ]
     passed = [way.passes if share[at] else () for way, at in zip(ways, first, strict=True)]
-    passes = _passes_of(kind, machines, passed, ends)
+    stood_for = ends.stood_for(machines)
+    passes = _passes_of(kind, machines, passed, ends, stood_for)
     weights = np.array([round_.weight(share[at]) for at in first])[kind]
     flows = share > 0
     near, far = flows & inside, flows & ~inside
@@ -270,7 +290,7 @@ def _sorted(round_: Round, ends: Ends) -> _Sorted:
     if to_servers(round_) and near.any() and far.any():
         apart = np.minimum(passes.rates(near, weights), passes.rates(far, weights))
     rates = passes.rates(flows, weights)
-    return _Sorted(kind=kind, ways=ways, passes=passes, inside=inside, rates=rates, apart=apart)
+    return _Sorted(kind=kind, ways=ways, passes=passes, pairs=stood_for[-1], inside=inside, rates=rates, apart=apart)
 
 
 def _told(round_: Round, ends: Ends, of: _Sorted, chosen: Integers) -> dict[str, Any]:
@@ -299,11 +319,11 @@ def _classes(round_: Round, ends: Ends) -> PlacedRound:
     of = _sorted(round_, ends)
     rates = (of.rates,) if of.apart is None else (of.rates, of.apart)
     member = _numbered(of.kind, *(np.unique(each, return_inverse=True)[1] for each in rates))
-    chosen, sizes = _first_of(member), np.bincount(member)
+    chosen, sizes = _first_of(member), np.bincount(member, weights=of.pairs)
     order = np.argsort(chosen)  # classes in the order of their first messages
     return PlacedRound(
         **_told(round_, ends, of, chosen[order]),
-        sent_share=float(round_.shares.sum()),
+        sent_share=float(round_.shares @ of.pairs),
         counts=tuple(sizes[order].tolist()),
         met=None if of.apart is None else of.passes.meetings(np.argsort(order)[member], near=of.inside),
     )
@@ -311,10 +331,11 @@ def _classes(round_: Round, ends: Ends) -> PlacedRound:
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """Number of the message and of the channel of each pass, and capacity of each channel [B/s]."""
+    """Number of the message and of the channel of each pass, messages like it there, and capacities [B/s]."""
 
     message: Integers
     channel: Integers
+    alike: NDArray[np.float64]
     capacity: NDArray[np.float64]
 
     def rates(self, together: NDArray[np.bool_], weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -326,7 +347,7 @@ class _Passes:
             capacity=self.capacity,
             flow=number[self.message[passing]],
             channel=self.channel[passing],
-            uses=np.ones(int(passing.sum())),
+            uses=self.alike[passing],
             weights=weights[together],
         )
         return rates
@@ -345,7 +366,13 @@ class _Passes:
         return tuple((int(pair // count), int(pair % count)) for pair in pairs)
 
 
-def _passes_of(kind: Integers, machines: Integers, passed: Sequence[tuple[_Pass, ...]], ends: Ends) -> _Passes:
+def _passes_of(
+    kind: Integers,
+    machines: Integers,
+    passed: Sequence[tuple[_Pass, ...]],
+    ends: Ends,
+    stood_for: NDArray[np.float64],
+) -> _Passes:
     """Return the channels that each message passes; ``passed`` has them for each kind, none without bytes."""
     owners = np.stack([*machines, *ends.leaf[machines], np.zeros_like(kind)])
     most = [int(owners[sort : sort + 2].max()) + 1 for sort in (0, 2, 4)]
@@ -363,7 +390,8 @@ def _passes_of(kind: Integers, machines: Integers, passed: Sequence[tuple[_Pass,
     channel_number = begin[at_pass] + owners[owner[at_pass], message]
     of_channel = np.ones(count)
     of_channel[channel_number] = capacity[at_pass]
-    return _Passes(message=message, channel=channel_number, capacity=of_channel)
+    alike = stood_for[np.minimum(owner[at_pass], 2), message]
+    return _Passes(message=message, channel=channel_number, alike=alike, capacity=of_channel)
 
 
 def _place_of(channel: Channel, machines: tuple[str, ...], topology: Topology) -> tuple[str, int]:

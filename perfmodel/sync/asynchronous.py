@@ -144,10 +144,10 @@ def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
 def _in_step(numbers: AsynchronousNumbers) -> Quantity:
     """Step time of workers that begin together: until the last is served, possibly after queueing. [s]"""
     counts = np.asarray(numbers.worker_count)
-    ranks = [np.minimum(rank, counts) for rank in range(1, int(counts.max()) + 1)]
-    relative = [1.0 if numbers.times is None else numbers.times.order_statistic(rank=k, count=counts) for k in ranks]
+    ranks = np.minimum.outer(np.arange(1, int(counts.max()) + 1), counts)
+    paces = np.ones(ranks.shape) if numbers.times is None else numbers.times.order_statistic(rank=ranks, count=counts)
     served_s = served_in_step_time(
-        arrival_s=[numbers.compute_s * pace for pace in relative],
+        arrival_s=[numbers.compute_s * pace for pace in paces],
         service_s=sum(numbers.station_s),
         worker_count=None if counts.ndim == 0 else counts,
         server_count=numbers.server_count,

@@ -203,9 +203,9 @@ class Collective(ABC):
         del worker_count
         return ()
 
-    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int, **options: Any) -> tuple[Round, ...]:
         """Convert the rounds of a few ranks to the rounds of those ranks among ``worker_count``."""
-        del worker_count
+        del worker_count, options
         return rounds
 
     def fill_latency(self, worker_count: int, *, near_s: Quantity, far_s: Quantity, **options: Any) -> Quantity:

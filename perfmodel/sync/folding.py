@@ -1,10 +1,19 @@
-"""Equal machines: a few of them stand for all when a collective runs on many."""
+"""Equal machines: a few of them stand for all when a collective runs on many.
+
+Rings and trees keep the messages of three machines. Where every rank exchanges as much with every server, two machines
+of each role are kept: machines have the same role if the same of their places are ranks and servers.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.derived import derived
 
@@ -79,3 +88,81 @@ def _representatives(topology: Topology, groups: tuple[Group, ...], few: bool) -
     if not few or len(nodes) < FEWEST_FOLDED or any(len(set(part.places)) > 1 for part in first):
         return [part.group for part in first]
     return [tuple(name for name in part.group if name.partition("/")[0] in nodes[:KEPT]) for part in first]
+
+
+OF_ROLE: Final = 2
+"""Machines of each role that are kept: one, and another one that it exchanges with. [1]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """Machines of which the first two of each role stand for all of that role.
+
+    Parameters
+    ----------
+    of : mapping of str to int
+        Number of the role of each machine that is kept. [1]
+    counts : ndarray, shape (roles,)
+        All machines of each role. [1]
+    """
+
+    of: Mapping[str, int]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of_machines(cls, parts: Mapping[str, Hashable]) -> Roles:
+        """Tell roles apart by what takes part of each machine."""
+        numbers: dict[Hashable, int] = {}
+        counts: Counter[int] = Counter()
+        of: dict[str, int] = {}
+        for machine, part in parts.items():
+            role = numbers.setdefault(part, len(numbers))
+            counts[role] += 1
+            if counts[role] <= OF_ROLE:
+                of[machine] = role
+        return cls(of=of, counts=np.array([counts[role] for role in range(len(counts))]))
+
+    def kept(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the places that are on kept machines."""
+        return tuple(name for name in names if name.rpartition("/")[0] in self.of)
+
+    def stood_for(self, first: Sequence[str], second: Sequence[str]) -> NDArray[np.float64]:
+        """Count what two kept machines stand for when one sends to the other.
+
+        Returns
+        -------
+        ndarray, shape (3, pairs)
+            Machines that exchange like these two, seen from the first: like the second; seen from the second: like the
+            first; and pairs of machines in all. [1]
+        """
+        one, other = (np.array([self.of[machine] for machine in machines]) for machines in (first, second))
+        is_itself = np.array(first) == np.array(second)
+        kept = np.minimum(self.counts, OF_ROLE)
+        among = (self.counts - 1) / np.maximum(kept - 1, 1)  # a single machine of its role meets no other
+
+        def seen(of: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float64]:
+            return np.where(is_itself, 1.0, np.where(of == other, among[of], (self.counts / kept)[other]))
+
+        from_first = seen(one, other)
+        return np.stack([from_first, seen(other, one), from_first * (self.counts / kept)[one]])
+
+
+def roles_among(topology: Topology, ranks: Sequence[str], servers: Sequence[str]) -> Roles:
+    """Return the roles of machines where every rank exchanges as much with every server.
+
+    Parameters
+    ----------
+    topology : Topology
+        Equal machines. [-]
+    ranks, servers : sequence of str
+        Names of the ranks, and of the servers. [-]
+    """
+    parts: dict[str, list[tuple[int, str]]] = {}
+    for kind, names in enumerate((ranks, servers)):
+        for name in names:
+            machine, _, place = name.rpartition("/")
+            parts.setdefault(machine, []).append((kind, place))
+    leaves = {machine: topology.leaf(machine) for machine in parts} if not topology.alike else {}
+    return Roles.of_machines(
+        {machine: (leaves.get(machine), tuple(sorted(places))) for machine, places in parts.items()}
+    )

@@ -8,20 +8,21 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
 from operator import mul
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.cost.transfer import longest_byte_time, rates_of_passes
-from perfmodel.derived import derived, derived_property, kept, uncollected
+from perfmodel.derived import derived_property, uncollected
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
+from perfmodel.sync import alike_messages
 from perfmodel.sync.alike_messages import MANY_ALIKE, Ends, classes_of_rounds, one_by_one, worth_sorting
 from perfmodel.sync.base import SERVER, Collective, Integers, Round
-from perfmodel.sync.folding import representatives
+from perfmodel.sync.folding import representatives, roles_among
 from perfmodel.sync.placed_round import Line, PlacedRound, to_servers
 from perfmodel.sync.ring_order import ring_order, ring_starts
 
@@ -320,6 +321,9 @@ def place(
     if "group_size" in collective.option_names and options.get("group_size") is None:
         options["group_size"] = _machine_size(topology, ranks)
     orders = stated = [tuple(group) for group in (ranks, *beside)]
+    if topology.equal_machines and _meets_many(stated, servers, **options):
+        ends = Ends(topology=topology, names={}, through_host=through_host)
+        return _between_roles(collective, ends, stated, tuple(servers), reduce_s_per_byte, **options)
     if not servers:
         orders = representatives(topology, tuple(stated), few=collective.folds)
     if collective.ring and len(ranks) > 1:
@@ -357,10 +361,46 @@ def place(
         device_count=len(ranks) * len(stated),
         part=part,
     )
-    if not rounds or options.get("chunk_count") is not None:
-        return placed
-    merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
-    return replace(placed, cut=_cut(placed, ends, merged_of, by_class=by_class))
+    if rounds and options.get("chunk_count") is None:
+        merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
+        placed = replace(placed, cut=_cut(placed, ends, merged_of, by_class=by_class))
+    return placed
+
+
+def _meets_many(
+    groups: Sequence[Sequence[str]], servers: Sequence[str], *, server_count: int | None = None, **options: Any
+) -> bool:
+    """Whether every rank exchanges as much with every one of some servers, in very many messages."""
+    message_count = 2 * sum(map(len, groups)) * len(servers)
+    return len(servers) == server_count and message_count >= alike_messages.MANY_TO_SERVERS
+
+
+def _between_roles(
+    collective: Collective,
+    ends: Ends,
+    groups: Sequence[tuple[str, ...]],
+    servers: tuple[str, ...],
+    reduce_s_per_byte: float,
+    **options: Any,
+) -> Placed:
+    """Place messages between every rank and every server by those of two machines of each role."""
+    every = [name for group in groups for name in group]
+    roles = roles_among(ends.topology, every, servers)
+    ranks, hosts = roles.kept(every), roles.kept(servers)
+    rounds = collective.folded(
+        collective.schedule(len(ranks), server_count=len(hosts)), worker_count=len(groups[0]), **options
+    )
+    names = dict(enumerate(ranks)) | {SERVER - index: name for index, name in enumerate(hosts)}
+    of_rounds = classes_of_rounds(rounds, replace(ends, names=names, roles=roles))
+    return Placed(
+        collective=collective,
+        order=groups[0],
+        servers=servers,
+        rounds=of_rounds,
+        reduce_s_per_byte=reduce_s_per_byte,
+        device_count=len(every),
+        part=sum(len(each.messages) for each in of_rounds) / (len(rounds) * len(every) * len(servers)),
+    )
 
 
 def _cut(placed: Placed, ends: Ends, merged: Callable[[Round], Round], *, by_class: bool) -> tuple[Placed, ...]:
@@ -504,55 +544,3 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
     if not nodes:
         raise ArgumentError("ranks", ", ".join(ranks), "devices below one switch, root or fabric")
     return nodes[0]
-
-
-MOST_PLACED: Final = 1024
-"""Collectives cached per topology; the oldest is dropped first. [1]"""
-
-
-@derived
-def _placements(topology: Topology) -> dict[Any, Placed]:
-    del topology
-    return {}
-
-
-def placed_once(
-    collective: Collective,
-    topology: Topology,
-    ranks: Sequence[str],
-    *,
-    servers: Sequence[str] = (),
-    beside: Sequence[Sequence[str]] = (),
-    **options: Any,
-) -> Placed:
-    """Put a collective on devices of a system, once.
-
-    Parameters
-    ----------
-    collective : Collective
-        The algorithm. [-]
-    topology : Topology
-        The system. [-]
-    ranks : sequence of str
-        Devices. [-]
-    servers : sequence of str
-        Nodes of its servers. [-]
-    beside : sequence of sequence of str
-        Further groups that run the same collective at the same time. [-]
-    **options : object
-        The algorithm's own. [-]
-
-    Returns
-    -------
-    Placed
-        As ``place`` returns it. [-]
-
-    Raises
-    ------
-    ArgumentError, UnknownNameError
-        As ``place`` raises them.
-    """
-    key = (collective.name, tuple(ranks), tuple(servers), tuple(map(tuple, beside)), tuple(sorted(options.items())))
-    make = partial(place, collective, topology, ranks, servers=servers, beside=beside, **options)
-    placed: Placed = kept(_placements(topology), key, make, most=MOST_PLACED)
-    return placed

@@ -15,7 +15,8 @@ from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.base import Collective
 from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, SendReceive
-from perfmodel.sync.placed import Call, Placed, place
+from perfmodel.sync.placed import Call, Placed
+from perfmodel.sync.placed_alike import placed_once
 from perfmodel.sync.rings import AllGather, ChainBroadcast, Hierarchical, ReduceScatter, RingAllReduce
 from perfmodel.sync.stars import (
     FabricSwitch,
@@ -367,5 +368,5 @@ def place_library(
         if not algorithm.runs_on(topology, ranks):
             continue
         options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in algorithm.option_names else {}
-        placed.append(place(algorithm, topology, ranks, beside=beside, **options))
+        placed.append(placed_once(algorithm, topology, ranks, beside=beside, **options))
     return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from perfmodel.errors import ArgumentError
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route, Topology
 
+Found = TypeVar("Found")
 Distance = Callable[[int, int], tuple[float, float]]
 
 EXACT_UP_TO: Final = 9
@@ -64,13 +65,15 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     def distance(one: int, other: int) -> tuple[float, float]:
         ends = attachment(one), attachment(other)
         if ends not in between:
-            route = way_between(topology, ranks[one], ranks[other], through_host=through_host)
-            between[ends] = 1 / route.capacity_bytes_per_s, route.latency_s
+            rate, latency_s = _asked(topology.reach, ranks[one], ranks[other], through_host=through_host)
+            between[ends] = 1 / rate, latency_s
         return between[ends]
 
     machines: dict[str, list[int]] = {}
     for place, name in enumerate(ranks):
         machines.setdefault(topology.places[name].node if name in topology.places else "", []).append(place)
+    if _are_equally_far(topology, through_host) and set(ranks) <= _devices(topology):
+        return tuple(ranks[place] for members in machines.values() for place in members)
     tours = _tours(topology)
     tour: list[int] = []
     for node, members in machines.items():
@@ -80,6 +83,21 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
             tours[key] = [members.index(place) for place in _tour(members, distance)]
         tour += [members[index] for index in tours[key]]
     return tuple(ranks[place] for place in tour)
+
+
+@derived
+def _devices(topology: Topology) -> frozenset[str]:
+    return frozenset(topology.devices())
+
+
+@derived
+def _are_equally_far(topology: Topology, through_host: bool) -> bool:
+    """Whether all devices of equal machines are as far from each other, so that any tour is as good."""
+    if not topology.equal_machines or not topology.devices():
+        return False
+    first = topology.places[topology.devices()[0]].node
+    pairs = itertools.permutations(topology.of_node(first, "device"), 2)
+    return len({topology.reach(*pair, through_host=through_host) for pair in pairs}) == 1
 
 
 @derived
@@ -135,10 +153,12 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> NDArray[np.int64]:
     def orders(places: list[int]) -> NDArray[np.int64]:
         """Return the ranks of a machine in the order of each ring, numbered within the machine."""
         starts, of_rings = entries[places[0]], []
+        near, names = _reaching(topology, tour, places), {tour[place] for place in places}
+        is_switched = any(topology.joined_to(switch) >= names for switch in topology.joined_to(tour[places[0]]))
         for ring in range(count):
             adapter = topology.own_nic(tour[places[starts[(ring or count) - 1]]])  # where the ring before enters
             entered = (*places[starts[ring] :], *places[: starts[ring]])
-            of_rings.append(_left_by_adapter(topology, tour, entered, adapter=adapter))
+            of_rings.append(_left_by_adapter(entered, near.get(adapter, {}), is_switched=is_switched))
         return np.array(of_rings) - places[0]
 
     known = {places[0]: orders(places) for places in first.values()}
@@ -153,22 +173,23 @@ def _entries(topology: Topology, names: Sequence[str]) -> list[int]:
     return [0] if None in first_at else list(first_at.values())
 
 
-def _left_by_adapter(
-    topology: Topology, tour: Sequence[str], places: tuple[int, ...], *, adapter: str | None
-) -> tuple[int, ...]:
-    """Move a rank that reaches an adapter directly to the end of a machine's ranks, if a switch joins all of them."""
+def _reaching(topology: Topology, tour: Sequence[str], places: Sequence[int]) -> dict[str | None, dict[int, float]]:
+    """Return the ranks of a machine that reach each adapter directly, with the latency to it. [s]"""
+    reaching: dict[str | None, dict[int, float]] = {}
+    for place in places:
+        adapter = topology.own_nic(tour[place])
+        if adapter is not None and adapter in topology.rdma_nics(tour[place]):
+            reaching.setdefault(adapter, {})[place] = topology.reach(tour[place], adapter)[1]
+    return reaching
 
-    def reaches(place: int) -> bool:
-        return topology.own_nic(tour[place]) == adapter and adapter in topology.rdma_nics(tour[place])
 
-    if adapter is None or len(places) < 3:
+def _left_by_adapter(places: tuple[int, ...], near: Mapping[int, float], *, is_switched: bool) -> tuple[int, ...]:
+    """Move a rank that is near an adapter to the end of a machine's ranks, if a switch joins all of them."""
+    if not near or len(places) < 3:
         return places
-    names = {tour[place] for place in places}
-    switched = any(topology.joined_to(switch) >= names for switch in topology.joined_to(tour[places[0]]))
-    free = places[1:] if switched else places[-1:]
+    free = places[1:] if is_switched else places[-1:]
     # of those that are equally near, the one that comes last anyway, else the latest
-    near = {place: topology.route(tour[place], adapter).latency_s for place in free if reaches(place)}
-    last = min(reversed(near), key=near.__getitem__, default=places[-1])
+    last = min((place for place in reversed(free) if place in near), key=near.__getitem__, default=places[-1])
     return (*(place for place in places if place != last), last)
 
 
@@ -196,8 +217,13 @@ def way_between(topology: Topology, source: str, sink: str, *, through_host: boo
     UnknownNameError
         If a node does not exist.
     """
+    return _asked(topology.route, source, sink, through_host=through_host)
+
+
+def _asked(find: Callable[..., Found], source: str, sink: str, *, through_host: bool) -> Found:
+    """Ask a topology about two ranks; the error names both."""
     try:
-        return topology.route(source, sink, through_host=through_host)
+        return find(source, sink, through_host=through_host)
     except ArgumentError as error:
         ends = f"{source} and {sink}"
         allowed = "nodes that links join, directly or through host memory"

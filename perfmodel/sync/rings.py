@@ -57,7 +57,7 @@ class _Ring(Collective):
     def sent_share(self, worker_count: int, **options: Any) -> float:
         return float(self.passes * (worker_count - 1))
 
-    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int, **options: Any) -> tuple[Round, ...]:
         def of_more(round_: Round) -> Round:
             scale = (round_.repeat + 1) / worker_count
             reduced = scale * round_.reduced_share

@@ -106,9 +106,16 @@ class ParameterServer(Collective):
     ) -> tuple[Round, ...]:
         _check_servers(server_count)
         shards = np.arange(SERVER, SERVER - server_count, -1)
-        share = 1 / server_count
         ends = np.arange(worker_count).repeat(server_count), np.tile(shards, worker_count)
-        return (Round(*ends, share, reduced_share=worker_count * share), Round(*ends[::-1], share))
+        both = Round(*ends, 1.0), Round(*ends[::-1], 1.0)
+        return self.folded(both, worker_count=worker_count, server_count=server_count)
+
+    def folded(  # noqa: D102
+        self, rounds: tuple[Round, ...], *, worker_count: int, server_count: int = 1, **options: Any
+    ) -> tuple[Round, ...]:
+        push, pull = rounds
+        share = 1 / server_count
+        return (replace(push, share=share, reduced_share=worker_count * share), replace(pull, share=share))
 
     def server_count_of(self, *, server_count: int = 1, **options: Any) -> int:  # noqa: D102
         return server_count
@@ -342,7 +349,7 @@ class SwitchTrees(Collective):
             rounds.append(self._levels(between, machine_count=machines))
         return (*rounds, *(replace(each, share=0.0, repeat=2) for each in inside))
 
-    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         both, passes, *inside = rounds
         size = 1 + sum(int((each.sources == 0).sum()) for each in inside)
         return (both, self._levels(passes, machine_count=worker_count // size), *inside)

@@ -46,6 +46,58 @@ def test_classes_of_messages_take_the_time_of_all(name, options, machines, monke
     assert placed.rank_count == 8 * machines
 
 
+def told_of(placed):
+    """Everything that is read of a placed collective, and the messages that its rounds stand for."""
+    numbers = [float(placed.time(size)) for size in (0.0, 1e3, 1e6, 1e9)]
+    numbers += [placed.reduced_share, placed.rank_count, placed.path_latency_s, placed.network_rounds]
+    for each in placed.rounds:
+        numbers += [each.mean_latency_s, each.mean_crossings, each.sent_share, sum(each.counts)]
+    return numbers
+
+
+RANKS = {
+    "all": lambda names: [names],
+    "the last machine not full": lambda names: [names[:-3]],
+    "half of the machines": lambda names: [names[len(names) // 2 :]],
+    "groups that lie across machines": lambda names: [names[place:78:6] for place in range(6)],
+}
+
+
+def servers_of(topology, machines):
+    return tuple(topology.serving(topology.memories_of(f"node{machine}")[0]) for machine in machines)
+
+
+@pytest.mark.parametrize("ranks", list(RANKS))
+@pytest.mark.parametrize("machines", [[0], [0, 1, 2], [0, 8, 9], range(10)], ids=str)
+@pytest.mark.parametrize("below_leaves", [False, True])
+def test_two_machines_of_each_role_stand_for_all(below_leaves, machines, ranks, uneven, monkeypatch):
+    topology = uneven if below_leaves else pm.load_system("dgx_a100", machines=10).topology
+    first, *beside = RANKS[ranks](topology.devices())
+    servers = servers_of(topology, machines)
+    monkeypatch.setattr(alike_messages, "MANY_MESSAGES", 1)
+    monkeypatch.setattr(alike_messages, "MANY_OF_KIND", 0)
+    monkeypatch.setattr(alike_messages, "MANY_OVER_LEAVES", 1)
+    told = []
+    for many in (NEVER, 1):
+        monkeypatch.setattr(alike_messages, "MANY_TO_SERVERS", many)
+        how = {"servers": servers, "server_count": len(servers), "beside": beside}
+        told.append(told_of(place(collective("parameter_server"), topology, first, **how)))
+    assert told[0] == pytest.approx(told[1], rel=1e-12)
+
+
+def test_messages_to_thousands_of_shards_are_not_made(monkeypatch):
+    """The 33 million messages of 16,384 workers to 2,048 shards took more than a minute."""
+    topology = pm.load_system("dgx_h100", machines=2048).topology
+    servers = servers_of(topology, range(2048))
+    made = []
+    sort = alike_messages._sorted
+    monkeypatch.setattr(alike_messages, "_sorted", lambda round_, ends: made.append(len(round_)) or sort(round_, ends))
+    how = {"servers": servers, "server_count": 2048}
+    placed = place(collective("parameter_server"), topology, topology.devices(), **how)
+    assert made == [16 * 2] * 2
+    assert sum(placed.rounds[0].counts) == 16384 * 2048
+
+
 LEAVES = """
 schema_version = 1
 name = "DGX A100 below leaf switches"
@@ -119,15 +171,17 @@ def test_machines_that_exchange_unequally_are_told_apart(monkeypatch):
     assert times[0] == pytest.approx(times[1], rel=1e-12)
 
 
-@pytest.mark.parametrize("server_count", [1, 3])
+@pytest.mark.parametrize("shards", [slice(1), slice(3), slice(5, 9), slice(0, None, 2), slice(None)], ids=str)
+@pytest.mark.parametrize("ranks", [slice(None), slice(-4), slice(32)], ids=str)
 @pytest.mark.parametrize("devices", [1, 4, 16])
-def test_visitors_of_one_machine_stand_for_those_of_others(devices, server_count, monkeypatch):
-    topology = pm.load_system("dgx_h100", machines=12).topology
-    names, servers = topology.devices(), topology.memories()[:server_count]
+@pytest.mark.parametrize("below_leaves", [False, True])
+def test_visitors_of_one_machine_stand_for_those_of_others(below_leaves, devices, ranks, shards, uneven, monkeypatch):
+    topology = uneven if below_leaves else pm.load_system("dgx_h100", machines=12).topology
+    names, servers = topology.devices()[ranks], topology.memories()[shards]
     visitors = [[(name, 5e6) for name in names[at : at + devices]] for at in range(0, len(names), devices)]
     visits = []
     for many in (NEVER, 1):
-        monkeypatch.setattr(parameter_server, "MANY_VISITORS", many)
+        monkeypatch.setattr(parameter_server, "MANY_WAYS", many)
         visit = parameter_server.visit_of(topology, visitors, servers, pulls_per_push=0.5)
         visits.append([getattr(visit, name) for name in visit.__slots__])
     assert visits[0] == pytest.approx(visits[1], rel=1e-12)

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sympy
+from scipy.special import ndtr
+from scipy.stats import beta, norm
 
 from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, normal_order_statistic
 from perfmodel.cost.queueing import (
@@ -332,3 +334,26 @@ def test_the_page_prints_what_it_says():
     outcome = doctest.testfile(str(page), module_relative=False)
     assert outcome.failed == 0
     assert outcome.attempted > 5
+
+
+POINTS = np.linspace(-12, 12, 4001)
+OF_POINTS = {
+    Normal(0.1): 1 + 0.1 * POINTS,
+    LogNormal(0.4): np.exp(np.sqrt(np.log(1.16)) * POINTS) / np.sqrt(1.16),
+    Empirical([1.0, 1.5, 4.0]): np.array([1.0, 1.5, 4.0])[np.searchsorted([1 / 3, 2 / 3], ndtr(POINTS))] * 3 / 6.5,
+}
+
+
+@pytest.mark.parametrize("times", list(OF_POINTS), ids=str)
+def test_many_ranks_at_once_are_the_integral_of_each_over_all_points(times):
+    ranks = np.arange(1, 101)
+    at_once = times.order_statistic(rank=ranks, count=100)
+    tolerance = 1e-2 if isinstance(times, Empirical) else 1e-10  # steps of its times lie between two points
+    for rank, found in zip(ranks.tolist(), at_once, strict=True):
+        assert found == pytest.approx(times.order_statistic(rank=rank, count=100), rel=1e-13)
+        weights = beta.pdf(ndtr(POINTS), rank, 101 - rank) * norm.pdf(POINTS) * (POINTS[1] - POINTS[0])
+        assert found == pytest.approx(weights @ OF_POINTS[times], rel=tolerance)
+    counts = np.array([3, 100])
+    of_both = times.order_statistic(rank=np.minimum.outer(np.arange(1, 5), counts), count=counts)
+    alone = [[times.order_statistic(rank=min(k, n), count=n) for n in (3, 100)] for k in range(1, 5)]
+    assert of_both == pytest.approx(np.array(alone), rel=1e-13)

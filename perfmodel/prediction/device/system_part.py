@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, check_known, whole_numbers_text
-from perfmodel.hardware.topology import Route
+from perfmodel.hardware.topology import Route, Topology
 from perfmodel.hardware.wires import Channel
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import is_symbolic
@@ -243,7 +243,7 @@ class SystemPart:
     @property
     def unlike_machines(self) -> Iterator[Hashable]:
         """Yield a key for the first worker, the first two, and so on, equal where they use no other machines."""
-        if self.chosen or not self.system.topology.alike:
+        if self.chosen or not self.system.topology.equal_machines:
             yield from range(self.worker_count)
             return
         whole: frozenset[tuple[str, ...]] = frozenset()
@@ -258,20 +258,31 @@ class SystemPart:
     def unlike_input_routes(self) -> tuple[Route, ...]:
         """Input routes on machines that differ in wiring or in the devices that run; alike ones copy as fast."""
         topology = self.system.topology
-        if not topology.alike:
+        if not topology.equal_machines:
             return self.input_routes
+        return tuple(
+            topology.route(topology.home_memory(name), name) for names in self._unlike.values() for name in names
+        )
+
+    @derived_property
+    def _unlike(self) -> dict[tuple[str, ...], list[str]]:
+        """Devices of the first machine of those that run the same ones, by the names of these in a machine."""
+        places = self.system.topology.places
         used: dict[str, list[str]] = {}
         for name in self.names:
-            used.setdefault(topology.places[name].node, []).append(name)
-        unlike = {tuple(name[len(node) :] for name in names): names for node, names in reversed(used.items())}
-        return tuple(
-            topology.route(topology.home_memory(name), name) for names in reversed(unlike.values()) for name in names
-        )
+            used.setdefault(places[name].node, []).append(name)
+        unlike: dict[tuple[str, ...], list[str]] = {}
+        for node, names in used.items():
+            unlike.setdefault(tuple(name[len(node) :] for name in names), names)
+        return unlike
 
     @property
     def copy_bytes_per_s(self) -> Any:
         """Copy rate of the slowest worker while all copy at once. [B/s]"""
-        return slowest_rate(self.unlike_input_routes)
+        topology = self.system.topology
+        if not topology.equal_machines:
+            return slowest_rate(self.input_routes)
+        return min(_copies_into(topology, parts)[0] for parts in self._unlike)
 
     @property
     def shares_alike(self) -> bool:
@@ -282,7 +293,10 @@ class SystemPart:
     @property
     def copy_latency_s(self) -> Any:
         """Time before the first byte reaches a device. [s]"""
-        return largest(route.latency_s for route in self.unlike_input_routes)
+        topology = self.system.topology
+        if not topology.equal_machines:
+            return largest(route.latency_s for route in self.input_routes)
+        return largest(_copies_into(topology, parts)[1] for parts in self._unlike)
 
     def link_of(self, name: str) -> Link:
         """Link between a device and its slot, as both negotiated it."""
@@ -320,6 +334,14 @@ class SystemPart:
                 max((topology.route(other, memory) for other in candidates), key=lambda way: way.capacity_bytes_per_s)
             )
         return tuple(routes)
+
+
+@derived
+def _copies_into(topology: Topology, parts: tuple[str, ...]) -> tuple[Any, Any]:
+    """Rate [B/s] and latency [s] of the slowest copy into devices of one of equal machines, while all copy at once."""
+    node = topology.places[topology.devices()[0]].node
+    routes = tuple(topology.route(topology.home_memory(node + part), node + part) for part in parts)
+    return slowest_rate(routes), largest(route.latency_s for route in routes)
 
 
 def sum_of_two(measured: MeasuredMachine) -> AllReduce | None:

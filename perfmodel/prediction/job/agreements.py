@@ -36,7 +36,8 @@ from perfmodel.prediction.job.parameter_server import Server, calls_of, visit_of
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
-from perfmodel.sync.placed import Call, Placed, place, placed_once
+from perfmodel.sync.placed import Call, Placed, place
+from perfmodel.sync.placed_alike import placed_once
 from perfmodel.sync.registry import (
     ALL_REDUCES,
     LibraryCollective,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.sync.placed import Placed, placed_once
+from perfmodel.sync.placed import Placed
+from perfmodel.sync.placed_alike import placed_once
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
 
 if TYPE_CHECKING:

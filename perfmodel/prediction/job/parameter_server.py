@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
@@ -17,6 +17,7 @@ from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.job.compose import is_served
 from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
+from perfmodel.sync.folding import Roles
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -84,9 +85,9 @@ def visit_of(
     Valid for: equal visitors. Ignores: queues for less loaded channels, and the load of updates and input on the same
     channels.
     """
-    chosen = _stand_ins(topology, visitors, servers)
-    inwards = [_way(topology, brought, servers, inwards=True) for brought, _ in chosen]
-    outwards = [_way(topology, brought, servers, inwards=False) for brought, _ in chosen]
+    visitor_count, seen, visitors, servers = len(visitors), *_of_roles(topology, visitors, servers)
+    inwards = [_way(topology, brought, servers, seen, inwards=True) for brought in visitors]
+    outwards = [_way(topology, brought, servers, seen, inwards=False) for brought in visitors]
     inward_names = {name for way in inwards for name in way.taken_s}
     both: list[Mapping[str, float]] = []
     for way, back in zip(inwards, outwards, strict=True):
@@ -94,9 +95,9 @@ def visit_of(
         for name in inward_names & back.taken_s.keys():
             taken_s[name] = taken_s.get(name, 0.0) + pulls_per_push * back.taken_s[name]
         both.append(taken_s)
-    crowds = [_Crowd(node=brought[0][0].rpartition("/")[0], machines=machines) for brought, machines in chosen]
-    push_s, push_sharers = _most_loaded(both, crowds, visitor_count=len(visitors))
-    pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards], crowds, visitor_count=len(visitors))
+    nodes = [machine_of(brought[0][0]) for brought in visitors]
+    push_s, push_sharers = _most_loaded(both, nodes, seen, visitor_count=visitor_count)
+    pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards], nodes, seen, visitor_count=visitor_count)
     push_alone_s, pull_alone_s = (max(way.alone_s for way in ways) for ways in (inwards, outwards))
     beyond_s = max(0.0, push_s - push_alone_s)  # of a channel that counts both directions with the push
     return Visit(
@@ -109,62 +110,83 @@ def visit_of(
     )
 
 
-def _way(topology: Topology, brought: Brought, servers: Sequence[str], *, inwards: bool) -> _Way:
+def _way(topology: Topology, brought: Brought, servers: Sequence[str], seen: _Seen, *, inwards: bool) -> _Way:
     taken_s: dict[str, float] = {}
     latency_s = 0.0
     for device, size_bytes in brought:
         for server in servers:
             route = topology.route(device, server) if inwards else topology.route(server, device)
             latency_s = max(latency_s, route.latency_s)
+            far = machine_of(server)
+            like_it = seen.get((machine_of(device), far), 1)
             for channel in route.channels:
-                seconds = size_bytes / channel.capacity_bytes_per_s
+                alike = 1 if like_it == 1 or _owner(channel.name) == far else like_it
+                seconds = alike * size_bytes / channel.capacity_bytes_per_s
                 taken_s[channel.name] = taken_s.get(channel.name, 0.0) + seconds
     return _Way(latency_s=latency_s, taken_s=taken_s)
 
 
-MANY_VISITORS: Final = 1024
-"""From this many visitors on, one machine stands for all machines like it. [1]"""
+MANY_WAYS: Final = 1024
+"""From this many pairs of a visitor and a shard on, two machines of each role stand for all of that role. [1]"""
+
+_Seen = Mapping[tuple[str, str], float]
+"""Machines like the second, as the first sees them, or a switch that has no name; 1 where they are not listed. [1]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Crowd:
-    """The machine of a visitor, and how many machines with such visitors it stands for."""
-
-    node: str
-    machines: int
-
-    def passing(self, channel: str) -> int:
-        """Visitors on a channel that this one stands for: only itself on a channel of its own machine. [1]"""
-        is_inside = any(end.startswith(f"{self.node}/") for end in channel.replace("=", ">").split(">"))
-        return 1 if is_inside or self.machines == 1 else self.machines
-
-
-def _stand_ins(topology: Topology, visitors: Sequence[Brought], servers: Sequence[str]) -> list[tuple[Brought, int]]:
-    """Visitors of one machine of each kind, with the number of such machines [1]; every visitor if there are few."""
-    nodes = [{device.rpartition("/")[0] for device, _ in brought} for brought in visitors]
-    if not topology.alike or len(visitors) < MANY_VISITORS or any(len(machines) > 1 for machines in nodes):
-        return [(brought, 1) for brought in visitors]
+def _of_roles(
+    topology: Topology, visitors: Sequence[Brought], servers: Sequence[str]
+) -> tuple[_Seen, Sequence[Brought], Sequence[str]]:
+    """Return machines that stand for others, the visitors and servers on them; all if there are few."""
+    nodes = [{machine_of(device) for device, _ in brought} for brought in visitors]
+    few = len(visitors) * len(servers) < MANY_WAYS
+    if few or not topology.equal_machines or any(len(machines) > 1 for machines in nodes):
+        return {}, visitors, servers
     of_machine: dict[str, list[Brought]] = {}
-    for machines, brought in zip(nodes, visitors, strict=True):
-        of_machine.setdefault(next(iter(machines)), []).append(brought)
-    serving = {server.rpartition("/")[0] for server in servers}
-    kinds: dict[object, list[str]] = {}
-    for node, some in of_machine.items():
-        inside = tuple(tuple((device.rpartition("/")[2], size) for device, size in brought) for brought in some)
-        kinds.setdefault((inside, node if node in serving else ""), []).append(node)
-    return [(brought, len(alike)) for alike in kinds.values() for brought in of_machine[alike[0]]]
+    for brought in visitors:
+        of_machine.setdefault(machine_of(brought[0][0]), []).append(brought)
+    shards: dict[str, list[str]] = {}
+    for server in servers:
+        shards.setdefault(machine_of(server), []).append(server)
+    parts = {
+        machine: (
+            tuple(
+                tuple((device.removeprefix(machine), size_bytes) for device, size_bytes in brought)
+                for brought in of_machine.get(machine, ())
+            ),
+            tuple(server.removeprefix(machine) for server in shards.get(machine, ())),
+            topology.leaf(machine),
+        )
+        for machine in of_machine | shards
+    }
+    roles = Roles.of_machines(parts)
+    pairs = list(product(roles.of, repeat=2))
+    from_first, _, of_pairs = roles.stood_for(*zip(*pairs, strict=True)).tolist()
+    seen = dict(zip(pairs, from_first, strict=True))
+    seen |= {("", one): count for (one, other), count in zip(pairs, of_pairs, strict=True) if one == other}
+    kept = [brought for machine in roles.of for brought in of_machine.get(machine, ())]
+    return seen, kept, roles.kept(servers)
+
+
+def machine_of(name: str) -> str:
+    """Return the machine of a node; empty in a system of one machine."""
+    return name.rpartition("/")[0]
+
+
+def _owner(channel: str) -> str:
+    """Return the machine that a channel is in, or leads to from a switch between machines."""
+    return next(filter(None, map(machine_of, channel.replace("=", ">").split(">"))), "")
 
 
 def _most_loaded(
-    taken: Sequence[Mapping[str, float]], crowds: Sequence[_Crowd], *, visitor_count: int
+    taken: Sequence[Mapping[str, float]], nodes: Sequence[str], seen: _Seen, *, visitor_count: int
 ) -> tuple[float, int]:
     """Time of a visitor on the most loaded shared channel [s], and the number of visitors that share it [1]."""
-    passing: Counter[str] = Counter()
+    passing: defaultdict[str, float] = defaultdict(float)
     loads_s: dict[str, list[float]] = {}
-    for taken_s, crowd in zip(taken, crowds, strict=True):
+    for taken_s, node in zip(taken, nodes, strict=True):
         for name, seconds in taken_s.items():
             if seconds:
-                count = crowd.passing(name)
+                count = seen.get((_owner(name), node), 1.0) if seen else 1.0
                 passing[name] += count
                 loads_s.setdefault(name, []).append(count * seconds)
     load_s = {name: math.fsum(loads) for name, loads in loads_s.items()}
@@ -172,7 +194,7 @@ def _most_loaded(
     if not shared:
         return 0.0, visitor_count
     busiest = max(shared, key=lambda name: (load_s[name], passing[name]))
-    copies = max(k for k in range(1, visitor_count // passing[busiest] + 1) if visitor_count % k == 0)
+    copies = max(k for k in range(1, visitor_count // round(passing[busiest]) + 1) if visitor_count % k == 0)
     sharers = visitor_count // copies
     return load_s[busiest] / sharers, sharers
 

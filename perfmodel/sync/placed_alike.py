@@ -1,0 +1,121 @@
+"""Groups that lie alike in equal machines: a collective among some of them is placed once for all.
+
+Two lists of groups lie alike if swapping equal machines, and alike sockets inside each, makes one of the other. Then
+messages are as fast and meet as often, and only their routes have other names, which are found when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.derived import derived, kept
+from perfmodel.sync.base import Collective
+from perfmodel.sync.placed import Placed, place
+from perfmodel.sync.placed_round import PlacedRound
+from perfmodel.sync.ring_order import way_between
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.topology import Route, Topology
+
+MOST_PLACED: Final = 1024
+"""Collectives cached per topology; the oldest is dropped first. [1]"""
+
+Groups = tuple[tuple[str, ...], ...]
+
+
+@derived
+def _placements(topology: Topology) -> dict[Hashable, tuple[Groups, Placed]]:
+    del topology
+    return {}
+
+
+def placed_once(
+    collective: Collective,
+    topology: Topology,
+    ranks: Sequence[str],
+    *,
+    servers: Sequence[str] = (),
+    beside: Sequence[Sequence[str]] = (),
+    **options: Any,
+) -> Placed:
+    """Put a collective on devices of a system, once for all groups that lie alike.
+
+    Parameters
+    ----------
+    collective : Collective
+        The algorithm. [-]
+    topology : Topology
+        The system. [-]
+    ranks : sequence of str
+        Devices. [-]
+    servers : sequence of str
+        Nodes of its servers. [-]
+    beside : sequence of sequence of str
+        Further groups that run the same collective at the same time. [-]
+    **options : object
+        The algorithm's own. [-]
+
+    Returns
+    -------
+    Placed
+        As ``place`` returns it. [-]
+
+    Raises
+    ------
+    ArgumentError, UnknownNameError
+        As ``place`` raises them.
+    """
+    groups = tuple(map(tuple, (ranks, *beside)))
+    has_servers = bool(servers or collective.server_count_of(**options))
+    likeness = groups if has_servers else _likeness(topology, groups)
+
+    def make() -> tuple[Groups, Placed]:
+        return groups, place(collective, topology, ranks, servers=servers, beside=beside, **options)
+
+    key = collective.name, likeness, tuple(servers), tuple(sorted(options.items()))
+    alike, placed = kept(_placements(topology), key, make, most=MOST_PLACED)
+    if alike == groups:
+        return placed
+    names = zip(sum(alike, ()), sum(groups, ()), strict=True)
+    return _moved(placed, topology, dict(names))
+
+
+@derived
+def _likeness(topology: Topology, groups: Groups) -> Hashable:
+    """Return a key shared by groups that lie alike; the groups themselves where machines may differ."""
+    places = topology.places
+    if not topology.alike or any(name not in places or places[name].kind != "device" for of in groups for name in of):
+        return groups
+    machines: dict[str, list[str]] = {}
+    numbers: dict[str, int] = {}
+    of_ranks = []
+    for group in groups:
+        for name in group:
+            node = places[name].node
+            machines.setdefault(node, []).append(name[len(node) :])
+            of_ranks.append(numbers.setdefault(node, len(numbers)))
+    return tuple(map(len, groups)), tuple(of_ranks), tuple(topology.likened(*parts) for parts in machines.values())
+
+
+def _moved(placed: Placed, topology: Topology, names: Mapping[str, str]) -> Placed:
+    """Return a collective among other devices, each in place of a device of one that lies alike."""
+
+    def there(round_: PlacedRound) -> PlacedRound:
+        return replace(round_, way=partial(_way_there, round_.way, topology, names))
+
+    return replace(
+        placed,
+        order=tuple(map(names.__getitem__, placed.order)),
+        rounds=tuple(map(there, placed.rounds)),
+        cut=tuple(_moved(each, topology, names) for each in placed.cut),
+    )
+
+
+def _way_there(
+    way: Callable[[int, int], Route], topology: Topology, names: Mapping[str, str], source: int, sink: int
+) -> Route:
+    nodes = way(source, sink).nodes
+    return way_between(topology, names[nodes[0]], names[nodes[-1]])
