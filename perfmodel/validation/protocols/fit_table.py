@@ -65,9 +65,9 @@ def fit(
     Examples
     --------
     >>> import perfmodel as pm
-    >>> calibration = pm.fit("shi2016", only="gpu")
+    >>> calibration = pm.fit("sako2018", only="gpu")
     >>> calibration.fitted_on.row_count
-    63
+    28
     """
     if only not in SUBSETS:
         raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
