@@ -23,7 +23,7 @@ from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
 from perfmodel.prediction.job.sends import exchanged_s, shares_of, waited_s, waits_for_sends
 from perfmodel.prediction.job.sharing import gathered, moved_s
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
-from perfmodel.prediction.memory.footprint import device_memory
+from perfmodel.prediction.memory.footprint import device_memory, fullest_of
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import is_symbolic, naming_of
 
@@ -538,15 +538,14 @@ class Prepared:
 
     def footprint(self, timed: TimedStep) -> MemoryFootprint:
         """Memory of the fullest device."""
-        fullest = max(self.footprints(timed), key=lambda footprint: float(np.max(footprint.total_bytes)))
-        return fullest.of_plain_numbers()
+        return fullest_of(self.footprints(timed))
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Memory of each device of a worker. [B]"""
-        has_buckets = self.has_buckets(self.agreement)
+        layout, has_buckets = self.layout, self.has_buckets(self.agreement)
         footprints = tuple(
-            device_memory(self, timed.stages, place, in_parts=self.layout.parts > 1).footprint(
-                order, self.layout, has_buckets=has_buckets
+            device_memory(self, timed.stages, place, in_parts=layout.parts > 1).footprint(
+                order, layout, has_buckets=has_buckets
             )
             for place, order in enumerate(timed.composed.orders)
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial, reduce
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -154,10 +155,6 @@ class MemoryFootprint:
     server_bytes: Quantity = 0.0
     missing_elsewhere_bytes: Quantity = 0.0
 
-    def of_plain_numbers(self) -> MemoryFootprint:
-        """Return the same footprint with numbers of Python where it has those of numpy."""
-        return MemoryFootprint(**{name: plain(getattr(self, name)) for name in self.__dataclass_fields__})
-
     @property
     def total_bytes(self) -> Quantity:
         """Sum of all parts. [B]"""
@@ -184,6 +181,17 @@ class MemoryFootprint:
         if np.ndim(self.capacity_bytes) == 0 and np.isinf(self.capacity_bytes) and np.all(fits):
             return None
         return bool(fits) if np.ndim(fits) == 0 else fits
+
+
+def fullest_of(footprints: Sequence[MemoryFootprint]) -> MemoryFootprint:
+    """Return the largest footprint, with numbers of Python where it has those of numpy."""
+    fullest, *others = footprints
+    if others:
+        fullest = max(footprints, key=lambda footprint: float(np.max(footprint.total_bytes)))
+    return MemoryFootprint(*map(plain, _BYTES(fullest)))
+
+
+_BYTES: Final = attrgetter(*(field.name for field in fields(MemoryFootprint)))
 
 
 def missing_bytes(needed: Quantity, capacity: Quantity, elsewhere: Quantity) -> Quantity:
