@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from tempfile import TemporaryDirectory
 from typing import Any
 
 PALEO_PREDICTIONS_PER_S = {"alexnet": 1346.0, "resnet50": 232.0, "inception_v3": 138.0}
@@ -60,12 +61,16 @@ def heavy_modules(code: str) -> list[str]:
 def process_s(*, processes: int) -> tuple[float, float]:
     """Median wall and processor time of `perfmodel predict` as a process, its byte code compiled before."""
     walls, busy = [], []
-    for _ in range(processes + 1):
-        before, start = os.times(), time.perf_counter()
-        subprocess.run([sys.executable, "-m", "perfmodel", *COMMAND], capture_output=True, check=True)
-        walls.append(time.perf_counter() - start)
-        after = os.times()
-        busy.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with TemporaryDirectory() as folder:
+        environment["PYTHONPYCACHEPREFIX"] = folder
+        for _ in range(processes + 1):
+            before, start = os.times(), time.perf_counter()
+            command = [sys.executable, "-m", "perfmodel", *COMMAND]
+            subprocess.run(command, capture_output=True, check=True, env=environment)
+            walls.append(time.perf_counter() - start)
+            after = os.times()
+            busy.append(after.children_user + after.children_system - before.children_user - before.children_system)
     return statistics.median(walls[1:]), statistics.median(busy[1:])
 
 
