@@ -42,13 +42,12 @@ class Route:
     @property
     def channel_names(self) -> tuple[str, ...]:
         """Names of the channels in order."""
-        return tuple(channel.name for channel in self.channels)
+        return tuple([channel.name for channel in self.channels])
 
     @property
     def leaves_machine(self) -> bool:
         """Whether its ends are in different machines of a cluster."""
-        one, other = (name.rpartition("/")[0] for name in (self.nodes[0], self.nodes[-1]))
-        return one != other
+        return self.nodes[0].rpartition("/")[0] != self.nodes[-1].rpartition("/")[0]
 
     @property
     def is_staged(self) -> bool:

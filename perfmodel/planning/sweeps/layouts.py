@@ -110,7 +110,7 @@ class Layouts:
             if len(places):
                 for unit, unit_places, at in self._units(request, kind, places, sizes[places], among):
                     depths[unit.alike].append((unit, unit_places, at))
-        stacks = []
+        ordered_rows = []
         for listed in depths.values():
             units = [unit for unit, _, _ in listed]
             stack = _Stack(units, self._numbers(units))
@@ -118,9 +118,9 @@ class Layouts:
             of_unit = np.repeat(np.arange(len(listed)), [len(places) for _, places, _ in listed])
             at = stack.starts[of_unit] + np.concatenate([at for _, _, at in listed])
             for (index,), some in groups([turns[row_places]]):
-                stacks.append(_OrderedRows(stack, orders[index], of_unit[some], at[some], row_places[some]))
-        for rows, turned in zip(stacks, _turned(stacks), strict=True):
-            yield self._answer(rows, turned, passes[rows.places], batch[rows.places])
+                ordered_rows.append(_OrderedRows(stack, orders[index], of_unit[some], at[some], row_places[some]))
+        for some_rows, turned in zip(ordered_rows, _turned(ordered_rows), strict=True):
+            yield self._answer(some_rows, turned, passes[some_rows.places], batch[some_rows.places])
 
     def _job(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
         """Return the job that configurations share; None if predict must evaluate each."""

@@ -332,7 +332,7 @@ def space_in_columns(graph: Any, axes: Mapping[str, Any], columns: Mapping[str, 
     same = _single([axis_of(name, value) for name, value in axes.items()])
     varied = _in_columns(graph, columns)
     alike = tuple([Axis(name, (value,)) for name, value in same.items()])
-    listed = {axis.name: np.zeros(count, dtype=np.int32) for axis in alike} | varied.listed
+    listed = {axis.name: np.zeros(count, dtype=np.int32) for axis in alike} | dict(varied.listed or {})
     return _checked(Space(graph=graph, axes=(*alike, *varied.axes), size=count, listed=listed))
 
 
