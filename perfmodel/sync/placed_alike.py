@@ -76,6 +76,8 @@ def placed_once(
         return groups, place(collective, topology, ranks, servers=servers, beside=beside, **options)
 
     key = collective.name, likeness, tuple(servers), tuple(sorted(options.items()))
+    alike: Groups
+    placed: Placed
     alike, placed = kept(_placements(topology), key, make, most=MOST_PLACED)
     if alike == groups:
         return placed

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from perfmodel.cost.overlap import slowed_exchange
 from perfmodel.cost.passing_on import exposed_ring
 from perfmodel.derived import derived
-from perfmodel.prediction.job.exchange_times import group_size
 from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ def started_s(stage: Stage, times: Any, roles: tuple[str, ...], exchanges: Any, 
 
 def rings_s(stage: Stage, times: Any, phase: Phase, exchanges: Any, *, samples: Any, placement: Placement) -> Any:
     """Time of messages that groups pass on, as far as they take longer than the parts computed beside them. [s]"""
+    from perfmodel.prediction.job.exchange_times import group_size
+
     exposed_s: Any = 0
     for exchange, groups, repeat in rings_of(stage, phase):
         ring_s = exposed_ring(

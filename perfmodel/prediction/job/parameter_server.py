@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
@@ -159,9 +159,9 @@ def _of_roles(
         for machine in of_machine | shards
     }
     roles = Roles.of_machines(parts)
-    pairs = list(product(roles.of, repeat=2))
+    pairs = [(one, other) for one in roles.of for other in roles.of]
     from_first, _, of_pairs = roles.stood_for(*zip(*pairs, strict=True)).tolist()
-    seen = dict(zip(pairs, from_first, strict=True))
+    seen: dict[tuple[str, str], float] = dict(zip(pairs, from_first, strict=True))
     seen |= {("", one): count for (one, other), count in zip(pairs, of_pairs, strict=True) if one == other}
     kept = [brought for machine in roles.of for brought in of_machine.get(machine, ())]
     return seen, kept, roles.kept(servers)
