@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
@@ -175,7 +175,7 @@ def _of_roles(
         for machine in of_machine | shards
     }
     roles = Roles.of_machines(parts)
-    pairs = list(product(roles.of, repeat=2))
+    pairs = [(one, other) for one in roles.of for other in roles.of]
     from_first, _, of_pairs = roles.stood_for(*zip(*pairs, strict=True)).tolist()
     seen = dict(zip(pairs, from_first, strict=True))
     seen |= {("", one): count for (one, other), count in zip(pairs, of_pairs, strict=True) if one == other}
