@@ -105,8 +105,7 @@ def _normal_density(ranks: tuple[int, ...], count: int) -> tuple[NDArray[np.floa
     def logarithm(rank: NDArray[np.int64], at: slice) -> NDArray[np.float64]:
         points, below, above = _normal_points()[:, at]
         of_others = (rank - 1) * below + (count - rank) * above
-        logarithms: NDArray[np.float64] = of_others - points**2 / 2 - log(sqrt(2 * np.pi))
-        return logarithms - betaln(rank, count - rank + 1)
+        return np.asarray(of_others - points**2 / 2 - log(sqrt(2 * np.pi)) - betaln(rank, count - rank + 1))
 
     rank = np.array(ranks)[:, np.newaxis]
     first, last = (np.flatnonzero(row > _NO_DENSITY)[[0, -1]] for row in logarithm(rank[[0, -1]], slice(None)))

@@ -253,8 +253,8 @@ class Topology:
         start, end = self._place(source), self._place(sink)
         if not self._is_like_others(start, end):
             return self._legs_between(source, sink, through_host)
-        # other parts have no adapter of their own
-        legs, nodes, of_node = self._like_legs(start, end, through_host, likens=start.kind == end.kind == "device")
+        likens = {start.kind, end.kind} <= {"device", "memory"}
+        legs, nodes, of_node = self._like_legs(start, end, through_host, likens=likens)
         return tuple(self._moved(leg, nodes, of_node) for leg in legs)
 
     def reach(self, source: str, sink: str, *, through_host: bool = False) -> tuple[float, float]:

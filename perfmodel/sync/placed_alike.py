@@ -76,9 +76,8 @@ def placed_once(
         return groups, place(collective, topology, ranks, servers=servers, beside=beside, **options)
 
     key = collective.name, likeness, tuple(servers), tuple(sorted(options.items()))
-    alike: Groups
-    placed: Placed
-    alike, placed = kept(_placements(topology), key, make, most=MOST_PLACED)
+    known: tuple[Groups, Placed] = kept(_placements(topology), key, make, most=MOST_PLACED)
+    alike, placed = known
     if alike == groups:
         return placed
     names = zip(sum(alike, ()), sum(groups, ()), strict=True)

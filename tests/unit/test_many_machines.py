@@ -527,11 +527,21 @@ def test_devices_of_sockets_that_may_be_swapped_share_a_search_for_their_routes(
     assert routes == [search(topology, *pair, False) for pair in pairs]
 
 
-@pytest.mark.parametrize("system", ["dgx_a100", "dgx_1_p100", "gce_a2_highgpu_8g"])
-def test_routes_from_swapped_sockets_are_those_of_a_search(system):
-    topology = load_system(system).topology
-    for pair in itertools.permutations(topology.devices(), 2):
+@pytest.mark.parametrize(("system", "machines"), [("dgx_a100", 2), ("dgx_1_p100", None), ("gce_a2_highgpu_8g", 2)])
+def test_routes_from_swapped_sockets_are_those_of_a_search(system, machines):
+    topology = (load_system(system) if machines is None else load_system(system, machines=machines)).topology
+    for pair in itertools.permutations((*topology.devices(), *topology.memories()), 2):
         assert topology.legs(*pair) == topology._legs_between(*pair, False)
+
+
+def test_routes_to_memories_of_a_rack_share_a_few_searches(monkeypatch):
+    topology = load_system("gb200_nvl72", machines=2).topology
+    made, search = [], Topology._legs_between
+    monkeypatch.setattr(Topology, "_legs_between", lambda self, *ends: made.append(ends) or search(self, *ends))
+    pairs = list(itertools.product(topology.devices()[:72:5], topology.memories()[::7]))
+    routes = [topology.legs(*pair) for pair in pairs]
+    assert len(made) <= 6  # first and second device of a socket, to its memory, another one, and another machine's
+    assert routes == [search(topology, *pair, False) for pair in pairs]
 
 
 def test_only_machines_that_are_asked_for_are_wired():
