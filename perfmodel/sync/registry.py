@@ -144,6 +144,7 @@ def taken_share(algorithms: Iterable[Placed], blocks: BlocksTable | None, *, uni
     --------
     >>> from perfmodel.hardware.catalogue import load_system
     >>> from perfmodel.hardware.library import load_collective_library
+    >>> from perfmodel.sync.placed import place
     >>> topology = load_system("dgx_a100").topology
     >>> ring = place(collective("ring_all_reduce"), topology, topology.devices())
     >>> round(taken_share([ring], load_collective_library("nccl_2_27").blocks, unit_count=108), 3)

@@ -52,9 +52,9 @@ def test_a_dense_network_has_the_products_of_the_experts_that_a_token_meets():
     assert options["intermediate"] == (8 + 1) * 2048
 
 
-@pytest.mark.parametrize(("name", "tensor_size", "stages"), [("llama1_7b", 1, 1), ("deepseek_v3", 1, 4)])
+@pytest.mark.parametrize(("name", "tensor_size", "stages"), [("llama1_7b", 1, 1), ("deepseek_v3", 1, 8)])
 def test_no_run_took_less_than_its_bound(name, tensor_size, stages):
-    """Searched among few layouts, the best of which the page names: 1.7 times."""
+    """Searched among few layouts, the best of which the page names: 1.6 and 1.9 times."""
     run = RUNS[name]
     best = training_totals.bound(
         run, recompute=None, tensor_size=tensor_size, stages=stages, limits={"micro_batch_size": 8}

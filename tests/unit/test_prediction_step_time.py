@@ -227,6 +227,13 @@ def test_numbers_arrays_and_symbols_agree_on_the_batch_size(framework, where):
         assert of_symbol(size) == pytest.approx(parts_of(parts), rel=1e-9, abs=1e-18)
 
 
+def _with(numbers, field, value):
+    """Return a processor with another value of a number, of its own or of its products."""
+    if field in getattr(numbers, "of_products", ()):
+        return replace(numbers, of_products={**numbers.of_products, field: value})
+    return replace(numbers, **{field: value})
+
+
 @pytest.mark.parametrize(("framework", "where"), CASES)
 def test_numbers_arrays_and_symbols_agree_on_the_processor(framework, where):
     table, numbers, limit = prepared(small_net(), framework, **where)
@@ -236,20 +243,19 @@ def test_numbers_arrays_and_symbols_agree_on_the_processor(framework, where):
     )  # fmt: skip
     numbers = for_symbols(numbers)
     for field in fields:
-        own, symbol = getattr(numbers, field), sympy.Symbol("x", positive=True)
+        symbol = sympy.Symbol("x", positive=True)
+        own = numbers.of_products[field] if field in getattr(numbers, "of_products", ()) else getattr(numbers, field)
         values = own * np.array([0.3, 1.0, 4.0])  # the second is the processor's own
         expected = [
-            float(
-                step_time(table, replace(numbers, **{field: value}), batch_size=16, workspace_limit_bytes=limit).step_s
-            )
+            float(step_time(table, _with(numbers, field, value), batch_size=16, workspace_limit_bytes=limit).step_s)
             for value in values
         ]
         assert len(set(expected)) == 3 or field == "total_bandwidth_bytes_per_s"
         together = step_time(
-            table, replace(numbers, **{field: values}), batch_size=np.full(3, 16), workspace_limit_bytes=limit
+            table, _with(numbers, field, values), batch_size=np.full(3, 16), workspace_limit_bytes=limit
         )
         np.testing.assert_allclose(together.step_s, expected, rtol=1e-12)
-        symbolic = replace(numbers, **{field: symbol})
+        symbolic = _with(numbers, field, symbol)
         of_symbol = formula_of(symbol, table, symbolic, batch_size=16, workspace_limit_bytes=limit)
         np.testing.assert_allclose([sum(of_symbol(value)) for value in values[::2]], expected[::2], rtol=1e-12)
 
