@@ -440,8 +440,9 @@ class Topology:
 
     @derived_property
     def _device_node(self) -> str:
-        """The first machine with devices, which stands for all of equal machines."""
-        return next(node for node, names in self._members.items() if any(map(self._is_device, names)))
+        """The first machine with devices, or without any the first, which stands for all of equal machines."""
+        with_devices = (node for node, names in self._members.items() if any(map(self._is_device, names)))
+        return next(with_devices, next(iter(self._members)))
 
     def _is_device(self, name: str) -> bool:
         return self.places[name].kind == "device"
