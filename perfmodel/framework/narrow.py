@@ -40,7 +40,7 @@ class NarrowRecipe:
     delayed_scales : bool
         Whether scales are those of the steps before, so that one pass casts a tensor in both directions. [-]
     keeps_weights : bool
-        Whether weights are cast once for all micro-batches, when they are updated. [-]
+        Whether weights are cast once for all micro-batches, which is not counted. [-]
     weight_dtype : str or None
         Data type of stored weights that are operands as they lie; None if no stored weights are. [-]
     """

@@ -231,8 +231,9 @@ def _torchtitan(job: Job) -> Iterator[Flag]:
     if job.shard_stage:
         yield "--parallelism.fsdp_reshard_after_forward", "always" if job.shard_stage == 3 else "never"
     yield "--parallelism.tensor_parallel_degree", job.tensor_size
+    if job.profile.gpu.lowering.fuses:
+        yield "--compile.enable", True
     if job.tensor_size > 1 and job.profile.exchange.tensor_products == "cut":
-        yield "--compile.enable", True  # without which the next is refused
         yield "--parallelism.enable_async_tensor_parallel", True
     yield "--parallelism.pipeline_parallel_degree", job.stages
     if job.stages > 1:

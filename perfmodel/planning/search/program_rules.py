@@ -69,6 +69,6 @@ OF_TORCHTITAN: Final = (
 """What torchtitan has no flags for, or does otherwise than it is predicted."""
 
 OF_FRAMEWORK: Final[Mapping[str, tuple[Rule, ...]]] = dict.fromkeys(
-    ("torchtitan", "torchtitan_compiled"), OF_TORCHTITAN
+    ("torchtitan", "torchtitan_compiled", "torchtitan_compiled_loss", "torchtitan_compiled_async"), OF_TORCHTITAN
 )
 """Framework that is a training program -> the layouts that it does not have."""
