@@ -117,16 +117,15 @@ def narrow_product(
     scaled, cast, across = {
         Role.OUTPUT: (left, left, 1), Role.INPUT_GRADIENT: (left, left, 2), Role.WEIGHT_GRADIENT: (0, left, 1)
     }[op.role]  # fmt: skip
-    was_cast = recipe.delayed_scales and op.role is Role.WEIGHT_GRADIENT
     if recipe.delayed_scales:
-        scaled, across = 0, 2
+        across = 2
     scaled_weights, cast_weights = _weights_passed(op, recipe)
     stored = weight_bytes(right, op.packed, element_bytes=element_bytes)
     passes: list[Kernel] = []
     if not (recipe.block_scaled or recipe.delayed_scales) and op.role is not Role.WEIGHT_GRADIENT:
         read_bytes, flop = element_bytes * scaled + scaled_weights * stored, scaled + scaled_weights * right
         passes.append(Stream(read_bytes=read_bytes, written_bytes=0, flop_count=flop, efficiency="max"))
-    if not was_cast:
+    if not (recipe.delayed_scales and op.role is Role.WEIGHT_GRADIENT):  # whose operands have been cast
         passes.append(
             Stream(
                 read_bytes=element_bytes * cast + cast_weights * stored,

@@ -135,7 +135,7 @@ def board_power(prepared: Prepared) -> BoardPower:
         lanes_j=_flop_j(device, "fp32", BUSY_IN_CONVOLUTIONS),
         products_j=tuple(
             [
-                (kind, _flop_j(device, *_product_type(prepared, device, kind, role, busy_share)))
+                (kind, _flop_j(device, *_type_and_busy_share(prepared, device, kind, role, busy_share)))
                 for kind, (role, busy_share) in PRODUCTS.items()
             ]
         ),
@@ -143,7 +143,7 @@ def board_power(prepared: Prepared) -> BoardPower:
     )
 
 
-def _product_type(prepared: Prepared, device: Gpu, kind: str, role: str, busy_share: float) -> tuple[str, float]:
+def _type_and_busy_share(prepared: Prepared, device: Gpu, kind: str, role: str, busy_share: float) -> tuple[str, float]:
     """Type in which products of a kind are computed, and the share of the peak that they keep busy.
 
     Both are those of attention's own library if it has one.
