@@ -216,6 +216,8 @@ class FrameworkProfile(spec.SpecFile):
     ----------
     version : str
         Release or commit. [-]
+    program : str or None
+        Training program that it describes, whose layouts a search keeps to; None for a library. [-]
     input_gradient : bool
         Whether the gradient of the network's own input is computed. [-]
     library : LibraryNames
@@ -236,9 +238,10 @@ class FrameworkProfile(spec.SpecFile):
         Unit, meaning and range of each constant. [-]
     """
 
-    WITHOUT_SOURCE = frozenset({"schema_version", "source", "constant", "cannot"})
+    WITHOUT_SOURCE = frozenset({"schema_version", "source", "constant", "cannot", "program"})
 
     version: spec.Text
+    program: Literal["torchtitan"] | None = None
     input_gradient: bool
     library: LibraryNames
     gpu: ProcessorTable

@@ -235,3 +235,18 @@ def test_groups_divide_positions_only_where_there_are_as_many(network, divides):
     assert len(s) == s.evaluated_count > 0
     named = pm.search(pm.zoo.build(network), **JOB, tensor_size=2, sequence_parallel=True, **asked)
     assert set(named.refused) == (set() if divides else {"sequence_parallel"})
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_file_of_a_programs_framework_keeps_to_the_programs_layouts(tmp_path, is_list):
+    own = tmp_path / "own.toml"
+    own.write_text('schema_version = 1\ninherits = "torchtitan_compiled"\nname = "our torchtitan"\n')
+    graph = pm.zoo.llama(
+        layers=4, width=256, heads=4, key_heads=4, intermediate=512, vocabulary=512, sequence_length=128
+    )
+    asked = {"system": "dgx_h100", "devices": 8, "global_batch_size": 16, "optimizer": "adamw"}
+    found = pm.search(graph, framework=["torchtitan", str(own)] if is_list else str(own), **asked)
+    shipped = pm.search(graph, framework="torchtitan_compiled", **asked)
+    assert len(found) == (1 + is_list) * len(shipped)
+    for rank in range(len(found)):
+        assert found.found(rank).command("torchtitan")

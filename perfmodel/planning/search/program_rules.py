@@ -68,7 +68,5 @@ OF_TORCHTITAN: Final = (
 )  # fmt: skip
 """What torchtitan has no flags for, or does otherwise than it is predicted."""
 
-OF_FRAMEWORK: Final[Mapping[str, tuple[Rule, ...]]] = dict.fromkeys(
-    ("torchtitan", "torchtitan_compiled", "torchtitan_compiled_loss", "torchtitan_compiled_async"), OF_TORCHTITAN
-)
-"""Framework that is a training program -> the layouts that it does not have."""
+OF_PROGRAM: Final[Mapping[str | None, tuple[Rule, ...]]] = {"torchtitan": OF_TORCHTITAN}
+"""Training program -> the layouts that it does not have."""
