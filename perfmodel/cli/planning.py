@@ -287,7 +287,7 @@ def search_command(
     progress: Annotated[bool | None, typer.Option(help="Show a progress bar; by default only on a terminal.")] = None,
 ) -> Any:
     """Find the best layout of a job over many devices: time, price and MFU of each, the front, how sure it is."""
-    from perfmodel.planning.search.launch import PROGRAMS
+    from perfmodel.planning.search.programs.registry import PROGRAMS
     from perfmodel.planning.search.search import search
     from perfmodel.prediction.arguments.checks import one_of
     from perfmodel.prediction.arguments.table import ARGUMENTS

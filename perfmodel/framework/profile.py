@@ -241,7 +241,7 @@ class FrameworkProfile(spec.SpecFile):
     WITHOUT_SOURCE = frozenset({"schema_version", "source", "constant", "cannot", "program"})
 
     version: spec.Text
-    program: Literal["torchtitan"] | None = None
+    program: Literal["megatron", "torchtitan"] | None = None
     input_gradient: bool
     library: LibraryNames
     gpu: ProcessorTable

@@ -7,7 +7,8 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.search.launch import _cuts_of_torchtitan, launch_command
+from perfmodel.planning.search.programs.registry import launch_command
+from perfmodel.planning.search.programs.torchtitan import RULES, _cuts
 from perfmodel.prediction.job.job import Job
 
 GRAPH = pm.zoo.gpt(layers=4, width=1024, heads=16, sequence_length=2048, vocabulary=8192)
@@ -97,9 +98,8 @@ def test_torchtitan_makes_as_many_stages_as_the_layout(blocks, stages, chunks_ea
         text = schedule + " ".join(f"{name} {value}" for name, value in flags)
         return stages_of_torchtitan(text, blocks=blocks, stages=stages)
 
-    try:
-        made = made_of(_cuts_of_torchtitan(layout, chunks_each=chunks_each))
-    except ArgumentError:
+    refuses = next(rule.refuses for rule in RULES if rule.argument == "interleave")
+    if refuses({"block_count": blocks, "stages": stages, "interleave": chunks_each}):
         names = ("first_stage_less_layers", "last_stage_less_layers", "layers_per_stage")
         tried = itertools.product(range(each + 2), range(each + 2), range(1, each + 3))
         cuts = (
@@ -110,6 +110,7 @@ def test_torchtitan_makes_as_many_stages_as_the_layout(blocks, stages, chunks_ea
         )
         assert count not in {len(cut) for cut in cuts if cut is not None}
         return
+    made = made_of(_cuts(layout, chunks_each=chunks_each))
     assert (len(made), sum(made)) == (count, blocks)
     if chunks_each <= 2:  # else the number of stages has to follow from the blocks of one
         assert made == layout

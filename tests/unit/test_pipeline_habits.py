@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import perfmodel as pm
-from perfmodel.planning.search.launch import launch_command
+from perfmodel.planning.search.programs.registry import launch_command
 from perfmodel.prediction.job.job import Job
 
 GPT = pm.zoo.gpt(layers=8, width=512, heads=8, sequence_length=256, vocabulary=512)

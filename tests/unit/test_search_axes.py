@@ -13,7 +13,8 @@ from perfmodel.graph.execution import blocks_of
 GRAPH = pm.zoo.gpt(layers=4, width=1024, heads=16, sequence_length=2048, vocabulary=8192)
 JOB = {"system": "dgx_h100", "devices": 8, "global_batch_size": 16, "optimizer": "adamw", "framework": "megatron_core",
        "sync": "all_reduce"}  # fmt: skip
-AXES = {"context_size": [1, 2, 4], "shard_group": [None, 2], "stage_cut": ["balanced", "even_blocks"]}
+AXES = {"context_size": [1, 2, 4], "shard_group": [None, 2], "stage_cut": ["balanced", "even_blocks"],
+        "no_sync": [False, True]}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,7 @@ def test_a_search_for_torchtitan_finds_what_it_has_a_command_for():
 def test_pipelines_of_torch_add_up_gradients_once_without_being_told():
     job = JOB | {"tensor_size": 1, "schedule": "1f1b", "accumulation_steps": 1, "recompute": None}
     torch, megatron = (pm.search(GRAPH, **job | {"framework": name}) for name in ("torchtitan", "megatron_core"))
-    assert not any(row.no_sync for row in megatron.rows if row.stages > 1)
+    assert megatron.layouts.space.by_name["no_sync"].values == (False,)
     shared = [rank for rank, row in enumerate(torch.rows) if row.shard_stage == 2 and row.stages > 1]
     assert {torch.rows[rank].no_sync for rank in shared if torch.rows[rank].micro_batches > 1} == {True}
     assert not any(torch.rows[rank].no_sync for rank in shared if torch.rows[rank].micro_batches == 1)

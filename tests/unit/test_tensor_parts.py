@@ -10,7 +10,7 @@ import perfmodel as pm
 from perfmodel.framework.profile import load_framework
 from perfmodel.parallelism.base import TensorHabits
 from perfmodel.parallelism.tensor_split import tensor_split
-from perfmodel.planning.search.launch import launch_command
+from perfmodel.planning.search.programs.registry import launch_command
 from perfmodel.prediction.job.beside import rings_of, started_exchanges
 from perfmodel.prediction.job.exchange_times import LinkExchanges
 from perfmodel.prediction.job.job import Job

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.search.launch import launch_command
+from perfmodel.planning.search.programs.registry import launch_command
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON
 from perfmodel.prediction.arguments.checks import positive, whole_number
 from perfmodel.prediction.arguments.table import DEFAULTS

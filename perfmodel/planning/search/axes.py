@@ -15,7 +15,7 @@ from perfmodel.parallelism.base import CONTEXT_METHODS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.planning.search.program_rules import Rule
+    from perfmodel.planning.search.programs.program import Rule
 
     Columns = Mapping[str, NDArray[Any]]
 

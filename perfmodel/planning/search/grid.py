@@ -98,6 +98,7 @@ def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, in
 
 def _of_program(columns: Columns, setting: Setting, stated: Mapping[str, Any]) -> Columns:
     """Keep the layouts that the training program has, unless the caller asks for others."""
+    columns = columns | {"positions": np.full(len(columns["workers"]), setting.positions or 0)}
     for rule in setting.rules:
         kept = _kept(columns, ~np.asarray(rule.refuses(columns), dtype=bool))
         if rule.argument not in stated and len(kept["workers"]):
@@ -142,7 +143,7 @@ def _some_of(could_be: Sequence[Any], values: Sequence[Any]) -> str:
     return ", ".join(map(repr, shown)) + (", ..." if len(could_be) > SHOWN else "")
 
 
-NO_ARGUMENTS: Final = ("block_count", "sums_once", "group", "batch_size")
+NO_ARGUMENTS: Final = ("block_count", "positions", "sums_once", "group", "batch_size")
 """Columns that only say which layouts there are."""
 
 SHOWN: Final = 6

@@ -26,7 +26,7 @@ from perfmodel.parallelism.combine import tensor_shard
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
-from perfmodel.planning.search.program_rules import OF_PROGRAM
+from perfmodel.planning.search.programs.registry import PROGRAMS
 from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons, checked_columns
 from perfmodel.planning.sweeps.space import listed_values, space_in_columns
 from perfmodel.planning.sweeps.sweep import swept
@@ -270,6 +270,7 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
     known = place.processor.dtypes if isinstance(place.processor, Gpu) else ()
     profiles = _profiles(arguments.get("framework", DEFAULTS["framework"]))
     programs = {profile.program for profile in profiles}
+    program = programs.pop() if len(programs) == 1 else None
     return Setting(
         devices=max(place.counts),
         machine_devices=place.machine_devices,
@@ -282,7 +283,7 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
         sums_once=all(profile.exchange.stage_2_gathers != AFTER_UPDATE for profile in profiles),
         materialised=any(map(keeps_scores, graph.layers)),
         divides_sequences=_divides_sequences(graph),
-        rules=OF_PROGRAM.get(programs.pop(), ()) if len(programs) == 1 else (),
+        rules=() if program is None else PROGRAMS[program].rules,
     )
 
 
