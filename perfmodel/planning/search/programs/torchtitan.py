@@ -58,7 +58,7 @@ def _end_weights(block_count: int, stage_count: int, *, chunks_each: int) -> tup
         return max(first, last) <= shared // stage_count and (makes_as_many or chunks_each <= DEFAULT_CHUNKS)
 
     most = block_count // max(1, stage_count - 2)
-    return tuple(ends for ends in product(range(most + 1), repeat=2) if is_had(*ends))
+    return tuple((first, last) for first, last in product(range(most + 1), repeat=2) if is_had(first, last))
 
 
 def _has_other_stages(at: Layout) -> Any:
