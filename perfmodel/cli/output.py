@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -367,7 +367,16 @@ def number_as_typed(text: str | None) -> Any:
     >>> number_as_typed("16"), number_as_typed("1.5"), number_as_typed("8%"), number_as_typed("many")
     (16, 1.5, 0.08, 'many')
     """
-    for kind in (int, float, _share):
+    return _as_first_of((int, float, _share), text)
+
+
+def amount_as_typed(text: str | None) -> Any:
+    """Convert a text to a number as ``number_as_typed`` does, but for percentages: 8 % of a dollar is no price."""
+    return _as_first_of((int, float), text)
+
+
+def _as_first_of(kinds: Iterable[Callable[[str], float]], text: str | None) -> Any:
+    for kind in kinds:
         try:
             return None if text is None else kind(text)
         except ValueError:
@@ -383,7 +392,7 @@ def _share(text: str) -> float:
     return share
 
 
-def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
+def key_values(pairs: list[str], *, argument: str, as_typed: Callable[[str], Any] = number_as_typed) -> dict[str, Any]:
     """Convert ``key=value`` texts to a dictionary of numbers, tuples of numbers, Booleans and texts.
 
     Examples
@@ -400,13 +409,13 @@ def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
             raise ArgumentError(argument=argument, given=pair, allowed="key=value")
         if key in values:
             raise ArgumentError(argument, pair, f"must not repeat a key; {key} is already {values[key]}")
-        values[key] = {"true": True, "false": False}.get(text.lower(), _numbers_as_typed(text))
+        values[key] = {"true": True, "false": False}.get(text.lower(), _numbers_as_typed(text, as_typed))
     return values
 
 
-def _numbers_as_typed(text: str) -> Any:
+def _numbers_as_typed(text: str, as_typed: Callable[[str], Any]) -> Any:
     """Convert a text to a number, or with commas (even a trailing one) to a tuple of numbers; else leave it."""
-    numbers = tuple(number_as_typed(part) for part in text.removesuffix(",").split(","))
+    numbers = tuple(as_typed(part) for part in text.removesuffix(",").split(","))
     if any(isinstance(number, str) for number in numbers):
         return text
     return numbers if "," in text else numbers[0]

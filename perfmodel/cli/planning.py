@@ -14,6 +14,7 @@ import typer
 from perfmodel.cli.output import (
     AXES_BESIDES,
     Answer,
+    amount_as_typed,
     changed_arguments,
     check_plot,
     check_writable,
@@ -90,7 +91,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
         if name in candidate:
             candidate[name] = tuple(number_as_typed(count) for count in stated[name].split(","))
     for name in ("price", "decode_cores"):
-        if isinstance(number := number_as_typed(stated.get(name)), int | float):
+        if isinstance(number := amount_as_typed(stated.get(name)), int | float):
             candidate[name] = number
     return candidate
 
@@ -352,8 +353,8 @@ def _prices(typed: list[str] | None) -> Any:
     if typed is None:
         return None
     if len(typed) == 1 and "=" not in typed[0]:
-        return number_as_typed(typed[0])
-    return key_values(typed, argument="--usd-per-hour")
+        return amount_as_typed(typed[0])
+    return key_values(typed, argument="--usd-per-hour", as_typed=amount_as_typed)
 
 
 def _executor(processes: str | None, stack: ExitStack) -> Any:

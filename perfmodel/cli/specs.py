@@ -318,7 +318,7 @@ def _pruned(graph: LayerGraph, typed: str) -> LayerGraph:
     """Prune as typed: ``0.3``, ``0.5:structured``, ``0.5:2:4``."""
     density, _, pattern = typed.partition(":")
     share = number_as_typed(density)
-    if isinstance(share, str):
+    if isinstance(share, str) or not 0 < share <= 1:
         allowed = "DENSITY or DENSITY:PATTERN with a number above 0 and at most 1, as in 0.5:structured"
         raise ArgumentError("--prune", typed, allowed)
     return graph.pruned(share, pattern=pattern or "unstructured")

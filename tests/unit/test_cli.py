@@ -319,9 +319,17 @@ class TestPredict:
         assert "really executed" not in printed(*RESNET_ON_1080, "--prune", "0.5:structured")
 
     def test_refuses_what_is_no_density(self, capsys: pytest.CaptureFixture[str]) -> None:
-        for typed, says in (("half", "--prune"), ("0.5:4:8", "4:8"), ("2", "density")):
+        for typed, says in (("half", "--prune"), ("0.5:4:8", "4:8"), ("2", "--prune"), ("-1", "--prune")):
             words = ("predict", "alexnet", "--device", "gtx_1080", "--batch-size", "8", "--prune", typed)
             assert says in refused(capsys, *words)
+
+    def test_refuses_percentages_as_prices(self, capsys: pytest.CaptureFixture[str]) -> None:
+        on = ("lenet5", "--device", "gtx_1080", "--batch-size", "8")
+        assert "unknown price or instance '8%'" in refused(capsys, "predict", *on, "--price", "8%")
+        for typed in ("8%", "gtx_1080=8%"):
+            assert "usd_per_hour" in refused(capsys, "sweep", *on, "--usd-per-hour", typed)
+        run = ("--batch-size", "8", "--dataset-size", "800", "--epochs", "1")
+        assert "'8%'" in refused(capsys, "plan", "lenet5", "--candidate", "price=8%;device=gtx_1080", *run)
 
     def test_json_holds_the_same_numbers_as_the_library(self) -> None:
         content = json.loads(printed(*RESNET_ON_1080, "--json", "--top", "3"))

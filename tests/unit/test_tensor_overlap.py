@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
+from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.parallelism.registry import place
@@ -214,3 +215,16 @@ def test_a_slower_exchange_is_hidden_by_products_that_stay_as_they_are():
     steps = [prepared.step_with_exchanges(timed, slower=slower) for slower in (1.0, 2.0, 4.0)]
     assert np.all(np.diff(steps) > 0)
     assert steps[2] - steps[1] >= 2 * (steps[1] - steps[0]) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("framework", ["megatron_core_overlap", "torchtitan_compiled_async"])
+def test_products_are_cut_within_a_machine(framework):
+    """Copies to a peer's memory end at the machine, or at the rack that shares NVLink."""
+    how = {"framework": framework, "batch_size": 8, "dtype": "bf16", "parallelism": "tensor", "workers": 1}
+    across = how | {"system": "dgx_h100", "machines": 2, "tensor_size": 16}
+    with pytest.raises(ArgumentError, match="tensor_size must be such that each group is in one machine"):
+        pm.predict(GPT, **across, sequence_parallel=True)
+    assert pm.predict(GPT, **across, sequence_parallel=False).step_s > 0
+    assert pm.predict(GPT, **how, system="gb200_nvl72", tensor_size=16, sequence_parallel=True).step_s > 0
+    within = pm.predict(GPT, **across | {"workers": 2, "tensor_size": 8}, sequence_parallel=True)
+    assert within.job.device_count == 16

@@ -222,6 +222,18 @@ class Lowering:
             allowed = f"1 with {others}, as every evaluation exchanges gradients; predict an evaluation a step"
             raise ArgumentError("evaluations", evaluations, allowed)
 
+    def _refuse_cut_products_between_machines(self) -> None:
+        """Raise if parts of a product would run beside copies from the memory of another machine's device."""
+        part, size = self.target.system_part, self.layout.tensor_size
+        if part is None or size == 1 or not (self.layout.sequence_parallel and self._habits.cuts_products):
+            return
+        machines = [*map(part.node_of, part.names)]
+        if any(len({*machines[first : first + size]}) > 1 for first in range(0, len(machines), size)):
+            allowed = (
+                f"such that each group is in one machine with {self.profile.name}, which cuts products beside copies"
+            )
+            raise ArgumentError("tensor_size", size, allowed)
+
     def prepared(
         self,
         batch_size: int,
@@ -235,6 +247,7 @@ class Lowering:
         """Prepare the job with the network cut at ``cuts``; without any, cut so that stage times balance."""
         self._refuse_useless_recomputing()
         self._refuse_repeated_exchanges(job)
+        self._refuse_cut_products_between_machines()
         subject, layout, target = self.subject, self.layout, self.target
         system_part = target.system_part
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
