@@ -123,17 +123,26 @@ class NarrowTable(spec.SpecTable):
     """How a framework casts the operands of linear layers to eight bits or four.
 
     ``scales`` are found in a pass over a tensor before it is cast (``current``), or known from the steps before
-    (``delayed``). ``weights`` are cast for ``each`` product, or ``kept`` cast from one update to the next.
+    (``delayed``). ``weights`` are cast for ``each`` product, or ``kept`` cast from one update to the next. Tensor
+    groups gather the operands of products ``wide``, or ``narrow`` if they have one scale: cast before they are sent.
     """
 
     scales: Literal["current", "delayed"] = "current"
     weights: Literal["each", "kept"] = "each"
+    gathers: Literal["wide", "narrow"] = "wide"
 
     def recipe(self, name: str) -> NarrowRecipe:
         """Return the recipe of a data type as the framework follows it."""
         recipe = RECIPES[name]
         is_delayed = self.scales == "delayed" and not recipe.block_scaled
         return replace(recipe, delayed_scales=is_delayed, keeps_weights=self.weights == "kept")
+
+    def gathered_bytes(self, dtype: str) -> int | None:
+        """Size of an element of an operand that a tensor group gathers cast; None if it gathers none so. [B]"""
+        recipe = RECIPES.get(dtype)
+        if self.gathers == "wide" or recipe is None or recipe.block_scaled:
+            return None
+        return round(recipe.operand_bytes)
 
 
 class LoweringTable(spec.SpecTable):

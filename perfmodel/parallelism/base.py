@@ -32,7 +32,8 @@ class TensorHabits(NamedTuple):
 
     It gathers the scores of all classes on every device, or adds up the gradient of the tensor that a gate and its
     units read once for each. It keeps gathered inputs for their weight gradients. It cuts products into parts that run
-    beside those of their exchange, but for sums of input gradients if they run beside weight gradients.
+    beside those of their exchange, but for sums of input gradients if they run beside weight gradients. It gathers
+    operands of the products of blocks in elements of a size of their own.
     """
 
     gathers_scores: bool = False
@@ -40,6 +41,7 @@ class TensorHabits(NamedTuple):
     keeps_gathered: bool = False
     cuts_products: bool = False
     sums_beside_weights: bool = False
+    operand_bytes: int | None = None
 
 
 MEGATRON: Final = TensorHabits()

@@ -336,15 +336,19 @@ class _Split:
         parts: Beside | None = None,
     ) -> None:
         """Add an exchange of a tensor of the whole network, beside which whole products may run, or parts of some."""
-        if self.habits.cuts_products and parts is not None and parts.layers:
-            kind, beside = "pass_on", parts
+        element_bytes = self.element_bytes
+        if parts is not None and parts.layers:
+            if kind == "all_gather" and self.habits.operand_bytes is not None:
+                element_bytes = self.habits.operand_bytes
+            if self.habits.cuts_products:
+                kind, beside = "pass_on", parts
         self.exchanges.append(
             Exchange(
                 kind=kind,
                 group="tensor",
                 phase=phase,
                 after_layer=layer,
-                bytes_per_sample=self.element_bytes * math.prod(self.whole.shape(tensor)),
+                bytes_per_sample=element_bytes * math.prod(self.whole.shape(tensor)),
                 beside=beside,
             )
         )

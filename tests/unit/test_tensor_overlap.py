@@ -23,7 +23,7 @@ every_sequence = pytest.mark.parametrize("sequence_parallel", [False, True])
 
 def predicted(framework, size, sequence_parallel, **more):
     how = {"parallelism": "tensor", "tensor_size": size, "sequence_parallel": sequence_parallel}
-    return pm.predict(GPT, framework=framework, **JOB, **how, **more)
+    return pm.predict(GPT, framework=framework, **JOB | how | more)
 
 
 def exchanged(p):
@@ -228,3 +228,28 @@ def test_products_are_cut_within_a_machine(framework):
     assert pm.predict(GPT, **how, system="gb200_nvl72", tensor_size=16, sequence_parallel=True).step_s > 0
     within = pm.predict(GPT, **across | {"workers": 2, "tensor_size": 8}, sequence_parallel=True)
     assert within.job.device_count == 16
+
+
+@pytest.mark.parametrize(
+    ("framework", "kind"), [("torchtitan_compiled", "all_gather"), ("torchtitan_compiled_async", "pass_on")]
+)
+def test_operands_in_eight_bits_are_gathered_cast(framework, kind):
+    """Of a block 2 inputs and 2 incoming gradients, once each; sums and the input of the scores stay in 16 bits."""
+    wide, narrow = (predicted(framework, 4, sequence_parallel=True, dtype=dtype) for dtype in ("bf16", "fp8"))
+    pairs = list(zip(exchanged(wide), exchanged(narrow), strict=True))
+    ratios = [after.bytes_per_sample / before.bytes_per_sample for (before, *_), (after, *_) in pairs]
+    halved = [after for (after, *_), ratio in zip(exchanged(narrow), ratios, strict=True) if ratio == 0.5]
+    assert set(ratios) == {0.5, 1.0}
+    assert len(halved) == 3 * 4
+    assert {each.kind for each in halved} == {kind}
+    assert {each.phase for each in halved} == {Phase.FORWARD, Phase.BACKWARD}
+    own = predicted("pytorch_2", 4, sequence_parallel=True, dtype="fp8")
+    assert {each.bytes_per_sample for each, *_ in exchanged(own)} <= {
+        each.bytes_per_sample for each, *_ in exchanged(wide)
+    }
+
+
+def test_one_scale_for_a_tensor_is_gathered_with_it_and_many_are_not():
+    narrow = load_framework("torchtitan").gpu.lowering.narrow
+    assert [narrow.gathered_bytes(dtype) for dtype in ("bf16", "fp8", "mxfp8", "nvfp4")] == [None, 1, None, None]
+    assert load_framework("megatron_core").gpu.lowering.narrow.gathered_bytes("fp8") is None

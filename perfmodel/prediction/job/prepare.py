@@ -190,6 +190,7 @@ class Lowering:
             keeps_gathered=self.profile.memory.gathered_inputs == "kept",
             cuts_products=exchange.tensor_products == "cut",
             sums_beside_weights="weight_gradient" in exchange.tensor_beside,
+            operand_bytes=self.profile.gpu.lowering.narrow.gathered_bytes(self.dtype),
         )
 
     @derived_property
