@@ -156,6 +156,24 @@ def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tupl
     return (kernel, softmax)
 
 
+def _repeated_keys(op: Attention, *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Return the passes that give each head of the queries keys and values of its own, or add up their gradients."""
+    is_forward = op.role is Role.OUTPUT
+    passes = []
+    for features in (op.head_size, op.value_size):
+        shared, repeated = (op.batch_size * heads * op.keys * features for heads in (op.key_heads, op.heads))
+        read, written = (shared, repeated) if is_forward else (repeated, shared)
+        passes.append(
+            Stream(
+                read_bytes=element_bytes * read,
+                written_bytes=element_bytes * written,
+                flop_count=0 if is_forward else repeated,
+                efficiency="broadcast" if is_forward else "broadcast_sum_backward",
+            )
+        )
+    return tuple(passes)
+
+
 Alternatives = tuple[Alternative, ...]
 MOST_CONVOLUTIONS: Final = 4096
 """Convolutions whose lowering is cached: frameworks, phases and parts of a network share many. [1]"""
@@ -483,6 +501,10 @@ def _lower_attention(operation: Attention, *, rules: LoweringRules, element_byte
     .. [1] Dao, FlashAttention-2, arXiv:2307.08691, sections 2 and 3.
     """
     kernels: tuple[Kernel, ...]
+    copies: tuple[Kernel, ...] = ()
+    if rules.key_heads == "repeated" and operation.key_heads < operation.heads:
+        copies = _repeated_keys(operation, element_bytes=element_bytes)
+        operation = replace(operation, key_heads=operation.heads)
     if operation.scores == "recomputed" and rules.attention:
         kernels = _of_library(operation, element_bytes=element_bytes)
     elif operation.scores == "recomputed":
@@ -491,7 +513,7 @@ def _lower_attention(operation: Attention, *, rules: LoweringRules, element_byte
         products = _Products(operation, loops=rules.batched_contraction == "loop", element_bytes=element_bytes)
         make = _materialised_forward if operation.role is Role.OUTPUT else _materialised_backward
         kernels = make(operation, products, element_bytes)
-    return (Alternative(name=f"{operation.scores}_attention", kernels=kernels),)
+    return (Alternative(name=f"{operation.scores}_attention", kernels=(*copies, *kernels)),)
 
 
 LOWERING: dict[str, Callable[..., Alternatives]] = {

@@ -148,7 +148,8 @@ class NarrowTable(spec.SpecTable):
 class LoweringTable(spec.SpecTable):
     """Rules by which a framework lowers neutral operations on one kind of processor, as in its file.
 
-    With ``outputs_again`` each layer with parameters computes its output once more before it goes back.
+    With ``outputs_again`` each layer with parameters computes its output once more before it goes back. Heads of keys
+    that several heads of queries share are read as they are, or ``repeated`` by passes before attention.
     """
 
     convolution_algorithms: tuple[spec.Identifier, ...] | None = None
@@ -164,6 +165,7 @@ class LoweringTable(spec.SpecTable):
     image_layout: Literal["channels_first", "channels_last"] = "channels_first"
     pointwise_products: bool = False
     depthwise_kernel: bool = False
+    key_heads: Literal["shared", "repeated"] = "shared"
     weight_layout: Literal["in_out", "out_in"]
     serial_rows: tuple[spec.Identifier, ...] = ()
     outputs_again: bool = False

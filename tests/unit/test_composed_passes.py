@@ -8,8 +8,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 import perfmodel as pm
+from perfmodel.framework.lowering import lower
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph.liveness import MemoryRules
+from perfmodel.records import Attention, Role
+from tests.lowering_rules import PLAIN, changed
 
 VIEWS = {
     "view",
@@ -23,6 +26,7 @@ VIEWS = {
     "slice",
     "detach",
     "unsqueeze",
+    "squeeze",
     "alias",
     "select",
 }
@@ -181,3 +185,23 @@ def test_operators_of_a_norm_keep_what_torch_saves(dtype):
     input_bytes = dtype.itemsize * FEATURES  # which one kernel keeps
     beside = composed[1] - single[1] + input_bytes
     assert ROWS * beside == pytest.approx(sum(saved.values()), rel=0.02)
+
+
+def test_torchtitan_copies_keys_and_values_to_all_heads():
+    for name in ("torchtitan", "torchtitan_compiled"):
+        assert load_framework(name).gpu.lowering.key_heads == "repeated"
+    sizes = {"batch_size": 4, "heads": 8, "key_heads": 2, "queries": 64, "keys": 64, "head_size": 32, "value_size": 32}
+    keys = torch.randn(4, 64, 2, 32, dtype=torch.bfloat16)
+    forward, backward = _traffic(lambda x: x.unsqueeze(3).expand(4, 64, 2, 4, 32).reshape(4, 64, 8, 32), keys)
+    forward.read += 2 * keys.numel()  # expanded
+    for measured, role in ((forward, Role.OUTPUT), (backward, Role.INPUT_GRADIENT)):
+        grouped = Attention(**sizes, causal=True, role=role)
+        ((*passes, kernel),) = (way.kernels for way in _lowered(grouped, key_heads="repeated"))
+        assert [kernel] == [one for way in _lowered(replace(grouped, key_heads=8)) for one in way.kernels]
+        assert [(each.read_bytes, each.written_bytes) for each in passes] == [(measured.read, measured.written)] * 2
+        assert sum(each.launches for each in passes) == 2 * measured.launches
+        assert len(_lowered(replace(grouped, key_heads=8), key_heads="repeated")[0].kernels) == 1
+
+
+def _lowered(operation, **rules):
+    return lower(operation, rules=changed(PLAIN, **rules), element_bytes=2, processor="gpu")
