@@ -125,6 +125,25 @@ def test_a_program_runs_what_a_search_finds_for_it(network, framework):
         CHECKS[program](s.found(rank).command(program), blocks=blocks, heads=heads, key_heads=key_heads)
 
 
+@pytest.mark.parametrize("more", [{}, {"devices": [8, 16], "optimizer": ["sgd", "adam", "adamw"]}])
+@pytest.mark.parametrize("framework", ["megatron_core", "torchtitan"])
+def test_layouts_that_a_program_does_not_start_are_counted_by_argument(framework, more):
+    asked = JOB | {"framework": framework, "micro_batch_size": 1, "recompute": None} | more
+    s = pm.search(NETWORKS["gpt"][0], **asked)
+    assert s.left_out
+    assert len(s) + sum(s.refused.values()) == s.layout_count > s.evaluated_count == len(s.layouts)
+    shown = str(s)
+    assert f"{s.layout_count:,} layouts" in shown
+    assert all(f"{s.refused[argument]:,} by {argument}" in shown for argument in s.left_out)
+    # the rules of a program change neither which layouts there are nor how many
+    plain = load_without_program(framework)
+    assert pm.search(NETWORKS["gpt"][0], **asked | {"framework": plain}).layout_count == s.layout_count
+
+
+def load_without_program(name):
+    return pm.load_framework(name).model_copy(update={"program": None})
+
+
 def test_every_program_of_a_framework_has_a_command():
     assert {*get_args(get_args(FrameworkProfile.model_fields["program"].annotation)[0])} == {*PROGRAMS} == {*CHECKS}
 

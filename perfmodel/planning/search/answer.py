@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,7 @@ from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table, row_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
@@ -150,7 +151,7 @@ class Search(Drawn):
     graph : LayerGraph
         The network. [-]
     layouts : Sweep
-        Every layout that divides devices and batch, with its time, memory and price; ``fits`` is with the reserve. [-]
+        Every layout that is evaluated, with its time, memory and price; ``fits`` is with the reserve. [-]
     objective : str
         ``time``, ``money``, ``energy`` or ``mfu``. [-]
     reserve : float
@@ -161,6 +162,9 @@ class Search(Drawn):
         Price of a device; None if unknown. [USD/h]
     machine_devices : int
         Devices of a machine. [1]
+    left_out : mapping of str to int
+        Number of layouts that the framework's training program does not start, by the argument at fault. They are not
+        evaluated. [1]
     notes : tuple of str
         Caveats on the numbers. [-]
     """
@@ -172,10 +176,11 @@ class Search(Drawn):
     run: TrainingRun | None
     usd_per_hour: float | None
     machine_devices: int
+    left_out: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
     _DICT_KEYS = (
-        *("title", "objective", "reserve", "evaluated_count", "fitting_count", "best_row", "certainty"),
+        *("title", "objective", "reserve", "layout_count", "evaluated_count", "fitting_count", "best_row", "certainty"),
         *("totals", "memory_per_rank", "front", "by_memory", "refused", "rows", "notes"),
     )
 
@@ -183,8 +188,13 @@ class Search(Drawn):
         return len(self.fitting)
 
     @property
-    def evaluated_count(self) -> int:
+    def layout_count(self) -> int:
         """Layouts that divide devices and batch. [1]"""
+        return self.evaluated_count + sum(self.left_out.values())
+
+    @property
+    def evaluated_count(self) -> int:
+        """Those of them that the framework's training program starts. [1]"""
         return len(self.layouts)
 
     @property
@@ -410,8 +420,8 @@ class Search(Drawn):
 
     @property
     def refused(self) -> dict[str, int]:
-        """Number of layouts that do not fit or cannot be, by memory or the argument at fault. [1]"""
-        return self.layouts.refused
+        """Number of layouts that do not fit, cannot be or are left out, by memory or the argument at fault. [1]"""
+        return dict(Counter(self.layouts.refused) + Counter(self.left_out))
 
     def ranking(self, first: int = 0, second: int | None = None) -> Ranking | None:
         """Return how sure it is that one layout is better than another by the objective.
@@ -481,7 +491,7 @@ class Search(Drawn):
         devices = " or ".join(f"{count:,}" for count in np.unique(device_counts(self.layouts)).tolist())
         system = self.layouts.space.by_name["system"].labels[0]
         return (
-            f"{self.graph.name} on {devices} devices of {system}: {self.evaluated_count:,} layouts, "
+            f"{self.graph.name} on {devices} devices of {system}: {self.layout_count:,} layouts, "
             f"{self.fitting_count:,} of which fit"
         )
 

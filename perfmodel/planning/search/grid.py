@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grid:
-    """Layouts as columns."""
+    """Layouts as columns, and the number of those that the training program lacks, by the argument at fault."""
 
     columns: Mapping[str, NDArray[Any]]
+    left_out: Mapping[str, int]
 
     def __len__(self) -> int:
         return len(self.columns["workers"])
@@ -91,19 +93,22 @@ def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, in
     columns = _in_parts(columns, keeps_passes="accumulation_steps" in stated or "micro_batches" in stated)
     for name in FOLLOWING:
         columns = _limited(columns, name, stated, limits)
-    columns = _of_program(columns, setting, stated)
+    columns, left_out = _of_program(columns, setting, stated)
     own = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
-    return Grid(columns=own)
+    return Grid(columns=own, left_out=left_out)
 
 
-def _of_program(columns: Columns, setting: Setting, stated: Mapping[str, Any]) -> Columns:
-    """Keep the layouts that the training program has, unless the caller asks for others."""
+def _of_program(columns: Columns, setting: Setting, stated: Mapping[str, Any]) -> tuple[Columns, Counter[str]]:
+    """Keep the layouts that the training program has, unless the caller asks for others; count what is left out."""
     columns = columns | {"positions": np.full(len(columns["workers"]), setting.positions or 0)}
+    left_out: Counter[str] = Counter()
     for rule in setting.rules:
         kept = _kept(columns, ~np.asarray(rule.refuses(columns), dtype=bool))
-        if rule.argument not in stated and len(kept["workers"]):
+        count = len(columns["workers"]) - len(kept["workers"])
+        if rule.argument not in stated and 0 < count < len(columns["workers"]):
             columns = kept
-    return columns
+            left_out[rule.argument] += count
+    return columns, left_out
 
 
 def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Columns:

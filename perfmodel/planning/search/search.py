@@ -140,9 +140,9 @@ def search(
 
     Notes
     -----
-    Valid for: as :func:`perfmodel.predict`, which each row equals. Every layout that divides devices and batch is
-    evaluated, by the composition that a sweep uses. Ignores: how a layout changes the training itself, and layouts
-    that leave devices idle.
+    Valid for: as :func:`perfmodel.predict`, which each row equals. Every layout that divides devices and batch, and
+    that the framework's training program starts if it names one, is evaluated, by the composition that a sweep uses.
+    Ignores: how a layout changes the training itself, and layouts that leave devices idle.
 
     Examples
     --------
@@ -184,7 +184,10 @@ def search(
     evaluated = swept(space, results, progress=flag("progress", progress))
     prices = prices_of(usd_per_hour)
     check_names(usd_per_hour, [place.processor])
-    return _answer(graph, evaluated, place, prices, run, objective=objective, reserve=reserve, batch=batch)
+    # lists of other arguments repeat the grid
+    left_out = {name: count * len(evaluated) // len(grid) for name, count in grid.left_out.items()}
+    how = {"objective": objective, "reserve": reserve, "batch": batch, "left_out": left_out}
+    return _answer(graph, evaluated, place, prices, run, **how)
 
 
 _VARIED: Final = frozenset({*(axis.name for axis in AXES), *FOLLOWING} - {"devices"})
@@ -351,6 +354,7 @@ def _answer(
     objective: str,
     reserve: float,
     batch: int,
+    left_out: Mapping[str, int],
 ) -> Search:
     results = dict(swept.results)
     step_s = results["step_s"]
@@ -373,6 +377,7 @@ def _answer(
         run=run,
         usd_per_hour=None if math.isnan(price) else price,
         machine_devices=place.machine_devices,
+        left_out=left_out,
         notes=_notes(swept, prices, str(device.stem), reserve),
     )
 
