@@ -248,7 +248,7 @@ class MeasuredMachine(Runnable):
     session: Session
     peaks: Peaks
     kernel: Annotated[tuple[KernelClass, ...], Field(min_length=1)]
-    overheads: Overheads = Overheads()
+    overheads: Overheads = Field(default_factory=Overheads)  # an object here would build its class at import
     host_copy: tuple[HostCopy, ...] = ()
     all_reduce: tuple[AllReduce, ...] = ()
     storage: tuple[MeasuredStorage, ...] = ()

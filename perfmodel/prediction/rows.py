@@ -100,7 +100,7 @@ class Piece:
         seconds = groups.compute_s + groups.memory_s + launch_s
         by_branch = np.array((groups.compute_s, groups.memory_s, launch_s)).argmax(axis=0)
         samples = self.prepared.samples(self.timed.stage)
-        flop_count, moved_bytes = totals_of_alternatives(table, samples)[:, groups.chosen]
+        flop_count, moved_bytes = totals_of_alternatives(table, samples).take(groups.chosen, axis=1)
         numbers = np.array((groups.launches, flop_count, moved_bytes, seconds)).take(labels.groups, axis=1)
         if repeats:
             numbers = numbers * np.array([repeats.get(phase, 1) for phase in labels.each_phase])
