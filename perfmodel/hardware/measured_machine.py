@@ -4,8 +4,6 @@ It represents device, libraries and framework together. It contains no vendor da
 the processor's data sheet. Nothing in it comes from a whole network.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime
 from pathlib import Path

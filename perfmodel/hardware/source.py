@@ -4,8 +4,6 @@ A number without a source is a fault, and so is a source that names a field the 
 estimate is allowed if it is marked: ``title = "estimate"`` and a note that says how it was made.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -273,7 +271,7 @@ class SpecFile(SpecTable):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _every_number_has_a_source(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _every_number_has_a_source(cls, raw: Any, handler: "ModelWrapValidatorHandler[Self]") -> Self:
         """Add the faults of the sources to those of the fields, so that one error reports them all."""
         spec, details = None, []
         try:
