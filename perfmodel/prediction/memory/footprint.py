@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, larger_pair, most_kept, most_kept_beside
-from perfmodel.derived import derived
+from perfmodel.derived import derived, record
 from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
@@ -334,7 +334,7 @@ def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *
     return float(workspace) if np.ndim(workspace) == 0 else workspace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ChunkMemory:
     """Memory of one of the chunks of layers on a device, for one micro-batch."""
 
@@ -345,7 +345,6 @@ class ChunkMemory:
     waiting_bytes: Any
     gathered_bytes: int
     gradient_bytes: int
-    _peaks: dict[GradientRules, tuple[Quantity, Quantity]] = field(default_factory=dict)
 
     def rules(self, layout: Layout, *, in_parts: bool, has_buckets: bool) -> GradientRules:
         """Rules for gradients if workers share state, and if there are several micro-batches."""
@@ -359,13 +358,12 @@ class ChunkMemory:
             sends_apart=self.memory.sends_apart,
         )
 
+    @derived
     def peak(self, rules: GradientRules) -> tuple[Quantity, Quantity]:
         """Activations and gradients at the moment when their sum is largest. [B]"""
-        if rules not in self._peaks:
-            overhead = self.memory.pool_overhead
-            activations, gradients = self.memory.moments(rules).peak(self.samples)
-            self._peaks[rules] = overhead * activations, overhead * gradients
-        return self._peaks[rules]
+        overhead = self.memory.pool_overhead
+        activations, gradients = self.memory.moments(rules).peak(self.samples)
+        return overhead * activations, overhead * gradients
 
     def alone(self, rules: GradientRules) -> MemoryFootprint:
         """Footprint of a mini-batch that is not cut. [B]"""
@@ -413,7 +411,7 @@ class SharedMemory:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record
 class DeviceMemory:
     """Memory of one device of a worker, whatever workers share."""
 
@@ -421,7 +419,7 @@ class DeviceMemory:
     chunks: tuple[ChunkMemory, ...]
     units: Callable[[], UnitBytes]
     trains: bool
-    known: dict[Hashable, SharedMemory] = field(default_factory=dict)
+    known: dict[Hashable, SharedMemory]
     """Memory of devices with chunks of the same structure. [-]"""
 
     def shared(self, layout: Layout, *, has_buckets: bool = False) -> SharedMemory:
