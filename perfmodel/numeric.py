@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from math import ceil as ceil_of_float
 from math import isfinite, isqrt
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 NO_NUMBERS: Final = (bool, np.timedelta64)
 """Types that count as numbers in Python and numpy, but are none to a user. [-]"""
+
+PLAIN_TYPES: Final = frozenset({float, int})
+"""Types of Python's numbers. [-]"""
+
+Fields = TypeVar("Fields", bound="NamedTuple")
 
 
 def is_real(value: object) -> bool:
@@ -110,6 +115,18 @@ def plain(value: Quantity) -> Quantity:
     (2.0, 3, 4.0)
     """
     return value.item() if isinstance(value, np.generic) else value
+
+
+def plain_fields(of: Fields) -> Fields:
+    """Return a named tuple with numbers of Python where it has those of numpy.
+
+    Examples
+    --------
+    >>> from collections import namedtuple
+    >>> plain_fields(namedtuple("Pair", "first second")(np.float64(2.0), 3))
+    Pair(first=2.0, second=3)
+    """
+    return of if PLAIN_TYPES.issuperset(map(type, of)) else of._make(map(plain, of))
 
 
 def largest(values: Iterable[Quantity]) -> Quantity:

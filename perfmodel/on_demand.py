@@ -30,4 +30,6 @@ def loaded(package: str, module_of: Mapping[str, str], name: str) -> Any:
     if name not in module_of:
         message = f"module {package!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=import_module(package))  # so that Python suggests the nearest name
-    return getattr(import_module(module_of[name]), name)
+    from perfmodel.derived import uncollected  # here, so that importing the package alone stays instant
+
+    return getattr(uncollected(import_module)(module_of[name]), name)

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from perfmodel.atomic_write import save_text
 from perfmodel.calibration.benchmark import Benchmark, Point
@@ -40,7 +40,7 @@ class Surroundings(SpecTable):
     """Measurements around the kernels; a resumed session measures those that are missing."""
 
     peaks: Peaks | None = None
-    overheads: Overheads = Overheads()
+    overheads: Overheads = Field(default_factory=Overheads)
     host_copy: tuple[HostCopy, ...] = ()
     storage: tuple[MeasuredStorage, ...] = ()
     all_reduce: tuple[AllReduce, ...] = ()

@@ -23,7 +23,7 @@ from perfmodel.errors import PerfmodelError, PerfmodelWarning
 from perfmodel.exit_codes import BAD_INPUT, INTERRUPTED
 from perfmodel.plain_text import escaped
 
-RARELY = 100_000
+RARELY = 300_000
 """Allocations between garbage collections: imports and graphs make many objects, none of them garbage. [1]"""
 
 # Newer typer has its own copy of click, older typer imports click; in both, this class derives from BadParameter.

@@ -24,6 +24,8 @@ LARGEST = "max"
 """Value of ``--batch-size`` for the most samples that memory holds."""
 NO_TABLE = "none"
 """Value of ``--measured`` for no comparison."""
+TABLE = "shi2016"
+"""Measurement table to compare with; it has no run of the default framework, which stands for none of them."""
 
 
 @takes_arguments(not_options=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
@@ -46,7 +48,7 @@ def predict_command(
     prune: PruneOption = None,
     measured: Annotated[
         str, typer.Option(metavar="TABLE", help="Measurement table to compare with, or 'none'.")
-    ] = "shi2016",
+    ] = TABLE,
     top: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to list.")] = 8,
     explain: Annotated[
         bool, typer.Option("--explain", help="Explain the time in words, with the source of each constant.")
@@ -65,7 +67,8 @@ def predict_command(
     if trace is not None:
         prediction.timeline.save(trace)
     executed = None
-    if measured != NO_TABLE and prune is None:  # the tables measured whole networks
+    may_be_measured = measured != TABLE or "framework" in prediction.job.asked
+    if measured != NO_TABLE and may_be_measured and prune is None:  # the tables measured whole networks
         executed = find_executed(measured, network=graph, prediction=prediction)
 
     def text() -> str:

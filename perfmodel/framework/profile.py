@@ -5,8 +5,6 @@ an architecture, and this file only what the framework itself adds: dispatch, it
 kernels, how it feeds data, what it keeps in memory, how it uses CPU threads, what it cannot do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
@@ -249,7 +247,7 @@ class FrameworkProfile(spec.SpecFile):
     feed: FeedTable
     memory: MemoryTable
     exchange: ExchangeTable = Field(default_factory=ExchangeTable)
-    cannot: tuple[Incapacity, ...] = ()
+    cannot: tuple["Incapacity", ...] = ()
     constant: dict[spec.Identifier, spec.Constant]
 
     @model_validator(mode="after")
@@ -408,7 +406,7 @@ class Incapacity(spec.SpecTable):
 
 def shortfalls(
     profile: FrameworkProfile,
-    graph: LayerGraph,
+    graph: "LayerGraph",
     *,
     processor: str,
     phases: Iterable[str],

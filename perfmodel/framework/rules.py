@@ -1,7 +1,5 @@
 """The rules by which a framework turns operations into kernels: tables of its file, joined with its libraries'."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
@@ -182,7 +180,7 @@ class LoweringTable(spec.SpecTable):
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
     @derived
-    def rules(self, support: LibrarySupport) -> LoweringRules:
+    def rules(self, support: LibrarySupport) -> "LoweringRules":
         """Return the table joined with what libraries support."""
         own = [name for name in support.algorithms if name in (FUSED, PERSISTENT)]
         convolutions = tuple(name for name in support.algorithms if name not in own)

@@ -1,7 +1,5 @@
 """A CPU: one socket, its SIMD rates and clocks by active cores, its caches and its memory channels."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator

@@ -3,8 +3,6 @@
 ``DatasetFile`` is a file's layout, with sources; predictions take a ``Dataset``, from a file or made in Python.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, Self

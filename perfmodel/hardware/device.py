@@ -5,8 +5,6 @@ of the classes in ``gpu`` and ``cpu`` give base units. Nothing here is fitted: e
 in library and framework profiles.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from datetime import date
 from typing import Annotated, Final, Literal
@@ -47,7 +45,7 @@ class Runnable(SpecFile):
         return self.kind
 
     @property
-    def card(self) -> Runnable | None:
+    def card(self) -> "Runnable | None":
         """The device with a data sheet that stands in a system's slot for it; None if none is known."""
         return self
 

@@ -1,7 +1,5 @@
 """Fits: factors on the constants of spec files, with the fitted table and the remaining errors; and fit plans."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,7 +93,7 @@ class Factor(spec.SpecTable):
         return any(fnmatchcase(name, pattern) for pattern in self.scales)
 
 
-def covariance_of(factors: Sequence[Factor]) -> NDArray[np.float64]:
+def covariance_of(factors: Sequence[Factor]) -> "NDArray[np.float64]":
     """Covariance of ln(factor), shape (factors, factors); diagonal, from low and high, if the file states none. [1]"""
     count = len(factors)
     if not factors[0].covariance:
@@ -164,7 +162,7 @@ class FitFile(spec.SpecFile):
         return factor
 
     @property
-    def covariance(self) -> NDArray[np.float64]:
+    def covariance(self) -> "NDArray[np.float64]":
         """Covariance of ln(factor), shape (factors, factors); diagonal if the file states none. [1]"""
         return covariance_of(self.factor)
 

@@ -1,7 +1,5 @@
 """A GPU: one die, its dense peaks at the clock it sustains, its memory and its attachment to the host."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator

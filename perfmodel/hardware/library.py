@@ -7,8 +7,6 @@ the data types that run on tensor cores. No table describes a single board: the 
 own file. Each constant name has a ``[constant.<name>]`` table with its unit, meaning and validity range.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ times the payload share of a packet is the upper limit of a copy; times ``typica
 reach.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

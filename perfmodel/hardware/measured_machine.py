@@ -4,8 +4,6 @@ It represents device, libraries and framework together. It contains no vendor da
 the processor's data sheet. Nothing in it comes from a whole network.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -248,7 +246,7 @@ class MeasuredMachine(Runnable):
     session: Session
     peaks: Peaks
     kernel: Annotated[tuple[KernelClass, ...], Field(min_length=1)]
-    overheads: Overheads = Overheads()
+    overheads: Overheads = Field(default_factory=Overheads)  # an object here would build its class at import
     host_copy: tuple[HostCopy, ...] = ()
     all_reduce: tuple[AllReduce, ...] = ()
     storage: tuple[MeasuredStorage, ...] = ()

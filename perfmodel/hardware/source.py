@@ -4,8 +4,6 @@ A number without a source is a fault, and so is a source that names a field the 
 estimate is allowed if it is marked: ``title = "estimate"`` and a note that says how it was made.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -27,6 +25,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from perfmodel.derived import derived
 from perfmodel.errors import nearest_hint
 from perfmodel.units import to_base_units
 
@@ -254,13 +253,8 @@ class SpecFile(SpecTable):
 
     def source_of(self, field: str) -> Source | None:
         """Return the source of a number: of those that cover it, the one that names it most specifically."""
-        matches = [
-            (len(name), place, source)
-            for place, source in enumerate(self.source)
-            for name in source.fields
-            if _is_covered(field, (name,))
-        ]
-        return max(matches, key=lambda entry: entry[:2])[2] if matches else None
+        named = _source_by_name(self)
+        return named.get(_covering(field, named))
 
     @field_validator("schema_version")
     @classmethod
@@ -273,7 +267,7 @@ class SpecFile(SpecTable):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _every_number_has_a_source(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _every_number_has_a_source(cls, raw: Any, handler: "ModelWrapValidatorHandler[Self]") -> Self:
         """Add the faults of the sources to those of the fields, so that one error reports them all."""
         spec, details = None, []
         try:
@@ -360,11 +354,17 @@ def _field_names(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
                 yield from _field_names(nested, f"{prefix}{key}.")
 
 
-def _is_covered(field: str, names: Collection[str]) -> bool:
-    """Tell whether names have a field, or a table that it is in."""
+def _covering(field: str, names: Collection[str]) -> str:
+    """Return a field if names have it, or else the innermost table it is in that they have; empty if they have none."""
     while field and field not in names:
         field = field.rpartition(".")[0]
-    return bool(field)
+    return field
+
+
+@derived
+def _source_by_name(file: SpecFile) -> dict[str, Source]:
+    """Last source that names each field or table."""
+    return {name: source for source in file.source for name in source.fields}
 
 
 def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[str]) -> list[Any]:
@@ -379,13 +379,13 @@ def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[st
     named = [name for fields in lists if isinstance(fields, list) for name in fields if isinstance(name, str)]
     faults, covering = [], {*named, *astray}
     for field, value in numbers_in(numbers):
-        if not _is_covered(field, covering):
+        if not _covering(field, covering):
             message = f"no [[source]] names it; every number needs one, or an entry titled {ESTIMATE!r}"
             faults.append(_detail("unsourced", message, tuple(field.split(".")), value))
     existing = set(_field_names(numbers))
     astray_tables = {name.rpartition(".")[0] for name in astray}
     for name in dict.fromkeys(named):
-        excused = _is_covered(name, astray) or name.rpartition(".")[0] in astray_tables
+        excused = _covering(name, astray) or name.rpartition(".")[0] in astray_tables
         if name not in existing and not excused:
             message = f"must name a field of this file{nearest_hint(name, sorted(existing), what='nearest field')}"
             faults.append(_detail("unknown_source_field", message, ("source", "fields"), name))

@@ -3,8 +3,6 @@
 Each kind is a class that states the limits of reads from it (``read_limits``); the registry is ``KINDS``.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from abc import abstractmethod

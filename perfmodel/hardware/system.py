@@ -4,8 +4,6 @@ If one thread writes all data first, all of it lies in the memory of that thread
 two sockets at work, half of all accesses are then remote; local and remote accesses take turns on each path.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -310,7 +308,7 @@ class System(Wired):
     file: SystemFile
     processor: Cpu
     wiring: Wiring = field(default_factory=Wiring)
-    fileless: Mapping[str, Runnable] = field(default_factory=dict, hash=False)
+    fileless: "Mapping[str, Runnable]" = field(default_factory=dict, hash=False)
     is_changed: bool = False
 
     @property
@@ -319,7 +317,7 @@ class System(Wired):
         return self.file.name
 
     @property
-    def hosts(self) -> dict[str, System]:
+    def hosts(self) -> "dict[str, System]":
         """The machine itself, under an empty name."""
         return {"": self}
 

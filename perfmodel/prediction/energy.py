@@ -205,9 +205,8 @@ def _stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
     per_flop_j = np.array([products_j.get(kind, board.lanes_j) for kind in table.operation_kinds])
     weights_of = {phase: table.phase_weights(phase).every for phase in Phase.STEP.parts}
     micro, update = weights_of[Phase.FORWARD] + weights_of[Phase.BACKWARD], weights_of[Phase.UPDATE]
-    flop_count, moved_bytes = (
-        _of_chosen(totals, chosen) for totals in totals_of_alternatives(table, timed.how["batch_size"])
-    )
+    totals = totals_of_alternatives(table, timed.how["batch_size"])
+    flop_count, moved_bytes = (_of_chosen(of_alternatives, chosen) for of_alternatives in totals)
     return StageEnergy(
         arithmetic_j=(micro * per_flop_j) @ flop_count,
         memory_j=board.byte_j * (micro @ moved_bytes),

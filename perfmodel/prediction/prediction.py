@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import plain
+from perfmodel.numeric import plain_fields
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.finite import finite_answer
 from perfmodel.prediction.bill import Billed
@@ -67,10 +67,6 @@ def _fact(read: Callable[[Basis], Any], meaning: str) -> Any:
     return derived_property(of_basis)
 
 
-def _plain_parts(parts: StepTime) -> StepTime:
-    return parts if set(map(type, parts)) == {float} else StepTime(*map(plain, parts))
-
-
 class Facts:
     """What a prediction was made of, read from its basis."""
 
@@ -81,7 +77,7 @@ class Facts:
     phase: str = _fact(lambda basis: basis.prepared.subject.phase.value, "The part of a step that runs. [-]")
     dtype: str = _fact(lambda basis: basis.prepared.dtype, "Data type. [-]")
     threads: int | None = _fact(lambda basis: basis.prepared.target.threads, "CPU threads; None on a GPU. [1]")
-    parts: StepTime = _fact(lambda basis: _plain_parts(basis.timed.parts), "Exclusive parts and totals. [s]")
+    parts: StepTime = _fact(lambda basis: plain_fields(basis.timed.parts), "Exclusive parts and totals. [s]")
     table: KernelTable = _fact(lambda basis: basis.timed.shown.stage.lowered.table, "The lowered graph. [-]")
     groups: GroupTimes = _fact(lambda basis: basis.timed.groups, "What each unique operation costs. [s]")
     launch_gap_s: float = _fact(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from perfmodel.derived import derived
+from perfmodel.framework.kernel_table import columns_at
 from perfmodel.framework.measured_lowering import pass_class
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
@@ -99,13 +100,13 @@ class Piece:
         seconds = groups.compute_s + groups.memory_s + launch_s
         by_branch = np.array((groups.compute_s, groups.memory_s, launch_s)).argmax(axis=0)
         samples = self.prepared.samples(self.timed.stage)
-        flop_count, moved_bytes = (totals[groups.chosen] for totals in totals_of_alternatives(table, samples))
-        numbers = np.array((groups.launches, flop_count, moved_bytes, seconds))[:, labels.groups]
+        flop_count, moved_bytes = totals_of_alternatives(table, samples).take(groups.chosen, axis=1)
+        numbers = np.array((groups.launches, flop_count, moved_bytes, seconds)).take(labels.groups, axis=1)
         if repeats:
             numbers = numbers * np.array([repeats.get(phase, 1) for phase in labels.each_phase])
         names = [names_of.get(name, name) for name in labels.layers] if names_of else labels.layers
-        kernels = [table.alternative_names[chosen] for chosen in groups.chosen[labels.groups].tolist()]
-        branches = [_BRANCHES[branch] for branch in by_branch[labels.groups].tolist()]
+        kernels = labels.kernels[groups.chosen[labels.groups]].tolist()
+        branches = _BRANCHES[by_branch[labels.groups]].tolist()
         columns = (names, labels.phases, labels.roles, kernels, *numbers.tolist(), branches)
         return list(map(_MADE, zip(*columns, strict=True)))
 
@@ -118,35 +119,31 @@ class Piece:
         ]
 
 
-def totals_of_alternatives(table: KernelTable, samples: Any) -> tuple[Any, Any]:
-    """FLOP and bytes of every alternative, all launches together. [FLOP, B]"""
-    matmul, stream = table.matmul.at(samples), table.stream.at(samples)
-    flop_count = np.concatenate(
-        [
-            2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"] * matmul["launches"],
-            stream["flop_count"] * stream["launches"],
-        ]
-    )
-    moved_bytes = np.concatenate(
-        [(kernels["read_bytes"] + kernels["written_bytes"]) * kernels["launches"] for kernels in (matmul, stream)]
-    )
-    return tuple(np.add.reduceat(rows[table.row_order], table.alternative_starts) for rows in (flop_count, moved_bytes))  # type: ignore[return-value]
+def totals_of_alternatives(table: KernelTable, samples: Any) -> NDArray[Any]:
+    """FLOP and bytes of every alternative, all launches together, one after the other. [FLOP, B]"""
+    matmul, stream, launches, *_ = columns_at(table, samples)
+    flop_count = np.concatenate([2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"], stream["flop_count"]])
+    moved_bytes = np.concatenate([kernels["read_bytes"] + kernels["written_bytes"] for kernels in (matmul, stream)])
+    of_rows = (np.array((flop_count, moved_bytes)) * launches).take(table.row_order, axis=1)
+    totals: NDArray[Any] = np.add.reduceat(of_rows, table.alternative_starts, axis=1)
+    return totals
 
 
 _MADE: Final = partial(tuple.__new__, LayerRow)
 """Makes a row of exactly its fields, in a third of the time of ``_make``."""
 
-_BRANCHES: Final = ("compute", "memory_bandwidth", "launch")
+_BRANCHES: Final = np.array(("compute", "memory_bandwidth", "launch"), dtype=object)
 
 
 class _Labels(NamedTuple):
-    """Names of a table's operations in execution order, each with its group."""
+    """Names of a table's operations in execution order, each with its group, and of its alternatives."""
 
     layers: list[str]
     each_phase: list[Phase]
     phases: list[str]
     roles: list[str]
     groups: NDArray[np.intp]
+    kernels: NDArray[np.object_]
 
 
 @derived
@@ -158,6 +155,7 @@ def _labels(table: KernelTable) -> _Labels:
         phases=[occurrence.phase.value for occurrence in listed],
         roles=[occurrence.role.value for occurrence in listed],
         groups=np.array([occurrence.group for occurrence in listed], dtype=np.intp),
+        kernels=np.array(table.alternative_names, dtype=object),
     )
 
 

@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 import perfmodel
 from perfmodel.cli.app import app, run
 from perfmodel.cli.output import check_plot, check_writable, key_values, number_as_typed
+from perfmodel.cli.predict import TABLE
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.prediction.arguments.table import DEFAULTS
 
 RESNET = ["predict", "resnet50", "--framework", "torch_423cfba", "--batch-size", "16"]
 RESNET_ON_1080 = [*RESNET, "--device", "gtx_1080"]
@@ -314,6 +316,9 @@ class TestPredict:
         assert json.loads(printed("predict", "alexnet", *asked, "--json"))["step_s"] == step_s
         swept = json.loads(printed("sweep", "alexnet", *asked, "--json"))
         assert swept["rows"][0]["step_s"] == pytest.approx(step_s)
+
+    def test_the_table_that_is_compared_with_has_no_run_of_the_default_framework(self) -> None:
+        assert DEFAULTS["framework"] not in {run.framework for run in perfmodel.measurements.load(TABLE).runs}
 
     def test_compares_no_pruned_network_with_measured_whole_ones(self) -> None:
         assert "really executed" not in printed(*RESNET_ON_1080, "--prune", "0.5:structured")

@@ -22,7 +22,7 @@ from perfmodel.cost.gpu import (
 from perfmodel.derived import derived
 from perfmodel.prediction.device.gpu_libraries import MENU, MatmulLibrary, MatmulReach
 from perfmodel.prediction.device.step_time import by_row, distinct_names, run_of
-from perfmodel.symbolic import Quantity, is_symbolic
+from perfmodel.symbolic import NUMBER_TYPES, Quantity, is_symbolic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -230,14 +230,16 @@ def _with_strided_loads(of_rows: list[Any], reach: MatmulReach, numbers: GpuNumb
 
 
 def _by_user(constants: Sequence[tuple[Quantity, ...]], rows: ProductRows, *, axes: int) -> list[Quantity]:
-    """Spread each constant over rows; with a single library it remains one value."""
+    """Spread each constant over rows; one that all libraries share remains one value, which is less to compute with."""
     if len(constants) == 1:
         return list(constants[0])
     stated = [tuple(BOUNDLESS if value is None else value for value in values) for values in constants]
-    if {type(value) for values in stated for value in values} <= {float}:
-        table = np.array(stated).T.take(rows.user_of_row, axis=1)
-        return list(table if axes == 1 else table[:, :, None])
-    return [by_row(values, rows.user_of_row, axes=axes) for values in zip(*stated, strict=True)]
+    return [
+        values[0]
+        if {*map(type, values)} <= NUMBER_TYPES and len({*values}) == 1
+        else by_row(values, rows.user_of_row, axes=axes)
+        for values in zip(*stated, strict=True)
+    ]
 
 
 def _menu_by_row(used: Sequence[MatmulReach], rows: ProductRows, *, axes: int, as_stated: bool) -> TileMenu:

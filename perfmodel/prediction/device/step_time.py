@@ -450,12 +450,12 @@ def _fastest_of_numbers(
     table: KernelTable, numbers: ProcessorNumbers, *, rows: tuple[Any, ...], fits: NDArray[np.bool_]
 ) -> ChosenRows:
     """Choose the fastest alternative of each group by plain numbers of one configuration."""
-    costs = np.array(rows[:-1]).take(table.row_order, axis=1)
+    in_order = np.array(rows).take(table.row_order, axis=1)
+    costs, busy, launches = in_order[:-1], in_order[-1], in_order[2]
     if len(table.choices) == 1:
         return ChosenRows(table=table, costs=costs, chosen=table.choices[0])
-    compute_s, memory_s, launches, *_ = costs
     starts = table.alternative_starts
-    duration = np.add.reduceat(compute_s + memory_s, starts) + np.add.reduceat(launches, starts) * numbers.launch_s
+    duration = np.add.reduceat(busy, starts) + np.add.reduceat(launches, starts) * numbers.launch_s
     place = np.where(fits, duration, np.inf)[table.choices].argmin(axis=0)
     return ChosenRows(table=table, costs=costs, chosen=table.choices[place, table.weights.every_group])
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, larger_pair, most_kept, most_kept_beside
-from perfmodel.derived import derived
+from perfmodel.derived import derived, record
 from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate, Optimizer
 from perfmodel.layers.passes import MASK_BYTES
-from perfmodel.numeric import maximum, plain
+from perfmodel.numeric import maximum, plain_fields
 from perfmodel.parallelism.base import ALL_SHARED, Layout
 from perfmodel.prediction.memory.gathered_parameters import UnitBytes, unit_bytes
 from perfmodel.prediction.memory.whole_gradients import GradientRules, Sizes, unit_gradients, unit_gradients_at_once
@@ -115,8 +114,7 @@ class GraphMemory:
         return Moments.of(alive.activations, gradients)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFootprint:
+class MemoryFootprint(NamedTuple):
     """Device memory that a step needs at its peak, by content.
 
     The parts sum to the total. Parts may be larger at other moments: with large batches memory peaks when
@@ -188,10 +186,7 @@ def fullest_of(footprints: Sequence[MemoryFootprint]) -> MemoryFootprint:
     fullest, *others = footprints
     if others:
         fullest = max(footprints, key=lambda footprint: float(np.max(footprint.total_bytes)))
-    return MemoryFootprint(*map(plain, _BYTES(fullest)))
-
-
-_BYTES: Final = attrgetter(*(field.name for field in fields(MemoryFootprint)))
+    return plain_fields(fullest)
 
 
 def missing_bytes(needed: Quantity, capacity: Quantity, elsewhere: Quantity) -> Quantity:
@@ -339,7 +334,7 @@ def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *
     return float(workspace) if np.ndim(workspace) == 0 else workspace
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ChunkMemory:
     """Memory of one of the chunks of layers on a device, for one micro-batch."""
 
@@ -350,7 +345,6 @@ class ChunkMemory:
     waiting_bytes: Any
     gathered_bytes: int
     gradient_bytes: int
-    _peaks: dict[GradientRules, tuple[Quantity, Quantity]] = field(default_factory=dict)
 
     def rules(self, layout: Layout, *, in_parts: bool, has_buckets: bool) -> GradientRules:
         """Rules for gradients if workers share state, and if there are several micro-batches."""
@@ -364,18 +358,17 @@ class ChunkMemory:
             sends_apart=self.memory.sends_apart,
         )
 
+    @derived
     def peak(self, rules: GradientRules) -> tuple[Quantity, Quantity]:
         """Activations and gradients at the moment when their sum is largest. [B]"""
-        if rules not in self._peaks:
-            overhead = self.memory.pool_overhead
-            activations, gradients = self.memory.moments(rules).peak(self.samples)
-            self._peaks[rules] = overhead * activations, overhead * gradients
-        return self._peaks[rules]
+        overhead = self.memory.pool_overhead
+        activations, gradients = self.memory.moments(rules).peak(self.samples)
+        return overhead * activations, overhead * gradients
 
     def alone(self, rules: GradientRules) -> MemoryFootprint:
         """Footprint of a mini-batch that is not cut. [B]"""
         activations, gradients = self.peak(rules)
-        return replace(self.beside, activations_bytes=activations, gradients_bytes=gradients)
+        return self.beside._replace(activations_bytes=activations, gradients_bytes=gradients)
 
     def kept_gradients(self, rules: GradientRules) -> float:
         """Gradients and buckets that are kept from one micro-batch to the next. [B]"""
@@ -411,15 +404,14 @@ class SharedMemory:
         kept: tuple[Quantity, Quantity] = (most_kept(order, kept_bytes=waiting), 0.0)
         if any(map(np.any, self.gradient_bytes)):
             kept = most_kept_beside(order, kept_bytes=waiting, meanwhile_bytes=gradients)
-        return replace(
-            self.among,
+        return self.among._replace(
             activations_bytes=self.among.activations_bytes + kept[0],
             gradients_bytes=self.among.gradients_bytes + kept[1],
             input_bytes=most_kept(order, kept_bytes=arriving) if self.trains else reduce(maximum, arriving.values()),
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record
 class DeviceMemory:
     """Memory of one device of a worker, whatever workers share."""
 
@@ -427,7 +419,7 @@ class DeviceMemory:
     chunks: tuple[ChunkMemory, ...]
     units: Callable[[], UnitBytes]
     trains: bool
-    known: dict[Hashable, SharedMemory] = field(default_factory=dict)
+    known: dict[Hashable, SharedMemory]
     """Memory of devices with chunks of the same structure. [-]"""
 
     def shared(self, layout: Layout, *, has_buckets: bool = False) -> SharedMemory:
@@ -448,7 +440,7 @@ class DeviceMemory:
         is_lent = layout.shard_stage > 1 and layout.no_sync and layout.accumulation_steps == 1
         lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
         among = self._among(cut, kept)
-        among = replace(among, gradients_bytes=among.gradients_bytes - sum(lent))
+        among = among._replace(gradients_bytes=among.gradients_bytes - sum(lent))
         return SharedMemory(
             chunks=self.places,
             alone=self._alone(layout, has_buckets=has_buckets),
@@ -479,8 +471,7 @@ class DeviceMemory:
             activations, gradients = chunk.peak(of_chunk)
             passing.append((activations - chunk.waiting_bytes, gradients - kept_bytes))
         largest = reduce(larger_pair, passing)
-        return replace(
-            footprints[0],
+        return footprints[0]._replace(
             weights_bytes=sum(footprint.weights_bytes for footprint in footprints),
             gradients_bytes=sum(kept) + largest[1],
             optimizer_bytes=sum(footprint.optimizer_bytes for footprint in footprints),
@@ -501,7 +492,7 @@ class DeviceMemory:
             worker_count=layout.sharing_size,
         )
         gathered = 0.0 if units is None else units.gathered(layout)
-        return replace(footprint, weights_bytes=weights + gathered, optimizer_bytes=optimizer)
+        return footprint._replace(weights_bytes=weights + gathered, optimizer_bytes=optimizer)
 
 
 def device_memory(

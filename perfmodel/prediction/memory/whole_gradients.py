@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,8 +21,7 @@ Sizes = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 """Whole gradients of units at each moment, and those of units that are complete. [B]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradientRules:
+class GradientRules(NamedTuple):
     """What a device keeps of gradients, and of how long they are whole.
 
     Parameters
