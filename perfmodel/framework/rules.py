@@ -10,7 +10,7 @@ from pydantic import Field
 
 from perfmodel.derived import derived
 from perfmodel.framework.mixed_precision import MixedPrecisionRules
-from perfmodel.framework.narrow import RECIPES, NarrowRecipe
+from perfmodel.framework.narrow import RECIPES, NarrowRecipe, base_dtype
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.records import SINGLE_BYTES, Role
@@ -169,6 +169,11 @@ class LoweringTable(spec.SpecTable):
     def workspace_limit_bytes(self) -> float:
         """Most scratch memory one convolution may take. [B]"""
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
+
+    def mixed(self, dtype: str) -> MixedPrecisionTable | None:
+        """Return the table of mixed precision if it holds for a data type, of a recipe for its base."""
+        table = self.mixed_precision
+        return table if table is not None and base_dtype(dtype) in table.dtypes else None
 
     @derived
     def rules(self, support: LibrarySupport) -> LoweringRules:

@@ -317,15 +317,14 @@ def _with_outputs_again(graph: LayerGraph, probed: Operations) -> Operations:
 
 def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
     """Type of gradients: as asked, or that of the job unless mixed precision keeps them in single. [-]"""
-    mixed = getattr(profile, processor).lowering.mixed_precision
-    keeps_single = mixed is not None and dtype in mixed.dtypes and mixed.gradients == "single"
-    return asked or ("fp32" if keeps_single else dtype)
+    mixed = getattr(profile, processor).lowering.mixed(dtype)
+    return asked or ("fp32" if mixed is not None and mixed.gradients == "single" else dtype)
 
 
 def whole_dtype(profile: FrameworkProfile, processor: str, *, dtype: str) -> str:
     """Type of parameters that a device holds whole: that of the job unless mixed precision keeps single. [-]"""
-    mixed = getattr(profile, processor).lowering.mixed_precision
-    return "fp32" if mixed is not None and dtype in mixed.dtypes and mixed.parameters == "single" else dtype
+    mixed = getattr(profile, processor).lowering.mixed(dtype)
+    return "fp32" if mixed is not None and mixed.parameters == "single" else dtype
 
 
 def exchanged_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
@@ -417,8 +416,8 @@ def _lowered_layers(
         operations = _with_gradient_buffers(graph, operations)
     if lowering.fuses:
         operations = _with_fusion(graph, operations)
-    mixed, types = lowering.mixed_precision, None
-    if mixed is not None and dtype in mixed.dtypes:
+    mixed, types = lowering.mixed(dtype), None
+    if mixed is not None:
         rules = mixed.rules()
         types = _types(graph, rules=rules.with_narrow_parameters() if gathers else rules, dtype=dtype)
         how_mixed: dict[str, Any] = {"fuses": lowering.fuses, "input_gradient": input_gradient}
