@@ -139,14 +139,17 @@ class NarrowTable(spec.SpecTable):
 class LoweringTable(spec.SpecTable):
     """Rules by which a framework lowers neutral operations on one kind of processor, as in its file.
 
-    With ``outputs_again`` each layer with parameters computes its output once more before it goes back.
+    With ``outputs_again`` each layer with parameters computes its output once more before it goes back. Gradients of
+    micro-batches are added up by ``gradient_accumulation``: false, in a pass for all but the first; true, by products
+    that always add to buffers; ``apart``, to cleared buffers in passes of their own; ``in_product``, by products that
+    add to buffers of a type of their own, all micro-batches alike.
     """
 
     convolution_algorithms: tuple[spec.Identifier, ...] | None = None
     workspace_limit_mib: spec.PositiveNumber | None = None
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
-    gradient_accumulation: bool | Literal["apart"]
+    gradient_accumulation: bool | Literal["apart", "in_product"]
     message_copies: Annotated[int, Field(ge=0, le=2, strict=True)] = 0
     sharded_passes: ShardedPassesTable = Field(default_factory=ShardedPassesTable)
     input_gradient_accumulation: bool = False
