@@ -8,7 +8,7 @@ from pydantic import Field
 
 from perfmodel.derived import derived
 from perfmodel.framework.mixed_precision import MixedPrecisionRules
-from perfmodel.framework.narrow import RECIPES, NarrowRecipe
+from perfmodel.framework.narrow import RECIPES, NarrowRecipe, base_dtype
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.records import SINGLE_BYTES, Role
@@ -147,14 +147,17 @@ class LoweringTable(spec.SpecTable):
     """Rules by which a framework lowers neutral operations on one kind of processor, as in its file.
 
     With ``outputs_again`` each layer with parameters computes its output once more before it goes back. Heads of keys
-    that several heads of queries share are read as they are, or ``repeated`` by passes before attention.
+    that several heads of queries share are read as they are, or ``repeated`` by passes before attention. Gradients of
+    micro-batches are added up by ``gradient_accumulation``: false, in a pass for all but the first; true, by products
+    that always add to buffers; ``apart``, to cleared buffers in passes of their own; ``in_product``, by products that
+    add to buffers of a type of their own, all micro-batches alike.
     """
 
     convolution_algorithms: tuple[spec.Identifier, ...] | None = None
     workspace_limit_mib: spec.PositiveNumber | None = None
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
-    gradient_accumulation: bool | Literal["apart"]
+    gradient_accumulation: bool | Literal["apart", "in_product"]
     message_copies: Annotated[int, Field(ge=0, le=2, strict=True)] = 0
     sharded_passes: ShardedPassesTable = Field(default_factory=ShardedPassesTable)
     input_gradient_accumulation: bool = False
@@ -178,6 +181,11 @@ class LoweringTable(spec.SpecTable):
     def workspace_limit_bytes(self) -> float:
         """Most scratch memory one convolution may take. [B]"""
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
+
+    def mixed(self, dtype: str) -> MixedPrecisionTable | None:
+        """Return the table of mixed precision if it holds for a data type, of a recipe for its base."""
+        table = self.mixed_precision
+        return table if table is not None and base_dtype(dtype) in table.dtypes else None
 
     @derived
     def rules(self, support: LibrarySupport) -> "LoweringRules":

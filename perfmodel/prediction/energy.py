@@ -12,10 +12,11 @@ from perfmodel.cost.power import POWER_EXPONENT, work_energy
 from perfmodel.derived import derived
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.prediction.device.factors import NO_FACTORS, library_constants
+from perfmodel.prediction.device.gpu_attention import busy_shares
 from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, BUSY_IN_PRODUCTS, clock_ratios
 from perfmodel.prediction.device.gpu_target import attention_role, product_dtype
 from perfmodel.prediction.rows import totals_of_alternatives
-from perfmodel.records import Phase
+from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
 from perfmodel.units import PICO
 
@@ -30,7 +31,7 @@ PRODUCTS: Final = {
     "recurrence": ("gpu_dnn", BUSY_IN_CONVOLUTIONS),
     "convolution": ("gpu_dnn", BUSY_IN_CONVOLUTIONS),
 }
-"""Kind of operation with products -> library that runs it, share of the peak that it keeps busy."""
+"""Kind of operation with products -> library that runs it, share of the peak that it keeps busy in both directions."""
 
 ON_CHIP_SHARE: Final = 1.5
 """Energy of a byte in caches, on wires and in waiting units, as a multiple of its energy in the memory. [1]"""
@@ -48,12 +49,15 @@ class Draws(NamedTuple):
 
 
 class BoardPower(NamedTuple):
-    """What a device draws: at rest, at its limit [W], for a FLOP by kind of operation and for a byte [J]."""
+    """What a device draws: at rest, at its limit [W], for a FLOP by kind of operation and for a byte [J].
+
+    Of products a FLOP of a result and one of gradients.
+    """
 
     idle_w: float
     limit_w: float
     lanes_j: float = 0.0
-    products_j: tuple[tuple[str, float], ...] = ()
+    products_j: tuple[tuple[str, tuple[float, float]], ...] = ()
     byte_j: float = 0.0
 
 
@@ -135,7 +139,7 @@ def board_power(prepared: Prepared) -> BoardPower:
         lanes_j=_flop_j(device, "fp32", BUSY_IN_CONVOLUTIONS),
         products_j=tuple(
             [
-                (kind, _flop_j(device, *_type_and_busy_share(prepared, device, kind, role, busy_share)))
+                (kind, _flops_j(prepared, device, kind, role, busy_share))
                 for kind, (role, busy_share) in PRODUCTS.items()
             ]
         ),
@@ -143,18 +147,17 @@ def board_power(prepared: Prepared) -> BoardPower:
     )
 
 
-def _type_and_busy_share(prepared: Prepared, device: Gpu, kind: str, role: str, busy_share: float) -> tuple[str, float]:
-    """Type in which products of a kind are computed, and the share of the peak that they keep busy.
-
-    Both are those of attention's own library if it has one.
-    """
+def _flops_j(prepared: Prepared, device: Gpu, kind: str, role: str, busy_share: float) -> tuple[float, float]:
+    """Energy of one FLOP of products of a kind, forward and backward; attention may have a library of its own. [J]"""
     profile, libraries, dtype = prepared.profile, prepared.libraries, prepared.dtype
     fused = attention_role(device, profile, libraries, dtype=dtype) if kind == "attention" else None
     if fused is None:
-        return product_dtype(device, profile, libraries, role, dtype=dtype), busy_share
+        each_j = _flop_j(device, product_dtype(device, profile, libraries, role, dtype=dtype), busy_share)
+        return each_j, each_j
     role, computed_in = fused
     constants = library_constants(libraries[role], device, factors=NO_FACTORS, dtype=computed_in)
-    return computed_in, constants["forward_efficiency"]
+    forward, backward = busy_shares(constants)
+    return _flop_j(device, computed_in, forward), _flop_j(device, computed_in, backward)
 
 
 def _flop_j(device: Gpu, dtype: str, busy_share: float) -> float:
@@ -201,8 +204,10 @@ def stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
 @derived
 def _stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
     table, chosen = timed.stage.lowered.table, timed.groups.chosen
-    products_j = dict(board.products_j)
-    per_flop_j = np.array([products_j.get(kind, board.lanes_j) for kind in table.operation_kinds])
+    products_j, on_lanes_j = dict(board.products_j), (board.lanes_j, board.lanes_j)
+    gradients = {one.group for one in table.occurrences if one.role is not Role.OUTPUT}
+    kinds = enumerate(table.operation_kinds)
+    per_flop_j = np.array([products_j.get(kind, on_lanes_j)[group in gradients] for group, kind in kinds])
     weights_of = {phase: table.phase_weights(phase).every for phase in Phase.STEP.parts}
     micro, update = weights_of[Phase.FORWARD] + weights_of[Phase.BACKWARD], weights_of[Phase.UPDATE]
     totals = totals_of_alternatives(table, timed.how["batch_size"])

@@ -50,7 +50,6 @@ def test_its_pass_rules_are_for_passes_that_exist(path):
         "adafactor_direction",
         "lamb_direction",
         "gradient_norm",
-        "gradient_sum_weight_gradient",  # of parameters, micro-batch by micro-batch
         "gradient_scale",
     }
     seen |= {f"{layer}{suffix}" for layer in pm.layers.LAYERS for suffix in ("", "_backward", "_weight_gradient")}

@@ -72,16 +72,20 @@ def test_parts_are_not_negative_and_sum_to_the_step_and_to_the_rows(framework, n
     assert p.step_s >= p.dispatch_s * (1 - 1e-12)
 
 
-def with_gradient_buffers(graph, backward):
-    """Yield the operations of back-propagation; after a layer's last, each gradient is cleared, and added to."""
+def with_gradient_buffers(graph, backward, *, in_product):
+    """Yield the operations of back-propagation; after a layer's last, each gradient is added to its buffer."""
     shapes = {node.name: node.trained_shapes.values() for node in graph.layers}
     last = {layer: place for place, (layer, _) in enumerate(backward)}
+    products = {layer for layer, each in backward if each.kind == "contraction" and each.role == "weight_gradient"}
     for place, (layer, operation) in enumerate(backward):
         yield layer, operation
         for shape in shapes.get(layer, ()) if last[layer] == place else ():
             size, role = math.prod(shape), Role.WEIGHT_GRADIENT
-            yield layer, one_pass("clear", read=0, written=size, role=role)
-            yield layer, one_pass("gradient_sum", read=2 * size, written=size, flop=size, role=role)
+            if not in_product:
+                yield layer, one_pass("clear", read=0, written=size, role=role)
+            of_product = in_product and layer in products and len(shape) > 1  # which writes as much without adding
+            read, written = (size, 0) if of_product else (2 * size, size)
+            yield layer, one_pass("gradient_sum", read=read, written=written, tensor=size, flop=size, role=role)
 
 
 def direct_forward_count(graph, batch_size):
@@ -118,9 +122,10 @@ def test_the_table_is_the_direct_lowering_at_any_batch_size(framework, network, 
     ]
     if lowering.outputs_again:
         direct = list(with_outputs_again(graph, direct, forward_count=direct_forward_count(graph, batch_size)))
-    if lowering.gradient_accumulation == "apart":
-        forward_count = direct_forward_count(graph, batch_size)
-        direct = direct[:forward_count] + list(with_gradient_buffers(graph, direct[forward_count:]))
+    if lowering.gradient_accumulation in ("apart", "in_product"):
+        forward_count, how = direct_forward_count(graph, batch_size), lowering.gradient_accumulation
+        buffered = with_gradient_buffers(graph, direct[forward_count:], in_product=how == "in_product")
+        direct = [*direct[:forward_count], *buffered]
     direct += load_optimizer("momentum").layer_operations(graph.parameter_counts, batch_size=batch_size)
     assert [each.layer for each in table.occurrences] == [layer for layer, _ in direct]
     ends = np.append(table.alternative_starts[1:], len(table.row_order))

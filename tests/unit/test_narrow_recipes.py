@@ -4,8 +4,9 @@ import pytest
 
 import perfmodel as pm
 from perfmodel import layers as nn
-from perfmodel.framework.narrow import RECIPES, narrow_product, takes_narrow
+from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, SPLIT_ACCUMULATOR, narrow_product, takes_narrow
 from perfmodel.framework.rules import NarrowTable
+from perfmodel.hardware import spec_files
 from perfmodel.kernels import Matmul
 from perfmodel.records import Contraction, Role
 
@@ -26,13 +27,58 @@ def test_a_step_does_not_take_half_the_time():
     assert step("bf16", graph=small).step_s < step("fp8", graph=small).step_s
 
 
-def test_everything_but_linear_layers_is_as_in_bf16():
-    wide, narrow = ({(row.layer, row.phase, row.role): row for row in step(dtype).layers} for dtype in ("bf16", "fp8"))
-    assert wide.keys() == narrow.keys()
-    changed = [key for key in wide if narrow[key].seconds != pytest.approx(wide[key].seconds)]
-    assert {narrow[key].kernel for key in changed} == {"gemm"}
-    assert len(changed) < len(wide)
-    assert step("fp8").memory.total_bytes == step("bf16").memory.total_bytes
+GRAPHS = {
+    "gpt": pm.zoo.gpt(layers=2, width=256, heads=4, sequence_length=128, vocabulary=1024),
+    "llama": pm.zoo.llama(layers=2, width=256, heads=4, key_heads=2, sequence_length=256, vocabulary=1024),
+    "alexnet": pm.zoo.alexnet(),
+}
+MIXED = [name for name in spec_files.names("frameworks") if pm.load_framework(name).gpu.lowering.mixed_precision]
+
+
+def kernels(table, group):
+    """Rows of every way to run an operation: names of their efficiencies and counts at two batch sizes."""
+    names = (*table.matmul_efficiency, *table.stream_efficiency)
+    counts = [
+        counts
+        for columns in (table.matmul, table.stream)
+        for counts in zip(*[values for size in (1, 2) for values in columns.at(size).values()], strict=True)
+    ]
+    return [
+        [(names[row], counts[row]) for row in table.row_order[table.alternative_of_row == way]]
+        for way in dict.fromkeys(table.choices[:, group].tolist())
+    ]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("framework", ["generic", *MIXED])
+@pytest.mark.parametrize("network", GRAPHS)
+def test_everything_but_linear_layers_is_as_in_bf16(network, framework, recipe):
+    device = "b200" if RECIPES[recipe].block_scaled else "h100_sxm"
+    how = {"graph": GRAPHS[network], "device": device, "framework": framework}
+    tables = [step(dtype, **how).basis.prepared.lowered.table for dtype in ("bf16", recipe)]
+    wide, narrow = ({key: kernels(table, key) for key in range(len(table.multiplicity))} for table in tables)
+    changed = 0
+    for ours, theirs in zip(*[table.occurrences for table in tables], strict=True):
+        assert ours[:3] == theirs[:3]
+        if narrow[theirs.group] != wide[ours.group]:
+            changed += 1
+            assert any(name.startswith((NARROW_PRODUCT, SPLIT_ACCUMULATOR)) for name, _ in narrow[theirs.group][0])
+    assert 0 < changed < len(tables[0].occurrences)
+
+
+@pytest.mark.parametrize("shard_stage", [0, 1, 3])
+@pytest.mark.parametrize("framework", MIXED)
+def test_what_devices_hold_and_exchange_is_as_in_bf16(framework, shard_stage):
+    how = {"graph": GRAPHS["llama"], "device": "h100_sxm", "framework": framework, "system": "dgx_h100", "workers": 8}
+    how |= {"accumulation_steps": 2, "shard_stage": shard_stage}
+    wide, narrow = (step(dtype, **how) for dtype in ("bf16", "fp8"))
+    assert narrow.memory == wide.memory
+    for moved in ("gradient_bytes", "exchanged_bytes"):
+        assert getattr(narrow.basis.prepared, moved) == getattr(wide.basis.prepared, moved)
+    assert narrow.sync_s == pytest.approx(wide.sync_s)
+    ours, theirs = (p.basis.timed.stages[0] for p in (wide, narrow))
+    assert theirs.adding == ours.adding
+    assert theirs.copying_s == ours.copying_s
 
 
 def test_what_a_product_of_a_linear_layer_casts():

@@ -162,3 +162,26 @@ def test_products_of_attention_cost_what_tensor_cores_do_and_stages_their_own_wo
     two = pm.predict(wide, **how, system="dgx_h100", stages=2, micro_batches=1, parallelism="pipeline")
     for part in ("arithmetic", "memory"):
         assert two.energy_j(part=part) == pytest.approx(one.energy_j(part=part), rel=0.05)  # one is at its limit
+
+
+def test_each_pass_of_fused_attention_takes_the_energy_of_its_own_clock():
+    network = {"layers": 1, "width": 2048, "heads": 16, "key_heads": 16, "vocabulary": 64}
+    board, library = pm.load_device("h100_sxm"), pm.load_library("flash_attention_3")
+    how = {"device": board, "dtype": "bf16", "library": library, "framework": "pytorch_2", "batch_size": 1}
+    short, long = (
+        pm.predict(pm.zoo.llama(**network, sequence_length=length), phase="forward_backward", **how)
+        for length in (16_384, 32_768)
+    )
+    known = library.constants_for("hopper", dtype="bf16")
+    clocks = {phase: clock_ratios(board, busy_share=known[f"{phase}_efficiency"])["tensor_cores"]
+              for phase in ("forward", "backward")}  # fmt: skip
+    assert clocks["forward"] < clocks["backward"] < 1
+    # all other arithmetic doubles, so that what is left of twice as long is that of attention alone
+    left_j = sum(sign * p.energy_j(part="arithmetic") for sign, p in ((1, long), (-2, short)))
+    expected_j = sum(
+        sign * row.flop_count * board.power.tensor_cores_pj * 1e-12 * clocks[row.phase] ** 2
+        for sign, p in ((1, long), (-2, short))
+        for row in p.layers
+        if "attention" in row.kernel
+    )
+    assert left_j == pytest.approx(expected_j, rel=0.002)

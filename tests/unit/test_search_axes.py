@@ -82,8 +82,7 @@ def test_shared_parameters_are_offered_with_gradients_added_up_once(found):
         assert one.prediction.job.no_sync
         assert row.step_s == pytest.approx(one.prediction.step_s, rel=1e-12)
         each = one.job.replace(no_sync=False).predict()
-        # whole gradients are added up in full, shares in part: that pays where groups also exchange what they hold
-        assert (row.step_s < each.step_s) == (shard_group is not None)
+        assert row.step_s < each.step_s  # products of Megatron Core add to whole gradients in either case
         assert row.memory_bytes > each.memory.total_bytes
     assert "no_sync" in repr(one)
     for program in ("megatron", "torchtitan"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ _NAMES = tuple(ATTENTION_KERNELS)
 class PassConstants(NamedTuple):
     """Constants of a library for attention, or for its gradients."""
 
+    clock_ratio: Quantity
     efficiency: Quantity
     softmax_instructions: Quantity
     ramp_rows: Quantity
@@ -32,7 +33,7 @@ class PassConstants(NamedTuple):
 
 
 class AttentionLibrary(NamedTuple):
-    """Constants of fused attention of a library on one device."""
+    """Constants of fused attention of a library on one device; its ratios are of rates at the boost clock."""
 
     peak_ratio: Quantity
     lane_ratio: Quantity
@@ -58,11 +59,12 @@ class AttentionLibrary(NamedTuple):
         picked = {name: values[rows_here.rows] for name, values in columns.items()}
         axes = picked["m"].ndim
         of_rows = _stated_rows if numbers.is_plain and axes == 1 else _of_rows
-        constants = of_rows(self, rows_here.name_of_row, axes)
+        constants = dict(of_rows(self, rows_here.name_of_row, axes))
+        clock_ratio = constants.pop("clock_ratio")
         if is_symbolic(picked["m"], numbers.peak_flop_per_s, *self.values):
-            constants = constants | {name: constants[name].astype(object) for name in ("causal", "backward")}
+            constants |= {name: constants[name].astype(object) for name in ("causal", "backward")}
         instructions_per_s = numbers.lane_peak_flop_per_s / 2 * self.lane_ratio
-        compute_s = attention_time(
+        boosted_s = attention_time(
             queries=picked["m"],
             keys=keys_seen_in_all(queries=picked["m"], visible=picked["n"], causal=constants["causal"]),
             summed=picked["k"],
@@ -80,7 +82,7 @@ class AttentionLibrary(NamedTuple):
             bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
             efficiency=self.bandwidth_fraction,
         )
-        return [(rows_here.rows, compute_s, memory_s)]
+        return [(rows_here.rows, boosted_s / clock_ratio, memory_s)]
 
 
 def _of_rows(library: AttentionLibrary, names: tuple[str, ...], axes: int) -> dict[str, Any]:
@@ -100,18 +102,29 @@ _stated_rows = lru_cache(maxsize=256)(_of_rows)
 """The same for constants as their files state them, which are plain numbers."""
 
 
+def busy_shares(constants: Mapping[str, Any]) -> tuple[Quantity, Quantity]:
+    """Shares of the peak that attention, and its gradients, keep busy. [1]"""
+    return constants["forward_efficiency"], constants["backward_efficiency"]
+
+
 def attention_library(
-    constants: Mapping[str, Any], device: Gpu, *, peak_ratio: Quantity, lane_ratio: Quantity
+    constants: Mapping[str, Any],
+    device: Gpu,
+    *,
+    peak_ratio: Quantity,
+    lane_ratio: Quantity,
+    clock_of: Callable[[Quantity], Quantity],
 ) -> AttentionLibrary:
-    """Join a library's constants and a device's lanes."""
+    """Join a library's constants and a device's lanes; ``clock_of`` a busy share is the clock over that of boost."""
     forward, backward = (
         PassConstants(
+            clock_ratio=clock_of(busy_share),
             efficiency=constants[f"{part}_efficiency"],
             softmax_instructions=constants[f"{part}_softmax_instructions"],
             ramp_rows=constants[f"{part}_ramp_rows"],
             most_splits=constants["most_splits"] if part == "forward" else 1.0,
         )
-        for part in ("forward", "backward")
+        for part, busy_share in zip(("forward", "backward"), busy_shares(constants), strict=True)
     )
     return AttentionLibrary(
         peak_ratio=peak_ratio,

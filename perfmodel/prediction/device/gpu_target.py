@@ -237,18 +237,23 @@ def _attention(
     loads: Sequence[Load],
     factors: Factors,
 ) -> AttentionLibrary | None:
-    """Constants of fused attention, at the clock that its power leaves; None without a library for it."""
+    """Constants of fused attention, each pass at the clock that its power leaves; None without a library for it."""
     if attends is None:
         return None
     role, computed_in = attends
     constants = library_constants(libraries[role], device, factors=factors, dtype=computed_in)
-    clocks = clock_ratios(device, busy_share=constants["forward_efficiency"], loads=loads)
-    clock = clocks[device.arithmetic_of(computed_in)]
+    kind = device.arithmetic_of(computed_in)
     peak_ratio, lane_ratio = (
-        clock * device.issue_limit * _peak(device, name, factors) / rate
+        device.issue_limit * _peak(device, name, factors) / rate
         for name, rate in ((computed_in, at), ("fp32", lanes_at))
     )
-    return attention_library(constants, device, peak_ratio=peak_ratio, lane_ratio=lane_ratio)
+    return attention_library(
+        constants,
+        device,
+        peak_ratio=peak_ratio,
+        lane_ratio=lane_ratio,
+        clock_of=lambda busy_share: clock_ratios(device, busy_share=busy_share, loads=loads)[kind],
+    )
 
 
 def _narrow_products(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.derived import derived, kept
 from perfmodel.framework.fusion import chains, fused
@@ -31,7 +31,7 @@ from perfmodel.graph.repeats import Shortened, shortened_for
 from perfmodel.layers.optimizers import NoUpdate, Optimizer
 from perfmodel.layers.passes import one_pass
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
-from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Attention, MemoryPass, Operation, Phase, Role
+from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Attention, Contraction, MemoryPass, Operation, Phase, Role
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -44,6 +44,27 @@ if TYPE_CHECKING:
 
 Operations = list[LayerProbes]
 """Operations in the order in which they run."""
+
+
+class GradientSizes(NamedTuple):
+    """Size of an element of a gradient as it is added up, and of the sum that micro-batches share. [B]"""
+
+    added: int
+    kept: int
+
+    def sum_of(self, size: int) -> MemoryPass:
+        """Add a gradient to a sum, in elements of the sum."""
+        return self._summed(size, read=self.added / self.kept + 1, written=1)
+
+    def sum_in_product(self, size: int) -> MemoryPass:
+        """Traffic of a product that adds to a sum, beyond that of one that writes a gradient."""
+        return self._summed(size, read=1, written=1 - self.added / self.kept)
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def _summed(size: int, *, read: float, written: float) -> MemoryPass:
+        moved = {"read": read * size, "written": written * size, "tensor": size, "flop": size}
+        return one_pass("gradient_sum", **moved, role=Role.WEIGHT_GRADIENT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,11 +156,6 @@ def _over_gradients_by(rules: LoweringRules) -> dict[Any, KernelTable]:
 
 
 @lru_cache(maxsize=1024)
-def _gradient_sum(size: int) -> MemoryPass:
-    return one_pass("gradient_sum", read=2 * size, written=size, flop=size, role=Role.WEIGHT_GRADIENT)
-
-
-@lru_cache(maxsize=1024)
 def _gradient_copy(size: int) -> MemoryPass:
     return one_pass("gradient_copy", read=size, written=size, role=Role.WEIGHT_GRADIENT)
 
@@ -148,9 +164,9 @@ def _moved(size: int, *, each: float) -> MemoryPass:
     return one_pass("gradient_copy", read=each * size, written=each * size, tensor=size, role=Role.WEIGHT_GRADIENT)
 
 
-def _at_any_size(layer: str, operation: MemoryPass) -> LayerProbes:
+def _at_any_size(layer: str, operation: MemoryPass, element_bytes: int | None = None) -> LayerProbes:
     """Return a pass over parameters or their gradients, which do not grow with the batch."""
-    return LayerProbes(layer, Phase.BACKWARD, (operation,) * len(PROBE_BATCH_SIZES))
+    return LayerProbes(layer, Phase.BACKWARD, (operation,) * len(PROBE_BATCH_SIZES), element_bytes)
 
 
 MOST_LOWERED = 64
@@ -279,18 +295,32 @@ def _with_fusion(graph: LayerGraph, probed: Operations) -> Operations:
     )
 
 
-def _with_gradient_buffers(graph: LayerGraph, probed: Operations) -> Operations:
-    """Clear each parameter's gradient before back-propagation, and add to it where its layer has computed it."""
-    sizes = {node.name: [math.prod(shape) for shape in node.trained_shapes.values()] for node in graph.layers}
+def _with_gradient_buffers(
+    graph: LayerGraph, probed: Operations, *, sizes: GradientSizes, in_product: bool
+) -> Operations:
+    """Add each parameter's gradient to its buffer where its layer has computed it.
+
+    Buffers are cleared before that, or products add to buffers that are cleared once a step, which is not counted.
+    """
+    shapes = {node.name: node.trained_shapes.values() for node in graph.layers}
     last = {probes.layer: place for place, probes in enumerate(probed) if probes.phase is Phase.BACKWARD}
+    products = {probes.layer for probes in probed if in_product and _is_weight_gradient(probes.operations[0])}
     with_buffers: Operations = []
     for place, probes in enumerate(probed):
         with_buffers.append(probes)
-        if last.get(probes.layer) == place:
-            for size in sizes.get(probes.layer, ()):
-                cleared = one_pass("clear", read=0, written=size, role=Role.WEIGHT_GRADIENT)
-                with_buffers += [_at_any_size(probes.layer, cleared), _at_any_size(probes.layer, _gradient_sum(size))]
+        if last.get(probes.layer) != place:
+            continue
+        for shape in shapes.get(probes.layer, ()):
+            size, adds_itself = math.prod(shape), probes.layer in products and len(shape) > 1
+            summed = sizes.sum_in_product(size) if adds_itself else sizes.sum_of(size)
+            cleared = one_pass("clear", read=0, written=size, role=Role.WEIGHT_GRADIENT)
+            passes = (summed,) if in_product else (cleared, summed)
+            with_buffers += [_at_any_size(probes.layer, each, sizes.kept) for each in passes]
     return with_buffers
+
+
+def _is_weight_gradient(operation: Operation) -> bool:
+    return isinstance(operation, Contraction) and operation.role is Role.WEIGHT_GRADIENT
 
 
 def _repeated(operations: Operations, evaluation_count: int) -> Operations:
@@ -317,15 +347,32 @@ def _with_outputs_again(graph: LayerGraph, probed: Operations) -> Operations:
 
 def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
     """Type of gradients: as asked, or that of the job unless mixed precision keeps them in single. [-]"""
-    mixed = getattr(profile, processor).lowering.mixed_precision
-    keeps_single = mixed is not None and dtype in mixed.dtypes and mixed.gradients == "single"
-    return asked or ("fp32" if keeps_single else dtype)
+    mixed = getattr(profile, processor).lowering.mixed(dtype)
+    return asked or ("fp32" if mixed is not None and mixed.gradients == "single" else dtype)
 
 
 def whole_dtype(profile: FrameworkProfile, processor: str, *, dtype: str) -> str:
     """Type of parameters that a device holds whole: that of the job unless mixed precision keeps single. [-]"""
-    mixed = getattr(profile, processor).lowering.mixed_precision
-    return "fp32" if mixed is not None and dtype in mixed.dtypes and mixed.parameters == "single" else dtype
+    mixed = getattr(profile, processor).lowering.mixed(dtype)
+    return "fp32" if mixed is not None and mixed.parameters == "single" else dtype
+
+
+def gradient_sizes(
+    profile: FrameworkProfile,
+    processor: str,
+    *,
+    dtype: str,
+    asked: str | None = None,
+    gathers: bool = False,
+    shared: bool = False,
+) -> GradientSizes:
+    """Sizes of an element of gradients of parameters that arrive narrow (``gathers``), added up whole or as shares."""
+    whole = whole_dtype(profile, processor, dtype=dtype)
+    own = gradient_dtype(profile, processor, dtype=dtype, asked=asked)
+    kept_bytes = max(ELEMENT_BYTES[whole], ELEMENT_BYTES[own])
+    has_buffers = isinstance(getattr(profile, processor).lowering.gradient_accumulation, str)
+    of_sums = shared and not has_buffers  # shares of what workers have added up
+    return GradientSizes(kept_bytes if of_sums else ELEMENT_BYTES[dtype if gathers else whole], kept_bytes)
 
 
 def exchanged_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
@@ -346,24 +393,25 @@ def lowered_graph(
     recompute: Recompute = None,
     lowered_for: str | None = None,
     gathers: bool = False,
+    gradients: GradientSizes | None = None,
 ) -> LoweredGraph:
     """Lower a graph by a framework's rules, once; parameters that workers gather arrive in the narrow type."""
     lowering = getattr(profile, processor).lowering
+    sizes = gradient_sizes(profile, processor, dtype=dtype, gathers=gathers) if gradients is None else gradients
     # Rules are frozen, so the same id means the same content; the entry keeps them alive so that no id is reused.
     key = (
         phase, optimizer, input_gradient, dtype, processor, support,
-        recompute, lowered_for, gathers, id(lowering), id(profile.memory),
+        recompute, lowered_for, gathers, sizes, id(lowering), id(profile.memory),
     )  # fmt: skip
 
     def make() -> tuple[Any, LoweredGraph]:
         how: dict[str, Any] = {"phase": phase, "optimizer": optimizer, "dtype": dtype, "profile": profile}
         how |= {"input_gradient": input_gradient, "processor": processor, "recompute": recompute}
-        how |= {"support": support, "lowered_for": lowered_for, "gathers": gathers}
+        how |= {"support": support, "lowered_for": lowered_for, "gathers": gathers, "gradients": sizes}
         short = None if lowering.fuses else shortened_for(graph, input_gradient=input_gradient, recompute=recompute)
         of_short = None if short is None else lowered_graph(short.graph, **how)
         lengthened = None if short is None or of_short is None else _lengthened(graph, short, of_short)
         table, types = lengthened or _lowered_layers(graph, **how)
-        gradient_bytes = ELEMENT_BYTES[dtype] if types is None else SINGLE_BYTES
         rules = {"rules": lowering.rules(support), "processor": lowered_for or processor}
         memory_rules = {
             "phase": phase,
@@ -381,9 +429,9 @@ def lowered_graph(
         }
         passes: dict[str, Callable[[int], MemoryPass]] = {}
         if Phase.BACKWARD in phase.parts:
-            passes |= {} if lowering.gradient_accumulation else {"adding": _gradient_sum}
+            passes |= {} if lowering.gradient_accumulation else {"adding": sizes.sum_of}
             passes |= {"messages": _gradient_copy} if lowering.message_copies else {}
-        lowered = LoweredGraph(table, types, memory_rules, rules | {"element_bytes": gradient_bytes}, passes)
+        lowered = LoweredGraph(table, types, memory_rules, rules | {"element_bytes": sizes.kept}, passes)
         return (lowering, profile.memory), lowered
 
     lowered: LoweredGraph = kept(graph.kept("lowered"), key, make, most=MOST_LOWERED, weighed=True)[1]
@@ -406,6 +454,7 @@ def _lowered_layers(
     recompute: Recompute,
     lowered_for: str | None,
     gathers: bool,
+    gradients: GradientSizes,
 ) -> _TableAndTypes:
     """Lower a graph layer by layer; return its types too under automatic mixed precision."""
     lowering = getattr(profile, processor).lowering
@@ -413,16 +462,17 @@ def _lowered_layers(
     operations = [probes for part in phase.parts for probes in _operations_of(graph, part=part, **options)]
     if lowering.outputs_again:
         operations = _with_outputs_again(graph, operations)
-    if lowering.gradient_accumulation == "apart":
-        operations = _with_gradient_buffers(graph, operations)
     if lowering.fuses:
         operations = _with_fusion(graph, operations)
-    mixed, types = lowering.mixed_precision, None
-    if mixed is not None and dtype in mixed.dtypes:
+    mixed, types = lowering.mixed(dtype), None
+    if mixed is not None:
         rules = mixed.rules()
         types = _types(graph, rules=rules.with_narrow_parameters() if gathers else rules, dtype=dtype)
         how_mixed: dict[str, Any] = {"fuses": lowering.fuses, "input_gradient": input_gradient}
         operations = _with_casts(graph, operations, types, rules=rules, dtype=dtype, **how_mixed)
+    if isinstance(lowering.gradient_accumulation, str):
+        in_product = lowering.gradient_accumulation == "in_product"
+        operations = _with_gradient_buffers(graph, operations, sizes=gradients, in_product=in_product)
     operations = _repeated(operations, optimizer.evaluation_count)
     how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
     return probed_table(operations, element_bytes=ELEMENT_BYTES[dtype], **how), types

@@ -10,7 +10,7 @@ from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph.execution import BLOCKS, blocks_of, check_recomputable
 from perfmodel.graph.repeats import first_alike, shorten
 from perfmodel.parallelism.base import ONE_DEVICE, Layout, Placement, Request, StageGraph, TensorHabits
-from perfmodel.prediction.job.lowered import exchanged_dtype, lowered_graph, whole_dtype
+from perfmodel.prediction.job.lowered import GradientSizes, exchanged_dtype, gradient_sizes, lowered_graph, whole_dtype
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
 from perfmodel.prediction.job.subject import LABELS, attends, habitual_feed
@@ -127,7 +127,7 @@ class Known:
     balances: dict[Hashable, dict[Hashable, Any]] = field(default_factory=dict)
     alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
     cuts: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
-    lowered: dict[tuple[int, bool], tuple[LayerGraph, Stage]] = field(default_factory=dict)
+    lowered: dict[tuple[int, bool, GradientSizes], tuple[LayerGraph, Stage]] = field(default_factory=dict)
     feeding: dict[tuple[tuple[str, ...], int, int], Mapping[int, Target]] = field(default_factory=dict)
     timed: dict[Any, Any] = field(default_factory=dict)
     exchanges: dict[Hashable, PlacedExchanges] = field(default_factory=dict)
@@ -170,6 +170,13 @@ class Lowering:
         """Whether parameters arrive in a narrower type than workers that share none hold them in."""
         held = whole_dtype(self.profile, self.target.processor, dtype=self.dtype)
         return self.layout.scatters and held != self.dtype
+
+    @derived_property
+    def gradient_sizes(self) -> GradientSizes:
+        """Sizes of an element of gradients that are added up over micro-batches. [B]"""
+        how: dict[str, Any] = {"asked": self.layout.gradient_dtype, "gathers": self.gathers_narrow}
+        how |= {"dtype": self.dtype, "shared": self.layout.reduces_each}
+        return gradient_sizes(self.profile, self.target.processor, **how)
 
     @property
     def _element_sizes(self) -> dict[str, Any]:
@@ -331,6 +338,7 @@ class Lowering:
             support=self.software[1],
             recompute=self.runs_again,
             gathers=self.gathers_narrow,
+            gradients=self.gradient_sizes,
         )
 
     def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
@@ -455,7 +463,7 @@ class Lowering:
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
-        key = (id(placed.graph), self.gathers_narrow)
+        key = (id(placed.graph), self.gathers_narrow, self.gradient_sizes)
         lowered = self.known.lowered.get(key)
         if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
             lowered = self.known.lowered[key] = (placed.graph, self._lowered(placed))

@@ -73,8 +73,8 @@ def _gathered_share(stage: Stage, gathers: list[Exchange]) -> float:
 def moved_s(prepared: Prepared, times: Any, kind: str) -> Any:
     """Time of the framework's passes of a kind over all shared parameters of a stage, or their gradients. [s]"""
     lowering = getattr(prepared.profile, prepared.target.processor).lowering
-    mixed, gathered_bytes = lowering.mixed_precision, ELEMENT_BYTES[prepared.dtype]
-    held_bytes = gathered_bytes if mixed is None or prepared.dtype not in mixed.dtypes else SINGLE_BYTES
+    gathered_bytes = ELEMENT_BYTES[prepared.dtype]
+    held_bytes = gathered_bytes if lowering.mixed(prepared.dtype) is None else SINGLE_BYTES
     sizes = {"held": held_bytes, "gathered": gathered_bytes, "exchanged": prepared.exchanged_bytes}
     seconds = times.moved_s(lowering.sharded_passes.bytes_per_parameter(kind, sizes))
     count = None if prepared.agreement is None else prepared.agreement.worker_count
