@@ -232,6 +232,7 @@ def _attention(
     libraries: Mapping[str, LibraryProfile],
     attends: tuple[str, str] | None,
     *,
+    at_boost: Mapping[str, Quantity],
     at: Quantity,
     lanes_at: Quantity,
     loads: Sequence[Load],
@@ -244,11 +245,12 @@ def _attention(
     constants = library_constants(libraries[role], device, factors=factors, dtype=computed_in)
     clocks = clock_ratios(device, busy_share=constants["forward_efficiency"], loads=loads)
     clock = clocks[device.arithmetic_of(computed_in)]
-    peak_ratio, lane_ratio = (
-        clock * device.issue_limit * _peak(device, name, factors) / rate
-        for name, rate in ((computed_in, at), ("fp32", lanes_at))
+    return attention_library(
+        constants,
+        device,
+        peak_ratio=clock * at_boost[computed_in] / at,
+        lane_ratio=clock * at_boost["fp32"] / lanes_at,
     )
-    return attention_library(constants, device, peak_ratio=peak_ratio, lane_ratio=lane_ratio)
 
 
 def _narrow_products(
@@ -522,7 +524,14 @@ class GpuTarget(Target):
                 dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
             ),
             attention_library=_attention(
-                device, libraries, attends, at=peaks[dtype], lanes_at=peaks["fp32"], loads=loads, factors=factors
+                device,
+                libraries,
+                attends,
+                at_boost=at_boost,
+                at=peaks[dtype],
+                lanes_at=peaks["fp32"],
+                loads=loads,
+                factors=factors,
             ),
             stream_efficiency=software.stream_efficiency
             if element_bytes >= SINGLE_BYTES
