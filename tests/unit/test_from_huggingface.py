@@ -373,6 +373,6 @@ def test_experts_and_latent_attention_are_refused_not_left_out(family, fields, s
 
 def test_weights_stored_in_fewer_bits_are_warned_of():
     stored = {"quant_method": "awq", "bits": 4}
-    with pytest.warns(ParameterWarning, match="quantization_config is not read.*weight_dtype"):
+    with pytest.warns(ParameterWarning, match=r"quantization_config is not read.*weight_dtype"):
         pm.from_huggingface_config({**MISTRAL_7B, "quantization_config": stored})
     pm.from_huggingface_config({**MISTRAL_7B, "quantization_config": None})

@@ -233,8 +233,8 @@ def _attention(
     attends: tuple[str, str] | None,
     *,
     at_boost: Mapping[str, Quantity],
-    at: Quantity,
-    lanes_at: Quantity,
+    peaks: Mapping[str, Quantity],
+    dtype: str,
     loads: Sequence[Load],
     factors: Factors,
 ) -> AttentionLibrary | None:
@@ -248,8 +248,8 @@ def _attention(
     return attention_library(
         constants,
         device,
-        peak_ratio=clock * at_boost[computed_in] / at,
-        lane_ratio=clock * at_boost["fp32"] / lanes_at,
+        peak_ratio=clock * at_boost[computed_in] / peaks[dtype],
+        lane_ratio=clock * at_boost["fp32"] / peaks["fp32"],
     )
 
 
@@ -524,14 +524,7 @@ class GpuTarget(Target):
                 dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
             ),
             attention_library=_attention(
-                device,
-                libraries,
-                attends,
-                at_boost=at_boost,
-                at=peaks[dtype],
-                lanes_at=peaks["fp32"],
-                loads=loads,
-                factors=factors,
+                device, libraries, attends, at_boost=at_boost, peaks=peaks, dtype=dtype, loads=loads, factors=factors
             ),
             stream_efficiency=software.stream_efficiency
             if element_bytes >= SINGLE_BYTES
