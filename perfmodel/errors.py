@@ -58,8 +58,9 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """Return up to three known names of which ``name`` is whole parts between ``_``, else the closest in spelling.
 
     Case, and whether parts are joined by ``_``, ``-`` or a space, make no difference. Names that ``name`` begins come
-    first, then the shortest. Then come those with the same model number, as a driver names a board. In spelling, names
-    with the same numbers come first. Where nothing is close in spelling, the shortest name with this beginning is taken.
+    first, then the shortest. Failing these, names with the same model number count, as a driver states it. In
+    spelling, names with the same numbers come first. Where nothing is close in spelling, the shortest name with this
+    beginning is taken.
 
     Examples
     --------
