@@ -58,8 +58,9 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """Return up to three known names of which ``name`` is whole parts between ``_``, else the closest in spelling.
 
     Case, and whether parts are joined by ``_``, ``-`` or a space, make no difference. Names that ``name`` begins come
-    first, then the shortest. In spelling, names with the same numbers come first. Where nothing is close in spelling,
-    the shortest name with this beginning is taken.
+    first, then the shortest. Failing these, names with the same model number count, as a driver states it. In
+    spelling, names with the same numbers come first. Where nothing is close in spelling, the shortest name with this
+    beginning is taken.
 
     Examples
     --------
@@ -67,6 +68,8 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     (['a100_40_sxm', 'a100_80_pcie'], ['tesla_k80_gk210'])
     >>> nearest_names("hgx_h100", ["hgx_h800", "dgx_h100"])
     ['dgx_h100']
+    >>> nearest_names("NVIDIA A100-SXM4-80GB", ["v100_sxm2_32gb", "a100_40_sxm", "a100_80_sxm"])
+    ['a100_80_sxm', 'a100_40_sxm']
     """
     if len(name) > MOST_SHOWN:  # no misspelt name, and slow to compare
         return []
@@ -77,10 +80,22 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     is_long = len(folded) >= SHORTEST_BEGINNING
     variants = [known_fold for known_fold in by_fold if is_long and f"_{folded}_" in f"_{known_fold}_"]
     variants.sort(key=lambda variant: (not variant.startswith(folded), len(variant)))
-    matches = variants or _closest(folded, by_fold)
+    matches = variants or _same_model(folded, by_fold) or _closest(folded, by_fold)
     if not matches and is_long:
         matches = sorted((known_fold for known_fold in by_fold if known_fold.startswith(folded)), key=len)[:1]
     return [by_fold[match] for match in matches[:MOST_NEAREST]]
+
+
+def _same_model(folded: str, known: Iterable[str]) -> list[str]:
+    """Return the names with a model number of this one, as ``a100``, those first that share most of its parts."""
+    parts = folded.split("_")
+    models = {part for part in parts if not part.isdigit() and any(map(str.isdigit, part))}
+
+    def order(name: str) -> tuple[int, int]:
+        shared = [part for part in name.split("_") if any(stated.startswith(part) for stated in parts)]
+        return -len(shared), len(name)
+
+    return sorted((name for name in known if not models.isdisjoint(name.split("_"))), key=order)
 
 
 def _closest(folded: str, known: Iterable[str]) -> list[str]:

@@ -43,7 +43,7 @@ from perfmodel.graph.repeats import liveness_of_blocks
 from perfmodel.graph.structure import GraphStructure, check_complete, check_density, with_history
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
-from perfmodel.layers.checks import check_count, check_path, check_texts, refuse
+from perfmodel.layers.checks import check_count, check_flag, check_path, check_texts, refuse
 from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, PACKED_BYTES, SPARSITIES, Phase, Work
 from perfmodel.symbolic import substituted
@@ -255,13 +255,15 @@ class LayerGraph(GraphStructure):
             return self
         return with_history(self._rebuilt(self._input_shapes, layers), "at_inference", {}, before=self)
 
-    def quantised(self, dtype: str) -> Self:
+    def quantised(self, dtype: str, *, frozen_only: bool = False) -> Self:
         """Return the network with the weights of its products stored in fewer bits; it computes as before.
 
         Parameters
         ----------
         dtype : str
             ``int8``, ``fp8`` or ``int4``. [-]
+        frozen_only : bool
+            Whether layers that train keep theirs whole, as adapters beside a quantised network do (QLoRA). [-]
 
         Returns
         -------
@@ -269,12 +271,13 @@ class LayerGraph(GraphStructure):
             The same layers; those with products by weights of their own keep them in this type. [-]
         """
         check_known("data type of weights:", dtype, PACKED_BYTES)
-        return self._once(("quantised", dtype), lambda: self._with_stored(dtype))
+        check_flag("frozen_only", frozen_only)
+        return self._once(("quantised", dtype, frozen_only), lambda: self._with_stored(dtype, frozen_only))
 
-    def _with_stored(self, dtype: str) -> Self:
-        stored = {name: {"weight_dtype": dtype} for name in self.weighted_layers}
-        graph = self._rebuilt(self._input_shapes, self._kinds, stored)
-        return with_history(graph, "quantised", {"dtype": dtype}, before=self)
+    def _with_stored(self, dtype: str, frozen_only: bool) -> Self:
+        chosen = self.frozen_weighted_layers if frozen_only else self.weighted_layers
+        graph = self._rebuilt(self._input_shapes, self._kinds, {name: {"weight_dtype": dtype} for name in chosen})
+        return with_history(graph, "quantised", {"dtype": dtype, "frozen_only": frozen_only}, before=self)
 
     def pruned(self, density: float, *, pattern: str = "unstructured", layers: Sequence[str] | None = None) -> Self:
         """Return the network with some of the weights of its products left out.
@@ -342,6 +345,11 @@ class LayerGraph(GraphStructure):
     def weighted_layers(self) -> tuple[str, ...]:
         """Names of the layers with products by weights of their own: dense ones, convolutions, attention."""
         return self._once("weighted", lambda: tuple(node.name for node in self.layers if multiplies_by_weights(node)))
+
+    @property
+    def frozen_weighted_layers(self) -> tuple[str, ...]:
+        """Those of ``weighted_layers`` that do not train."""
+        return tuple(name for name in self.weighted_layers if not self.node(name).trains_weights)
 
     @property
     def dense_layers(self) -> tuple[str, ...]:

@@ -208,6 +208,15 @@ class Gpu(Device):
             raise UnknownNameError(kind=f"dtype of {self.name}", name=dtype, known=self.dtypes)
         return float(listed) * TERA
 
+    def product_peak_flop_per_s(self, dtype: str = "fp32") -> float:
+        """Return the dense peak at which products of a data type run, at the boost clock. [FLOP/s]
+
+        If a narrow type's own arithmetic is slower than fp32 (fp16 on most of Pascal), data is stored in it but
+        computed in fp32, as in cuDNN.
+        """
+        peak = self.peak_flop_per_s(dtype)
+        return max(peak, self.peak_flop_per_s("fp32")) if dtype in STORAGE_TYPES else peak
+
     def needs_tensor_cores(self, dtype: str) -> bool:
         """Return whether a data type reaches its listed peak on tensor cores."""
         if dtype in ("fp32", "fp64"):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from warnings import warn
 
-from perfmodel.errors import ArgumentError, SpecError, check_known, meant
+from perfmodel.errors import ArgumentError, ParameterWarning, SpecError, check_known, meant
 from perfmodel.files import file_bytes, file_toml, is_folder, json_of, user_path
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import MOST_CONFIG_BYTES
@@ -69,6 +70,11 @@ def from_huggingface_config(
     ArgumentError
         If an argument has a value that is not allowed.
 
+    Warns
+    -----
+    ParameterWarning
+        If the checkpoint stores weights in fewer bits (``quantization_config``), which is not read.
+
     Notes
     -----
     A window of attention (``sliding_window``) is not counted: every position sees all before it.
@@ -99,6 +105,9 @@ def from_huggingface_config(
     wanted = _Wanted(sequence_length=sequence_length, head=head, dropout=dropout, attention=attention)
     graph = FAMILIES[family](fields, wanted)
     graph.name = model_name
+    if fields.has("quantization_config"):
+        remedy = "predict it with weight_dtype= int8, fp8 or int4, or weights count in dtype"
+        warn(ParameterWarning(f"{fields.where}: quantization_config is not read: {remedy}"), stacklevel=2)
     return graph
 
 

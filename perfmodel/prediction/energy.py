@@ -165,7 +165,7 @@ def _flop_j(device: Gpu, dtype: str, busy_share: float) -> float:
     arithmetic = device.arithmetic_of(dtype)
     if arithmetic not in device.powered_types:
         return 0.0
-    of_type = device.peak_flop_per_s(device.powered_types[arithmetic]) / device.peak_flop_per_s(dtype)
+    of_type = device.peak_flop_per_s(device.powered_types[arithmetic]) / device.product_peak_flop_per_s(dtype)
     clock = clock_ratios(device, busy_share=busy_share)[arithmetic]
     return float(PICO * device.power_constants()[f"power.{arithmetic}_pj"] * of_type * clock ** (POWER_EXPONENT - 1))
 

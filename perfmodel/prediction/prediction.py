@@ -107,6 +107,10 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
 
     basis: Basis
 
+    def __reduce__(self) -> tuple[Callable[[], Prediction], tuple[()]]:
+        """Pickle the job, which is predicted anew: what was derived from it holds caches that cannot be pickled."""
+        return self.job.predict, ()
+
     @derived_property
     def memory(self) -> MemoryFootprint:
         """What the step keeps in memory. [B]"""

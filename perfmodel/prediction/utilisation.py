@@ -197,7 +197,7 @@ def _utilisation(p: Prediction, attention_flop: str) -> Utilisation:
         raise ArgumentError("device", p.target, "must have a data sheet; a measured machine has none")
     devices = processors_of(p)
     # published figures divide by the peak of the data sheet, not by that at the clock which the power limit allows
-    peak = devices * spec.peak_flop_per_s(p.dtype) if isinstance(spec, Gpu) else p.peak_flop_per_s
+    peak = devices * spec.product_peak_flop_per_s(p.dtype) if isinstance(spec, Gpu) else p.peak_flop_per_s
     samples = p.counted_workers * p.batch_size
     trains = Phase.BACKWARD in prepared.subject.phase.parts
     of_model = samples * model_flop(graph, trains=trains, attention_flop=attention_flop)

@@ -66,7 +66,7 @@ def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Opt
                 if not options or getattr(error, "argument", None) in options:
                     raise
                 option = _at_fault(builder, options)
-                raise ArgumentError(option, options[option], str(error)) from error
+                raise ArgumentError(option, options[option], f"must suit every layer; {error}") from error
             if isinstance(built, LayerGraph):
                 built.kept("recipes")[builder.__name__] = dict(options)
             return built

@@ -430,7 +430,7 @@ def llama(
     width : int, sympy.Symbol or None
         Features of a position. [1]
     heads, key_heads : int or None
-        Heads of the queries, and of keys and values. [1]
+        Heads of the queries, and of keys and values, in Llama 2 7B and 13B as many as of queries. [1]
     head_size : int, sympy.Expr or None
         Features of a head; None for ``width / heads``. [1]
     intermediate : int, sympy.Expr or None
@@ -479,7 +479,7 @@ def llama(
         width=sizes["width"],
         heads=sizes["heads"],
         intermediate=sizes["intermediate"],
-        key_heads=sizes["key_heads"],
+        key_heads=sizes.get("key_heads"),
         head_size=head_size,
         causal=True,
         norm=nn.RMSNorm(),

@@ -64,7 +64,7 @@ def test_a_builder_called_directly_refuses_as_well(name):
 
 def test_options_that_do_not_go_together_name_the_one_at_fault():
     # 5 pools halve 16 to nothing: 16 -> 8 -> 4 -> 2 -> 1 -> 0
-    with pytest.raises(ArgumentError, match=r"^image_size must be .*pool5"):
+    with pytest.raises(ArgumentError, match=r"^image_size must suit .*pool5"):
         zoo.vgg16(batch_norm=True, image_size=16)
     # 768 / 7 is no whole number, whichever of the two is given
     with pytest.raises(ArgumentError, match=r"^heads must.*768.*\(got 7"):
@@ -95,3 +95,11 @@ def test_where_two_options_are_at_fault_the_last_is_named():
         builder(width=2, depth=2)
     with pytest.raises(ArgumentError, match=r"^width must.*'wide'.*\(got 2"):
         builder(width=2, depth=1)
+
+
+def test_heads_of_keys_follow_those_of_queries_where_the_published_size_has_as_many():
+    small = {"layers": 1, "width": 256, "intermediate": 64, "vocabulary": 8, "sequence_length": 8}
+    few, many = (zoo.llama(heads=heads, **small).parameter_count for heads in (4, 64))
+    assert few == many == zoo.llama(heads=4, key_heads=4, **small).parameter_count
+    with pytest.raises(ArgumentError, match=r"must suit every layer; .* 8 heads of keys"):
+        zoo.llama(size="llama3_8b", heads=4)

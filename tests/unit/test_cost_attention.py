@@ -188,3 +188,14 @@ def test_published_rates(kernel, way):
     formula, one_rate = fit_attention.left_out(rows)
     assert formula.mean() < 0.15
     assert formula.mean() < 0.6 * one_rate.mean()
+
+
+@pytest.mark.parametrize("device", ["gtx_1070", "gtx_1080", "tesla_p40", "titan_xp"])
+def test_halves_that_are_widened_attend_at_the_rate_of_fp32(device):
+    # 1/64 of the lanes multiply halves there, which took attention 64 times as long as in fp32
+    graph = pm.zoo.gpt(layers=1, width=512, heads=8, sequence_length=256, vocabulary=64)
+    half, single = (
+        sum(row.seconds for row in pm.predict(graph, batch_size=8, **on).rows if row.layer == "block1_attention")
+        for on in ({"device": device, "dtype": dtype} for dtype in ("fp16", "fp32"))
+    )
+    assert half == pytest.approx(single, rel=0.02)  # half the bytes are all that differs

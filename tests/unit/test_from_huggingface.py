@@ -6,7 +6,7 @@ import pytest
 import sympy
 
 import perfmodel as pm
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.errors import ArgumentError, ParameterWarning, SpecError, UnknownNameError
 from perfmodel.parallelism.registry import place
 from perfmodel.records import Contraction
 
@@ -369,3 +369,10 @@ def test_experts_and_latent_attention_are_refused_not_left_out(family, fields, s
     plain = {name: 1 for name, value in fields.items() if name.endswith("experts")}
     if family == "qwen2":
         assert pm.from_huggingface_config({**MISTRAL_7B, "model_type": family, **plain}).parameter_count > 7e9
+
+
+def test_weights_stored_in_fewer_bits_are_warned_of():
+    stored = {"quant_method": "awq", "bits": 4}
+    with pytest.warns(ParameterWarning, match=r"quantization_config is not read.*weight_dtype"):
+        pm.from_huggingface_config({**MISTRAL_7B, "quantization_config": stored})
+    pm.from_huggingface_config({**MISTRAL_7B, "quantization_config": None})

@@ -89,6 +89,12 @@ def test_packed_weights_do_not_train_unless_frozen():
     graph.add("adapter", layers.Dense(units=16), inputs="fc")
     trained = graph.pruned(0.5, pattern="2:4", layers=["fc"])
     assert predicted(trained, phase="step").memory.weights_bytes < predicted(graph, phase="step").memory.weights_bytes
+    # QLoRA: frozen weights in half a byte each and a scale for every group, the adapter's in two
+    whole, packed = (predicted(graph, phase="step", weight_dtype=dtype).memory for dtype in (None, "int4"))
+    assert whole.weights_bytes - packed.weights_bytes == (2 - 0.515625) * COUNT
+    assert packed.optimizer_bytes == whole.optimizer_bytes
+    inferred = predicted(graph, weight_dtype="int4").memory  # the adapter's too
+    assert packed.weights_bytes - inferred.weights_bytes == (2 - 0.515625) * 16 * 16384
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import pickle
 import shutil
 import subprocess
 import sys
@@ -285,3 +286,11 @@ def test_a_slower_host_issues_kernels_more_slowly():
     assert 0 < placed.step_s - anywhere.step_s < placed.dispatch_s - anywhere.dispatch_s
     desktop = pm.predict(run, device="gtx_980")
     assert desktop.dispatch_s == pytest.approx(anywhere.dispatch_s), "dispatch is stated for such a host"
+
+
+@pytest.mark.parametrize("how", [{"device": "t4"}, {"system": "dgx_h100", "workers": 4, "sync": "all_reduce"}], ids=str)
+def test_a_prediction_that_was_read_comes_back_from_a_pickle(how):
+    p = pm.predict(pm.zoo.resnet18(), batch_size=8, **how)
+    shown, job = str(p), p.job
+    copied = pickle.loads(pickle.dumps(p))
+    assert (str(copied), copied.job, copied.step_s) == (shown, job, p.step_s)

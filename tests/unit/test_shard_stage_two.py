@@ -102,6 +102,16 @@ def test_parameters_that_stay_for_later_micro_batches_are_gathered_once():
         assert often.sync_s == pytest.approx(once.sync_s + again_s, rel=1e-9)
 
 
+def test_a_sweep_keeps_gradients_from_pass_to_pass_of_interleaved_stages():
+    """Of one pass, no chunk's whole gradients wait for those of another, of several they do."""
+    job = {"parallelism": "pipeline", "stages": 2, "schedule": "interleaved", "interleave": 2, "micro_batches": 2}
+    job |= {**JOB, "framework": "pytorch_2", "workers": 4, "shard_stage": 2, "no_sync": True, "batch_size": 8}
+    found = pm.sweep(GPT, accumulation_steps=[1, 2, 4], columns=["memory_bytes"], **job)["memory_bytes"]
+    footprints = [pm.predict(GPT, accumulation_steps=passes, **job).memory for passes in (1, 2, 4)]
+    assert found.tolist() == pytest.approx([memory.total_bytes for memory in footprints], rel=1e-12)
+    assert footprints[0].gradients_bytes < footprints[1].gradients_bytes == footprints[2].gradients_bytes
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -106,3 +106,11 @@ def test_what_has_no_figures_is_refused_with_words():
     assert "MFU" not in str(p)
     assert p.to_dict()["tokens_per_s"] is None
     assert 0 < p.mfu < 1
+
+
+def test_narrow_products_on_fp32_lanes_have_their_peak_and_energy():
+    # a GTX 1080 multiplies halves at 1/64 of fp32, so that frameworks widen them: as many FLOP, on the same lanes
+    single, half = (pm.predict(_gpt(), batch_size=8, device="gtx_1080", dtype=dtype) for dtype in ("fp32", "fp16"))
+    assert half.utilisation().peak_flop_per_s == single.utilisation().peak_flop_per_s == 8.873e12
+    assert 0.2 < half.mfu < 1
+    assert half.energy_j(part="arithmetic") == pytest.approx(single.energy_j(part="arithmetic"), rel=1e-3)

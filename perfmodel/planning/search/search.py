@@ -386,7 +386,7 @@ def _peaks(swept: Sweep, device: Any) -> NDArray[np.float64]:
     """Dense peak of a device in the data type of each row. [FLOP/s]"""
     if not isinstance(device, Gpu):
         return np.full(len(swept), math.nan)
-    known = {dtype: device.peak_flop_per_s(dtype) for dtype in device.dtypes}
+    known = {dtype: device.product_peak_flop_per_s(dtype) for dtype in device.dtypes}
     return np.array([known.get(dtype, math.nan) for dtype in swept["dtype"].tolist()])
 
 

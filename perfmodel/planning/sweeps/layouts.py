@@ -207,7 +207,7 @@ class Layouts:
             fed = partial(stack.fed, of_unit=of_unit, batch=batch)
         copies_s = tuple(parts * copy_s for copy_s in taken(stack.copies_s, stack.alone[at]))
         composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
-        memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
+        memory_bytes, capacity_bytes = stack.memory(layout, at, parts=parts, passes=passes)
         servers = [server_of(unit.prepared) for unit in stack.units]
         missing_elsewhere = np.array([0.0 if server is None else server.missing_bytes for server in servers])
         outcome = Outcome(
@@ -509,27 +509,28 @@ class _Stack:
         """Energy of the work of each chunk, of all configurations. [J]"""
         return stacked([alone.energies for alone in self.alones], self.alone_counts)
 
-    def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
+    def memory(self, layout: Layout, at: Ints, *, parts: Ints, passes: Ints) -> tuple[Any, Any]:
         """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
-        orders, is_cut = self.orders(layout), parts > 1
+        orders, has_several = self.orders(layout), passes > 1
         needed = np.zeros(len(at))
-        for count, rows in ((1, ~is_cut), (2, is_cut)):
+        for cut, times, rows in ((1, 1, parts == 1), (2, 1, (parts > 1) & ~has_several), (2, 2, has_several)):
             if rows.any():
-                of_all, capacity = self._memory_of(orders, parts=count)
+                of_all, capacity = self._memory_of(orders, parts=cut, passes=times)
                 needed[rows] = of_all[at[rows]]
         return needed, capacity[at]
 
-    def _memory_of(self, orders: Orders, *, parts: int) -> tuple[Any, Any]:
+    def _memory_of(self, orders: Orders, *, parts: int, passes: int) -> tuple[Any, Any]:
         """Return the memory, and its capacity, of all configurations; orders that hold as much share it. [B]"""
+        shares_late = any(device.shares_late for device in self.devices)
         moments = (
-            kept_counts(order, device.chunks, with_working=any(map(np.any, device.gradient_bytes)))
+            kept_counts(order, device.chunks, with_working=passes == 1 and device.shares_late)
             for device, order in zip(self.devices, orders, strict=True)
         )
-        key = (parts, *moments)
+        key = (parts, passes if shares_late else 1, *moments)
         if key not in self.memories:
             agreement, needed = self.units[0].agreement, []
             for device, order, held in zip(self.devices, orders, self._held_beside, strict=True):
-                footprint = without_served_state(device.footprint(order, parts=parts), agreement)
+                footprint = without_served_state(device.footprint(order, parts=parts, passes=passes), agreement)
                 needed.append(footprint.total_bytes + held)
             count, capacity_bytes = sum(self.counts), self.devices[0].alone.capacity_bytes
             self.memories[key] = (

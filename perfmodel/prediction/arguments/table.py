@@ -247,7 +247,8 @@ _ROWS: Final = (
     Argument(
         name="weight_dtype", type="str | None", unit="-", group="step", metavar="TYPE",
         check=partial(one_of, known=tuple(PACKED_BYTES)),
-        help="Data type of stored weights of products, int8, fp8 or int4; they compute in dtype. None for dtype.",
+        help="Data type of stored weights of products, int8, fp8 or int4, while training those of frozen layers alone; "
+        "they compute in dtype. None for dtype.",
     ),
     Argument(
         name="optimizer", type="str | Optimizer", unit="-", group="step", default="sgd", loads=_loaded(load_optimizer),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
-from perfmodel.hardware.gpu import STORAGE_TYPES, Gpu
+from perfmodel.hardware.gpu import Gpu
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, device_constant, scaled
 from perfmodel.symbolic import Quantity
 from perfmodel.units import PICO
@@ -83,12 +83,6 @@ def sustained_clocks_mhz(device: Gpu) -> dict[str, float]:
 
 
 def sustained_peak_flop_per_s(device: Gpu, dtype: str = "fp32") -> float:
-    """Return the rate at which the board can issue large products of a data type. [FLOP/s]
-
-    If a narrow type's own arithmetic is slower than fp32 (fp16 on most of Pascal), data is stored in it but computed in
-    fp32, as in cuDNN.
-    """
-    peak = device.peak_flop_per_s(dtype)
-    if dtype in STORAGE_TYPES:
-        peak = max(peak, device.peak_flop_per_s("fp32"))
+    """Return the rate at which the board can issue large products of a data type. [FLOP/s]"""
+    peak = device.product_peak_flop_per_s(dtype)
     return float(peak * device.issue_limit * clock_ratios(device)[device.arithmetic_of(dtype)])

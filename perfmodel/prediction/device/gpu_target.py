@@ -232,8 +232,9 @@ def _attention(
     libraries: Mapping[str, LibraryProfile],
     attends: tuple[str, str] | None,
     *,
-    at: Quantity,
-    lanes_at: Quantity,
+    at_boost: Mapping[str, Quantity],
+    peaks: Mapping[str, Quantity],
+    dtype: str,
     loads: Sequence[Load],
     factors: Factors,
 ) -> AttentionLibrary | None:
@@ -243,15 +244,11 @@ def _attention(
     role, computed_in = attends
     constants = library_constants(libraries[role], device, factors=factors, dtype=computed_in)
     kind = device.arithmetic_of(computed_in)
-    peak_ratio, lane_ratio = (
-        device.issue_limit * _peak(device, name, factors) / rate
-        for name, rate in ((computed_in, at), ("fp32", lanes_at))
-    )
     return attention_library(
         constants,
         device,
-        peak_ratio=peak_ratio,
-        lane_ratio=lane_ratio,
+        peak_ratio=at_boost[computed_in] / peaks[dtype],
+        lane_ratio=at_boost["fp32"] / peaks["fp32"],
         clock_of=lambda busy_share: clock_ratios(device, busy_share=busy_share, loads=loads)[kind],
     )
 
@@ -527,7 +524,7 @@ class GpuTarget(Target):
                 dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
             ),
             attention_library=_attention(
-                device, libraries, attends, at=peaks[dtype], lanes_at=peaks["fp32"], loads=loads, factors=factors
+                device, libraries, attends, at_boost=at_boost, peaks=peaks, dtype=dtype, loads=loads, factors=factors
             ),
             stream_efficiency=software.stream_efficiency
             if element_bytes >= SINGLE_BYTES

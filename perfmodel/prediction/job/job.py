@@ -317,7 +317,11 @@ class Job(JobAttributes):
     def subject(self) -> Subject:
         """The network, with the facts of how it runs."""
         if not isinstance(self.graph, Run):
-            graph = self.graph if self.weight_dtype is None else self.graph.quantised(self.weight_dtype)
+            graph = self.graph
+            if self.weight_dtype is not None:
+                trains = Phase.BACKWARD in Phase(self.phase).parts
+                frozen_only = trains and bool(graph.frozen_weighted_layers)
+                graph = graph.quantised(self.weight_dtype, frozen_only=frozen_only)
             return subject_of_graph(graph, optimizer=self._updates, phase=self.phase)
         for name in ("weight_penalty", "weight_dtype"):
             if name in self.asked:

@@ -382,7 +382,7 @@ class SharedMemory:
 
     ``alone`` is the footprint of a whole mini-batch; ``among`` that of one micro-batch of several, beside the gradients
     of the others that are there for the whole step. ``gradient_bytes`` are those of each chunk that exist from its
-    first to its last backward phase, after which workers share them.
+    first to its last backward phase, after which workers share them; of several passes, for the whole step.
     """
 
     chunks: tuple[int, ...]
@@ -393,7 +393,12 @@ class SharedMemory:
     gradient_bytes: tuple[Any, ...]
     trains: bool
 
-    def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
+    @property
+    def shares_late(self) -> bool:
+        """Whether workers share gradients once their last backward phase has made them whole."""
+        return any(map(np.any, self.gradient_bytes))
+
+    def footprint(self, order: Sequence[Turn], *, parts: int, passes: int) -> MemoryFootprint:
         """Footprint at the peak of a step. [B]"""
         if len(self.chunks) == 1 and parts == 1:
             return self.alone
@@ -401,8 +406,8 @@ class SharedMemory:
             dict(zip(self.chunks, sizes, strict=True))
             for sizes in (self.waiting_bytes, self.arriving_bytes, self.gradient_bytes)
         )
-        kept: tuple[Quantity, Quantity] = (most_kept(order, kept_bytes=waiting), 0.0)
-        if any(map(np.any, self.gradient_bytes)):
+        kept: tuple[Quantity, Quantity] = (most_kept(order, kept_bytes=waiting), sum(self.gradient_bytes))
+        if passes == 1 and self.shares_late:
             kept = most_kept_beside(order, kept_bytes=waiting, meanwhile_bytes=gradients)
         return self.among._replace(
             activations_bytes=self.among.activations_bytes + kept[0],
@@ -427,7 +432,7 @@ class DeviceMemory:
         if layout.shard_stage == ALL_SHARED:  # which layers are gathered together depends on their names
             return self._shared(layout, has_buckets=has_buckets)
         sharing_size = layout.sharing_size if layout.shard_stage else 1
-        key = (layout.shard_stage, sharing_size, layout.no_sync, has_buckets, layout.accumulation_steps == 1)
+        key = (layout.shard_stage, sharing_size, layout.no_sync, has_buckets)
         if key not in self.known:
             self.known[key] = self._shared(layout, has_buckets=has_buckets)
         known = self.known[key]
@@ -436,8 +441,7 @@ class DeviceMemory:
     def _shared(self, layout: Layout, *, has_buckets: bool) -> SharedMemory:
         cut = [chunk.rules(layout, in_parts=True, has_buckets=has_buckets) for chunk in self.chunks]
         kept = [chunk.kept_gradients(rules) for chunk, rules in zip(self.chunks, cut, strict=True)]
-        # whole until the chunk's last micro-batch
-        is_lent = layout.shard_stage > 1 and layout.no_sync and layout.accumulation_steps == 1
+        is_lent = layout.shard_stage > 1 and layout.no_sync  # whole until the chunk's last micro-batch
         lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
         among = self._among(cut, kept)
         among = among._replace(gradients_bytes=among.gradients_bytes - sum(lent))
@@ -461,7 +465,9 @@ class DeviceMemory:
         """Footprint at the peak of a step of one order of turns. [B]"""
         if len(self.chunks) == 1 and layout.parts == 1:  # most predictions, which need nothing of several micro-batches
             return self._alone(layout, has_buckets=has_buckets)
-        return self.shared(layout, has_buckets=has_buckets).footprint(order, parts=layout.parts)
+        return self.shared(layout, has_buckets=has_buckets).footprint(
+            order, parts=layout.parts, passes=layout.accumulation_steps
+        )
 
     def _among(self, rules: Sequence[GradientRules], kept: Sequence[float]) -> MemoryFootprint:
         """Footprint of one micro-batch of several, without what others keep for back-propagation. [B]"""

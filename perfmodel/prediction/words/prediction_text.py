@@ -161,7 +161,7 @@ def roofs_of(p: Prediction) -> list[Roof]:
         return [sustained]
     peak = replace(sustained, name="peak")
     if isinstance(spec, Gpu):
-        peak = replace(peak, flop_per_s=max(spec.peak_flop_per_s(p.dtype), p.peak_flop_per_s))
+        peak = replace(peak, flop_per_s=max(spec.product_peak_flop_per_s(p.dtype), p.peak_flop_per_s))
     assert isinstance(spec, Cpu | Gpu)
     share = spec.sustained_memory_bandwidth_bytes_per_s / spec.memory_bandwidth_bytes_per_s
     sustained = replace(sustained, bytes_per_s=share * bandwidth)
