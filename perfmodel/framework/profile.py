@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from perfmodel.framework.narrow import base_dtype
 from perfmodel.framework.rules import LoweringTable
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
@@ -399,7 +400,7 @@ class Incapacity(spec.SpecTable):
         return (
             (not self.processors or processor in self.processors)
             and (not self.phases or not set(self.phases).isdisjoint(phases))
-            and (not self.dtypes or dtype in self.dtypes)
+            and (not self.dtypes or not {dtype, base_dtype(dtype)}.isdisjoint(self.dtypes))
             and (workers > 1 or not self.several_workers)
         )
 

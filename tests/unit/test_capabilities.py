@@ -232,3 +232,13 @@ def test_kinds_that_are_known_without_loading_layers_are_kinds():
     assert pm.layers.LAYERS.keys() >= OFTEN_LACKING
     with pytest.raises(ValueError, match="lsmt"):
         Incapacity(layers=("lsmt",), evidence="a sentence that is long enough to be evidence")
+
+
+@pytest.mark.parametrize("framework", ["caffe_1_0_rc3", "cntk_1_5_rc"])
+def test_a_framework_that_lacks_the_base_type_of_a_recipe_lacks_the_recipe(framework):
+    mlp = pm.zoo.feed_forward()
+    lines = {
+        dtype: pm.predict(mlp, batch_size=4, device="h100_sxm", framework=framework, dtype=dtype).basis.prepared
+        for dtype in ("bf16", "fp8")
+    }
+    assert lines["fp8"].shortfalls == lines["bf16"].shortfalls != ()
