@@ -1,13 +1,10 @@
 """Texts of formulas whose parts are long: what is hidden in them, and how often it is worked out."""
 
-from random import Random
-
 import pytest
 import sympy
 
 import perfmodel as pm
 from perfmodel.planning.formulas import named_expressions
-from perfmodel.planning.formulas.expansion import expanded
 
 JOB = {"system": "survey_fig5", "workers": 2, "batch_size": 16, "framework": "torch_423cfba"}
 
@@ -54,22 +51,3 @@ def test_two_texts_multiply_out_once(stale, monkeypatch):
     once = len(calls)
     stale._repr_latex_()
     assert len(calls) == once > 0
-
-
-def _product_of_sums(chance, depth):
-    x, y = sympy.symbols("x y", positive=True)
-    hidden = sympy.Dummy("hidden")
-    leaves = [x, y, 1 / x, 1 / hidden, sympy.Integer(2), sympy.Rational(1, 3), sympy.Integer(-1)]
-    if depth == 0:
-        return chance.choice(leaves)
-    inner = [_product_of_sums(chance, depth - 1) for _ in range(chance.choice((2, 3)))]
-    joined = chance.choice((sympy.Add, sympy.Add, sympy.Mul, sympy.Mul))(*inner)
-    return chance.choice(
-        (joined, joined, joined**2, 1 / sympy.sqrt(joined), 1 / joined, sympy.ceiling(joined, evaluate=False))
-    )
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_products_of_sums_are_multiplied_out_as_sympy_does(seed):
-    node = _product_of_sums(Random(seed), depth=2)
-    assert expanded(node) == sympy.expand(node, power_base=False, power_exp=False)

@@ -15,7 +15,6 @@ import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
 
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.formulas.expansion import expanded
 from perfmodel.symbolic import expression_of
 
 if TYPE_CHECKING:
@@ -169,7 +168,11 @@ def _multiplied_out(
             taken = _taken(point, expression_of_symbol, known, hidden, keep_ceilings=keep_ceilings)
             known[name] = _Hiding(hidden)(taken)  # here, as each further step may use a name several times
     taken = _Hiding(hidden)(_taken(point, expression, known, hidden, keep_ceilings=keep_ceilings))
-    return expanded(taken).xreplace(hidden.short)
+    return _expanded(taken).xreplace(hidden.short)
+
+
+def _expanded(expression: sympy.Expr) -> sympy.Expr:
+    return sympy.expand(expression, power_base=False, power_exp=False)
 
 
 @dataclass
@@ -195,7 +198,7 @@ class Hidden:
         Such a power is never multiplied out, and of a sum of two sympy would prove that neither is infinite.
         """
         if node not in self._bases:
-            written = expanded(node)
+            written = _expanded(node)
             self._bases[node] = dummy = self._kept(sympy.Dummy(), written)
             if _Hiding(self).size(written)[0] <= MOST_NODES:
                 self.short[dummy] = written.xreplace(self.short)
