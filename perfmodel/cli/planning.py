@@ -14,6 +14,7 @@ import typer
 from perfmodel.cli.output import (
     AXES_BESIDES,
     Answer,
+    ProgressOption,
     amount_as_typed,
     changed_arguments,
     check_plot,
@@ -189,6 +190,9 @@ def stragglers_command(
 
 Values: TypeAlias = list[str] | None
 """Values of an axis; the option may be repeated, each time with several values separated by commas."""
+PricesOption: TypeAlias = Annotated[
+    Values, typer.Option(metavar="USD|DEVICE=USD", help="Price of a device for an hour; repeatable.")
+]
 
 WORDS = {"true": True, "false": False, "none": None}
 """Meaning of words typed as a value of an axis."""
@@ -208,9 +212,7 @@ def sweep_command(
     column: Annotated[
         Values, typer.Option(metavar="NAME,NAME...", help="Results to keep, e.g. step_s,exposed_sync_s.")
     ] = None,
-    usd_per_hour: Annotated[
-        Values, typer.Option(metavar="USD|DEVICE=USD", help="Price of a device for an hour; repeatable.")
-    ] = None,
+    usd_per_hour: PricesOption = None,
     dataset_size: Annotated[str | None, typer.Option(metavar="N", help="Samples of an epoch.")] = None,
     limit: Annotated[
         str | None, typer.Option(metavar="N", help="Evaluate at most N configurations, drawn from all.")
@@ -227,7 +229,7 @@ def sweep_command(
     prune: PruneOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as CSV.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as Parquet.")] = None,
-    progress: Annotated[bool | None, typer.Option(help="Show a progress bar; by default only on a terminal.")] = None,
+    progress: ProgressOption = None,
 ) -> Any:
     """Predict every combination of the values of some arguments; show all, the best, or the Pareto front."""
     from perfmodel.planning.sweeps.results import check_ranked, checked_columns
@@ -276,16 +278,14 @@ def search_command(
         Values,
         typer.Option("--limit", metavar="KEY=N", help="The most that an argument may be, e.g. stages=2; repeatable."),
     ] = None,
-    usd_per_hour: Annotated[
-        Values, typer.Option(metavar="USD|DEVICE=USD", help="Price of a device for an hour; repeatable.")
-    ] = None,
+    usd_per_hour: PricesOption = None,
     command: Annotated[
         str | None,
         typer.Option(metavar="PROGRAM", help="Print only the command of the best layout: megatron or torchtitan."),
     ] = None,
     option: OptionOption = None,
     prune: PruneOption = None,
-    progress: Annotated[bool | None, typer.Option(help="Show a progress bar; by default only on a terminal.")] = None,
+    progress: ProgressOption = None,
 ) -> Any:
     """Find the best layout of a job over many devices: time, price and MFU of each, the front, how sure it is."""
     from perfmodel.planning.search.programs.registry import PROGRAMS

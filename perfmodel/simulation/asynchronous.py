@@ -32,7 +32,6 @@ class PlayedScheme:
     step_s: float
     step_s_error: float
     mean_staleness: float
-    mean_staleness_error: float
     server_utilisation: float
     timeline: Timeline
 
@@ -190,15 +189,12 @@ def _measured(numbers: AsynchronousNumbers, timeline: Timeline, *, step_count: i
     steps_s = visitors * np.diff(edges) / finished
     stale, when = _staleness(numbers, timeline, visitors, step_count)
     kept = (when > first_s) & (when < last_s)
-    places = np.digitize(when[kept], edges) - 1
-    by_batch = np.array([stale[kept][places == batch].mean() for batch in range(BATCHES) if np.any(places == batch)])
     busy = [timeline.utilisation(name) for name in timeline.resources]
     step_s = visitors * (last_s - first_s) / finished.sum()
     return PlayedScheme(
         step_s=float(step_s),
         step_s_error=float(steps_s.std(ddof=1) / np.sqrt(BATCHES)),
         mean_staleness=float(stale[kept].mean()),
-        mean_staleness_error=float(by_batch.std(ddof=1) / np.sqrt(len(by_batch))),
         server_utilisation=float(max(busy)),
         timeline=timeline,
     )

@@ -190,10 +190,6 @@ class AsynchronousNumbers:
         """Workers or groups that visit the server. [1]"""
         return self.worker_count // self.group_size
 
-    def slowest(self, count: Quantity) -> Quantity:
-        """Ratio of the mean time of the slowest of this many workers to that of one worker. [1]"""
-        return 1.0 if self.times is None else self.times.order_statistic(rank=count, count=count)
-
     @property
     def kinds(self) -> tuple[tuple[Quantity, Quantity], ...]:
         """Visitors of each speed, and the ratio of their compute time to ``compute_s``, fastest first. [1]"""
