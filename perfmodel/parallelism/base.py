@@ -293,8 +293,6 @@ class Parallelism(ABC):
     name: ClassVar[str]
     uses: ClassVar[frozenset[str]]
     """Fields of Layout, besides the workers, that may differ from their defaults [-]."""
-    grouped_by: ClassVar[str | None] = None
-    """Field of Layout that counts the devices which share one network [-]."""
 
     @abstractmethod
     def stages(self, request: Request) -> tuple[StageGraph, ...]:

@@ -1,11 +1,10 @@
-"""The list of parallelisms, and a function that places a network by one of them."""
+"""The list of parallelisms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 from perfmodel.cost.pipeline_order import SCHEDULES, check_turns, orders_of
 from perfmodel.errors import ArgumentError, check_known
@@ -14,10 +13,8 @@ from perfmodel.layers import Dense
 from perfmodel.parallelism.base import (
     SIZES,
     Exchange,
-    LayerSeconds,
     Layout,
     Parallelism,
-    Placement,
     Request,
     StageGraph,
     in_order,
@@ -68,7 +65,6 @@ class ModelParallelism(Combined):
 
     name: ClassVar[str] = "model"
     uses: ClassVar[frozenset[str]] = frozenset({"stages", "stage_cut", "accumulation_steps", "gradient_dtype"})
-    grouped_by: ClassVar[str | None] = "stages"
 
     def resolved(self, layout: Layout) -> Layout:
         """Check the layout: without micro-batches there is only one order."""
@@ -110,7 +106,6 @@ class TensorParallelism(Combined):
     uses: ClassVar[frozenset[str]] = SHARING | CONTEXT | {
         "tensor_size", "sequence_parallel", "micro_batches", "accumulation_steps"
     }  # fmt: skip
-    grouped_by: ClassVar[str | None] = "tensor_size"
 
 
 @final
@@ -194,33 +189,3 @@ PARALLELISMS: dict[str, Parallelism] = {
     for kind in (DataParallelism, ModelParallelism, PipelineParallelism, TensorParallelism, HybridParallelism)
 }
 """Name -> parallelism: the only dispatch on the name."""
-
-
-def place(
-    graph: LayerGraph,
-    *,
-    parallelism: str = "data",
-    layout: Layout | None = None,
-    element_bytes: int = 4,
-    layer_s: LayerSeconds | None = None,
-    send_s: Callable[[int], float] | None = None,
-    **sizes: Any,
-) -> Placement:
-    """Place a network on devices.
-
-    Examples
-    --------
-    >>> from perfmodel import zoo
-    >>> placed = place(zoo.vgg16(), parallelism="pipeline", workers=4, stages=4, micro_batches=8)
-    >>> [exchange.bytes_per_sample for stage in placed.stages for exchange in stage.exchanges[:1]]
-    [6422528, 3211264, 1605632, 1605632]
-    """
-    check_known("parallelism", parallelism, PARALLELISMS)
-    chosen = PARALLELISMS[parallelism]
-    if layout is None:
-        if chosen.grouped_by is not None:
-            sizes = {chosen.grouped_by: sizes.get("workers", 1)} | sizes
-        layout = Layout(**sizes)
-    resolved = chosen.resolved(layout)
-    request = Request(graph=graph, layout=resolved, element_bytes=element_bytes, layer_s=layer_s, send_s=send_s)
-    return chosen.place(request)

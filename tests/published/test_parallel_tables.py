@@ -13,8 +13,8 @@ from perfmodel import zoo
 from perfmodel.cli.app import app
 from perfmodel.errors import UnknownNameError
 from perfmodel.measurements import scaling_tables
-from perfmodel.parallelism.registry import place
 from perfmodel.validation.reports import parallel_report
+from placed_networks import place
 
 
 @pytest.fixture(scope="module")

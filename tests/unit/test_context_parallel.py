@@ -10,9 +10,9 @@ import perfmodel as pm
 from perfmodel import layers as nn
 from perfmodel.cli.app import app
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.parallelism.registry import place
 from perfmodel.records import Attention, Phase
 from perfmodel.zoo.mixtures import mixture
+from placed_networks import place
 
 S, H, LAYERS, HEADS = 1024, 512, 4, 8
 GPT = pm.zoo.gpt(layers=LAYERS, width=H, heads=HEADS, sequence_length=S, vocabulary=1024)

@@ -7,8 +7,8 @@ import sympy
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, ParameterWarning, SpecError, UnknownNameError
-from perfmodel.parallelism.registry import place
 from perfmodel.records import Contraction
+from placed_networks import place
 
 # The fields that matter of the config.json that stands beside each published checkpoint on huggingface.co, and the
 # parameters of the checkpoint: the sum over its tensors, tied ones once, as transformers' num_parameters() gives them.

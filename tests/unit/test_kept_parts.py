@@ -10,7 +10,7 @@ from perfmodel.graph import repeats as parts_of_graphs
 from perfmodel.graph.liveness import MemoryRules
 from perfmodel.graph.repeats import first_alike, structure_of
 from perfmodel.layers import CrossEntropy, Dense, ReLU
-from perfmodel.parallelism.registry import place
+from placed_networks import place
 
 PIPELINE = {"system": "dgx_1_p100", "batch_size": 16, "parallelism": "pipeline", "stages": 4, "micro_batches": 4}
 TENSOR = {"system": "dgx_1_p100", "batch_size": 16, "parallelism": "tensor", "tensor_size": 2, "workers": 2}

@@ -24,6 +24,7 @@ from perfmodel.prediction.memory.gathered_parameters import unit_bytes
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline import Hop, pipeline_resources, pipeline_schedule_tasks
 from pipeline_closed_forms import bubble_fraction, schedule_bounds
+from placed_networks import GROUPED_BY
 
 GRAPHS = {"vgg16": zoo.vgg16(), "resnet50": zoo.resnet50(), "gpt": zoo.gpt(layers=8, vocabulary=50_304)}
 every_graph = pytest.mark.parametrize("name", GRAPHS)
@@ -89,8 +90,8 @@ class Step:
 
 def _step(name, *, batch_size=16, exchange_time=_free, optimizer="sgd", parallelism="data", **sizes):
     kind = PARALLELISMS[parallelism]
-    if kind.grouped_by is not None:
-        sizes = {kind.grouped_by: sizes["workers"]} | sizes
+    if kind.name in GROUPED_BY:
+        sizes = {GROUPED_BY[kind.name]: sizes["workers"]} | sizes
     layout = kind.resolved(Layout(**sizes))
     prepared = prepare(**_job(name, optimizer), batch_size=batch_size, parallelism=parallelism, layout=layout)
     agreement = None

@@ -9,10 +9,10 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph import LayerGraph
-from perfmodel.parallelism.registry import place
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.job.beside import started_exchanges
 from perfmodel.records import Phase, Role
+from placed_networks import place
 
 GPT = pm.zoo.gpt(layers=3, width=2048, heads=16, sequence_length=1024, vocabulary=51_200)
 SIZES = (2, 4, 8)
