@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -37,7 +37,7 @@ from perfmodel.graph.execution import (
     wants_gradient,
 )
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
-from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, lifetimes
+from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, Step
 from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
 from perfmodel.graph.repeats import liveness_of_blocks
 from perfmodel.graph.structure import GraphStructure, check_complete, check_density, with_history
@@ -65,30 +65,6 @@ def _substituted(value: Any, by_name: Mapping[str, int]) -> Any:
         return value
     result = substituted(value, {symbol: by_name[symbol.name] for symbol in symbols if symbol.name in by_name})
     return int(result) if result.is_Integer else result
-
-
-def free_sizes(input_shapes: Iterable[Shape], layers: Iterable[Layer]) -> tuple[str, ...]:
-    """Return the names of the symbols in shapes and options."""
-    symbols = _symbols(tuple(input_shapes))
-    for layer in layers:
-        symbols |= _symbols(tuple(layer.options().values()))
-    return tuple(sorted(symbol.name for symbol in symbols))
-
-
-def with_sizes(
-    input_shapes: Mapping[str, Shape], layers: Sequence[Layer], sizes: Mapping[str, int]
-) -> tuple[dict[str, Shape], list[Layer]]:
-    """Return shapes and layers with values for symbols."""
-    shapes = {name: _substituted(tuple(shape), sizes) for name, shape in input_shapes.items()}
-    changed = []
-    for layer in layers:
-        options = {name: value for name, value in layer.options().items() if _symbols(value)}
-        changed.append(
-            replace(layer, **{name: _substituted(value, sizes) for name, value in options.items()})
-            if options
-            else layer
-        )
-    return shapes, changed
 
 
 class LayerGraph(GraphStructure):
@@ -208,8 +184,12 @@ class LayerGraph(GraphStructure):
     @property
     def free_sizes(self) -> tuple[str, ...]:
         """Names of the symbols in shapes and options; ``with_sizes`` gives them values."""
-        shapes = self._input_shapes.values()
-        return self._once("free_sizes", lambda: free_sizes(shapes, [node.layer for node in self.layers]))
+
+        def derive() -> tuple[str, ...]:
+            options = tuple(tuple(layer.options().values()) for layer in self._kinds)
+            return tuple(sorted(symbol.name for symbol in _symbols((*self._input_shapes.values(), *options))))
+
+        return self._once("free_sizes", derive)
 
     def with_sizes(self, **sizes: int) -> Self:
         """Return the same network with values for symbols in its shapes and options.
@@ -237,7 +217,12 @@ class LayerGraph(GraphStructure):
         for name, size in sizes.items():
             check_known(f"free size of graph {self.name!r}:", name, self.free_sizes, remedy=remedy)
             check_count(name, size)
-        return self._rebuilt(*with_sizes(self._input_shapes, [node.layer for node in self.layers], sizes))
+        shapes = {name: _substituted(tuple(shape), sizes) for name, shape in self._input_shapes.items()}
+        layers = []
+        for layer in self._kinds:
+            options = {name: _substituted(value, sizes) for name, value in layer.options().items() if _symbols(value)}
+            layers.append(replace(layer, **options) if options else layer)
+        return self._rebuilt(shapes, layers)
 
     def at_inference(self) -> Self:
         """Return the network as it runs at inference: fixed statistics, no dropout.
@@ -320,12 +305,12 @@ class LayerGraph(GraphStructure):
         check_known("pattern of pruned weights:", pattern, (*SPARSITIES, STRUCTURED))
         check_density(density)
         check_texts("layers", () if layers is None else layers)
+        for name in layers or ():
+            check_known("layer with weights of products", name, self.weighted_layers)
         options = {"density": density, "pattern": pattern, "layers": layers}
         if pattern == STRUCTURED:
             return with_history(self._with_fewer_channels(density, layers), "pruned", options, before=self)
         chosen = self.weighted_layers if layers is None else tuple(layers)
-        for name in chosen:
-            check_known("layer with weights of products", name, self.weighted_layers)
         if density == 1 and pattern == "unstructured":
             return self
         if not chosen:
@@ -334,8 +319,6 @@ class LayerGraph(GraphStructure):
         return with_history(self._rebuilt(self._input_shapes, self._kinds, stored), "pruned", options, before=self)
 
     def _with_fewer_channels(self, density: float, layers: Sequence[str] | None) -> Self:
-        for name in layers or ():
-            check_known("layer with weights of products", name, self.weighted_layers)
         if density == 1:
             return self
         changed = shrunk_layers(self.layers, density=density, chosen=layers)
@@ -455,7 +438,7 @@ class LayerGraph(GraphStructure):
         if Phase.BACKWARD not in phase.parts:
             wanted = dict.fromkeys(wanted, False)
         parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
-        return lifetimes(self._input_shapes, self.layers, phase=phase, wanted=wanted, parts=parts, rules=rules)
+        return Step(self._input_shapes, self.layers, wanted=wanted, parts=parts, rules=rules).run(phase)
 
     def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: Recompute = None) -> Any:
         """Return the bytes kept in memory from the forward phase until back-propagation reads them [B].

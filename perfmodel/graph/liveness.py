@@ -209,8 +209,15 @@ def _gates(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
     return {name: gates for name, gates in found.items() if gates}
 
 
-class _Step:
-    """Simulates a step layer by layer, and records when each storage is in use."""
+class Step:
+    """Simulates a step layer by layer, and records when each storage is in use.
+
+    Notes
+    -----
+    Valid for: layers run one after the other, memory freed once it is no longer needed, outputs of the network
+    kept to the end of the step, gradients of parameters made during back-propagation and kept. Ignores: fragmentation,
+    what an interpreter's variables keep beyond their last use, scratch memory of forward operations.
+    """
 
     def __init__(
         self,
@@ -253,6 +260,7 @@ class _Step:
         return (*self.copied[node.name], *self.gates.get(node.name, ()))
 
     def size(self, name: str) -> Bytes:
+        """Bytes of a tensor, as a coefficient of the batch size and a constant."""
         if name not in self.sizes:
             element_bytes = MASK_BYTES if name in self.masks else self.rules.bytes_of(name)
             self.sizes[name] = tensor_bytes(self.shapes[name], element_bytes=element_bytes)
@@ -377,7 +385,7 @@ class _Step:
         self.gradients[name] = unshared[0] if is_free else self.lifetimes.new(self.gradient_size(name))
 
     def run(self, phase: Phase) -> Lifetimes:
-        """Play the phases of a step in order."""
+        """Play the phases of a step in order, and return every storage with its first and last use."""
         for node in self.nodes:
             self.compute(node, Phase.FORWARD)
         if Phase.BACKWARD in phase.parts:
@@ -395,23 +403,3 @@ class _Step:
         for node in reversed(part.nodes):
             if self.wanted[node.name]:
                 self.differentiate(node)
-
-
-def lifetimes(
-    input_shapes: Mapping[str, Shape],
-    nodes: Sequence[Node],
-    *,
-    phase: Phase,
-    wanted: Mapping[str, bool],
-    parts: Sequence[Segment],
-    rules: MemoryRules,
-) -> Lifetimes:
-    """Return every storage of a step, with the moments of its first and last use.
-
-    Notes
-    -----
-    Valid for: layers run one after the other, memory freed once it is no longer needed, outputs of the network
-    kept to the end of the step, gradients of parameters made during back-propagation and kept. Ignores: fragmentation,
-    what an interpreter's variables keep beyond their last use, scratch memory of forward operations.
-    """
-    return _Step(input_shapes, nodes, wanted=wanted, parts=parts, rules=rules).run(phase)
