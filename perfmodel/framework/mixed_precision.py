@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from perfmodel.hardware import source as spec
 from perfmodel.layers.attention import SoftmaxTypes
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import element_count
@@ -19,34 +19,27 @@ PRODUCTS = (Attention, Contraction, Convolution, Recurrence)
 """Operations whose operands are cast to the narrow type. [-]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixedPrecisionRules:
+class MixedPrecisionTable(spec.SpecTable):
     """What a framework computes and holds in which type.
 
-    Parameters
-    ----------
-    dtypes : tuple of str
-        Narrow data types for which this holds. [-]
-    single : frozenset of str
-        Layers and passes that compute in single precision. [-]
-    widening : frozenset of str
-        Those among them that read narrow elements and write wide ones, without a cast before. [-]
-    keeps_type : frozenset of str
-        Layers whose result has the type of their input although their parameters are in single precision. [-]
-    narrow_parameters : bool
-        Whether parameters are in the narrow type, beside a copy in single precision that the optimizer keeps, so that
-        products need no cast of them. [-]
+    ``dtypes`` are the narrow ones for which this holds. Layers and passes in ``single`` compute in single precision;
+    those of them in ``widening`` read narrow elements and write wide ones, without a cast before. The result of a layer
+    in ``keeps_type`` has the type of its input although its parameters are in single precision; such a layer is none of
+    ``single`` although that lists it, so files that inherit say what differs. Narrow ``parameters`` lie beside a copy
+    in single precision that the optimizer keeps, so that products need no cast of them.
     """
 
-    dtypes: tuple[str, ...]
-    single: frozenset[str]
-    widening: frozenset[str]
-    keeps_type: frozenset[str]
-    narrow_parameters: bool = False
+    dtypes: tuple[Literal["fp16", "bf16"], ...]
+    single: tuple[spec.Identifier, ...]
+    widening: tuple[spec.Identifier, ...]
+    keeps_type: tuple[spec.Identifier, ...]
+    parameters: Literal["single", "narrow"] = "single"
+    gradients: Literal["single", "narrow"] = "single"
 
-    def with_narrow_parameters(self) -> MixedPrecisionRules:
-        """Rules of layers whose parameters arrive in the narrow type, as workers that share them gather them."""
-        return replace(self, narrow_parameters=True)
+    @property
+    def computed_in_single(self) -> frozenset[str]:
+        """Layers and passes that compute in single precision. [-]"""
+        return frozenset(self.single).difference(self.keeps_type)
 
 
 class LayerTypes(NamedTuple):
@@ -59,11 +52,17 @@ class LayerTypes(NamedTuple):
 
 
 def layer_types(
-    nodes: Sequence[Node], forward: Iterable[tuple[str, Operation]], *, rules: MixedPrecisionRules, narrow_bytes: int
+    nodes: Sequence[Node],
+    forward: Iterable[tuple[str, Operation]],
+    *,
+    rules: MixedPrecisionTable,
+    narrow_bytes: int,
+    narrow_parameters: bool,
 ) -> Mapping[str, LayerTypes]:
     """Follow types through a graph: products narrow them, listed layers and parameters widen them."""
     products, passes = set(), dict[str, set[str]]()
-    held_bytes = narrow_bytes if rules.narrow_parameters else SINGLE_BYTES
+    single, widening = rules.computed_in_single, frozenset(rules.widening)
+    held_bytes = narrow_bytes if narrow_parameters else SINGLE_BYTES
     for layer, operation in forward:
         if isinstance(operation, MemoryPass):
             passes.setdefault(layer, set()).add(operation.name)
@@ -80,10 +79,10 @@ def layer_types(
         # a scalar does not widen a tensor
         read = [size for place, size in values.items() if math.prod(node.input_shapes[place]) != 1]
         names = (node.layer.kind, *passes.get(node.name, ()))
-        is_single = not rules.single.isdisjoint(names)
-        widens = not rules.widening.isdisjoint(names) and min(read, default=SINGLE_BYTES) == narrow_bytes
+        is_single = not single.isdisjoint(names)
+        widens = not widening.isdisjoint(names) and min(read, default=SINGLE_BYTES) == narrow_bytes
         has_wide_weights = (
-            not rules.narrow_parameters
+            not narrow_parameters
             and node.layer.parameter_shapes(node.input_shapes)
             and node.layer.kind not in rules.keeps_type
         )
@@ -102,7 +101,7 @@ def layer_types(
             element_bytes=(narrow_bytes + SINGLE_BYTES) // 2 if widens else computed,
             result_bytes=computed,
             cast_inputs=tuple(place for place, size in values.items() if converts and size != computed),
-            casts_weights=node.name in products and not rules.narrow_parameters,
+            casts_weights=node.name in products and not narrow_parameters,
         )
     return types
 
@@ -136,7 +135,7 @@ def cast_passes(
     return tuple(tensors)
 
 
-def softmax_types(node: Node, rules: MixedPrecisionRules) -> SoftmaxTypes | None:
+def softmax_types(node: Node, rules: MixedPrecisionTable) -> SoftmaxTypes | None:
     """Return the types of softmax if it computes attention in single precision, with kernels of its own.
 
     Where it does not widen its operand itself, scores are cast to single precision, scaled and masked there.
@@ -146,4 +145,4 @@ def softmax_types(node: Node, rules: MixedPrecisionRules) -> SoftmaxTypes | None
         return None
     if "softmax" in rules.widening:
         return SoftmaxTypes(SINGLE_BYTES)
-    return SoftmaxTypes(SINGLE_BYTES, casts_scores=True) if "softmax" in rules.single else None
+    return SoftmaxTypes(SINGLE_BYTES, casts_scores=True) if "softmax" in rules.computed_in_single else None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from perfmodel.derived import derived
-from perfmodel.framework.mixed_precision import MixedPrecisionRules
+from perfmodel.framework.mixed_precision import MixedPrecisionTable
 from perfmodel.framework.narrow import RECIPES, NarrowRecipe, base_dtype
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.library import LibrarySupport
@@ -53,31 +53,6 @@ class RecurrentTable(spec.SpecTable):
     backward_pointwise_kernels: spec.Count
     library: bool = False
     persistent_units: spec.Count | None = None
-
-
-class MixedPrecisionTable(spec.SpecTable):
-    """Mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`.
-
-    A layer in ``keeps_type`` counts as such although ``single`` lists it, so files that inherit say what differs.
-    """
-
-    dtypes: tuple[Literal["fp16", "bf16"], ...]
-    single: tuple[spec.Identifier, ...]
-    widening: tuple[spec.Identifier, ...]
-    keeps_type: tuple[spec.Identifier, ...]
-    parameters: Literal["single", "narrow"] = "single"
-    gradients: Literal["single", "narrow"] = "single"
-
-    @derived
-    def rules(self) -> MixedPrecisionRules:
-        """Return the rules in the form that the lowering takes."""
-        return MixedPrecisionRules(
-            dtypes=self.dtypes,
-            single=frozenset(self.single) - frozenset(self.keeps_type),
-            widening=frozenset(self.widening),
-            keeps_type=frozenset(self.keeps_type),
-            narrow_parameters=self.parameters == "narrow",
-        )
 
 
 class ShardPass(spec.SpecTable):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 import perfmodel as pm
@@ -195,4 +193,3 @@ def test_formula_and_sweep_agree_with_predict() -> None:
     for row in swept:
         asked = {"batch_size": int(row["batch_size"]), "image_layout": row["image_layout"]}
         assert row["step_s"] == pytest.approx(step(graph, **asked).step_s, rel=1e-12)
-    assert dataclasses.is_dataclass(load_framework("pytorch_2").gpu.lowering.mixed_precision.rules())

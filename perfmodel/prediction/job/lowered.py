@@ -21,7 +21,7 @@ from perfmodel.framework.kernel_table import (
 )
 from perfmodel.framework.mixed_precision import (
     LayerTypes,
-    MixedPrecisionRules,
+    MixedPrecisionTable,
     cast_passes,
     layer_types,
     softmax_types,
@@ -196,10 +196,13 @@ def _forward_operations(graph: LayerGraph) -> Operations:
     return _operations_of(graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=False, recompute=None)
 
 
-def _types(graph: LayerGraph, *, rules: MixedPrecisionRules, dtype: str) -> Mapping[str, LayerTypes]:
+def _types(graph: LayerGraph, *, rules: MixedPrecisionTable, dtype: str, gathers: bool) -> Mapping[str, LayerTypes]:
     """Types of the layers under automatic mixed precision."""
     operations = ((probes.layer, probes.operations[0]) for probes in _forward_operations(graph))
-    return layer_types(graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype])
+    narrow = gathers or rules.parameters == "narrow"  # as workers that share parameters gather them
+    return layer_types(
+        graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype], narrow_parameters=narrow
+    )
 
 
 def _cast_counts(graph: LayerGraph) -> Mapping[str, int]:
@@ -208,21 +211,21 @@ def _cast_counts(graph: LayerGraph) -> Mapping[str, int]:
 
 
 def _tensor_types(
-    graph: LayerGraph, types: Mapping[str, LayerTypes], *, rules: MixedPrecisionRules, dtype: str, fuses: bool
+    graph: LayerGraph, types: Mapping[str, LayerTypes], *, rules: MixedPrecisionTable, dtype: str, fuses: bool
 ) -> TensorTypes:
     """Types of the tensors that stay in memory."""
     counts = _cast_counts(graph)
     return TensorTypes(
         result_bytes={name: layer.result_bytes for name, layer in types.items()},
         cast_inputs={name: layer.cast_inputs for name, layer in types.items() if layer.cast_inputs},
-        parameter_bytes=ELEMENT_BYTES[dtype] if rules.narrow_parameters else SINGLE_BYTES,
+        parameter_bytes=ELEMENT_BYTES[dtype] if rules.parameters == "narrow" else SINGLE_BYTES,
         copied_weight_bytes=ELEMENT_BYTES[dtype]
         * sum(counts.get(name, 0) for name, layer in types.items() if layer.casts_weights),
         softmax={} if fuses else _softmax_types(graph, rules),
     )
 
 
-def _softmax_types(graph: LayerGraph, rules: MixedPrecisionRules) -> dict[str, SoftmaxTypes]:
+def _softmax_types(graph: LayerGraph, rules: MixedPrecisionTable) -> dict[str, SoftmaxTypes]:
     """Types of softmax of the layers of attention where they are not that of the result."""
     found = {node.name: softmax_types(node, rules) for node in graph.layers}
     return {name: types for name, types in found.items() if types is not None}
@@ -233,7 +236,7 @@ def _with_casts(
     probed: Operations,
     types: Mapping[str, LayerTypes],
     *,
-    rules: MixedPrecisionRules,
+    rules: MixedPrecisionTable,
     dtype: str,
     input_gradient: bool,
     fuses: bool,
@@ -423,7 +426,7 @@ def lowered_graph(
             "types": None
             if types is None
             else replace(
-                _tensor_types(graph, types, rules=lowering.mixed_precision.rules(), dtype=dtype, fuses=lowering.fuses),
+                _tensor_types(graph, types, rules=lowering.mixed_precision, dtype=dtype, fuses=lowering.fuses),
                 of_short=None if lengthened is None or of_short is None else of_short.memory_rules["types"],
             ),
         }
@@ -466,10 +469,9 @@ def _lowered_layers(
         operations = _with_fusion(graph, operations)
     mixed, types = lowering.mixed(dtype), None
     if mixed is not None:
-        rules = mixed.rules()
-        types = _types(graph, rules=rules.with_narrow_parameters() if gathers else rules, dtype=dtype)
+        types = _types(graph, rules=mixed, dtype=dtype, gathers=gathers)
         how_mixed: dict[str, Any] = {"fuses": lowering.fuses, "input_gradient": input_gradient}
-        operations = _with_casts(graph, operations, types, rules=rules, dtype=dtype, **how_mixed)
+        operations = _with_casts(graph, operations, types, rules=mixed, dtype=dtype, **how_mixed)
     if isinstance(lowering.gradient_accumulation, str):
         in_product = lowering.gradient_accumulation == "in_product"
         operations = _with_gradient_buffers(graph, operations, sizes=gradients, in_product=in_product)
