@@ -8,7 +8,7 @@ import numpy as np
 from perfmodel.calibration import calibrate, session
 from perfmodel.calibration.backends.base import Backend, HostClock, PeakRun
 from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared
-from perfmodel.calibration.classes import Machine, columns_of
+from perfmodel.calibration.classes import columns_of
 from perfmodel.calibration.families import (
     CONTRACTION_AXES,
     CONVOLUTIONS,
@@ -17,6 +17,7 @@ from perfmodel.calibration.families import (
     contraction,
     of_layer,
 )
+from perfmodel.hardware.measured_machine import MeasuredOn
 from perfmodel.layers import BatchNorm, ReLU
 from perfmodel.records import Role
 
@@ -72,7 +73,7 @@ class FakeBackend(Backend):
         self.law, self.noise, self.speed, self.fails_after = law, noise, speed, fails_after
         self.elapsed_s = self.flushed = 0.0
         self._random = np.random.default_rng(seed)
-        self.machine = Machine.of(FACTS)
+        self.machine = MeasuredOn.model_validate(FACTS)
         self.runs = 0
         self._clock = FakeClock(self)
 

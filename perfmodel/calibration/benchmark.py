@@ -125,8 +125,6 @@ class Sequence:
     ----------
     benchmark : Benchmark
         Whose axes are drawn. [-]
-    seed : int
-        Of the shift. [1]
 
     Notes
     -----
@@ -146,10 +144,10 @@ class Sequence:
     True
     """
 
-    def __init__(self, benchmark: Benchmark, *, seed: int = SEED) -> None:
+    def __init__(self, benchmark: Benchmark) -> None:
         self._axes = benchmark.axes
         dimensions = 2 * len(self._axes)  # a place on each axis, and a way to round there
-        self._shift = np.random.default_rng([seed, *benchmark.name.encode()]).random(dimensions)
+        self._shift = np.random.default_rng([SEED, *benchmark.name.encode()]).random(dimensions)
         root = 2.0
         for _ in range(40):
             root = (1 + root) ** (1 / (dimensions + 1))
@@ -177,10 +175,9 @@ def shapes(
     *,
     allowed: Callable[[Operation], bool],
     taken: Collection[Sizes] = (),
-    seed: int = SEED,
 ) -> Iterator[Sizes]:
     """Yield sizes of a benchmark that are within the limits, each once; ends where there are no more."""
-    sequence = Sequence(benchmark, seed=seed)
+    sequence = Sequence(benchmark)
     known = {tuple(sorted(sizes.items())) for sizes in taken}
     refused = 0
     while refused < MOST_DRAWS:

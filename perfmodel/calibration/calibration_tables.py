@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.calibration.benchmark import Point
-from perfmodel.calibration.classes import Machine, agreement, columns_of
+from perfmodel.calibration.classes import agreement, columns_of
 from perfmodel.calibration.journal import digest_of, journal_of, read_journal
 from perfmodel.cost.measured_kernel import measured_kernel_time
 from perfmodel.errors import ArgumentError
@@ -245,14 +245,13 @@ def measured_points(
     machine: MeasuredMachine, points: Sequence[Point], benchmarks: Callable[[str], Mapping[str, Any]]
 ) -> list[RooflinePoint]:
     """Return the points of a calibration with their fitted times."""
-    on = Machine.of(machine.machine.model_dump())
     by_dtype = {dtype: benchmarks(dtype) for dtype in machine.dtypes}
     fitted_points = []
     for point in points:
         benchmark = by_dtype.get(point.dtype, {}).get(point.name)
         if benchmark is None or not benchmark.has_sizes(point.sizes):
             continue
-        columns = columns_of([benchmark.operation(point.sizes)], dtype=point.dtype, machine=on)
+        columns = columns_of([benchmark.operation(point.sizes)], dtype=point.dtype, machine=machine.machine)
         of_dtype = machine.classes(point.dtype)
         curves = [of_dtype[name] for name in (point.name, *pooled_classes(point.name)) if name in of_dtype]
         curve = next((fitted for fitted in curves if fitted.family == columns.family), None)

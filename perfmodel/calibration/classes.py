@@ -33,10 +33,11 @@ from perfmodel.framework.measured_lowering import measured_kernel, pooled_classe
 from perfmodel.hardware.fit_file import Z_80
 from perfmodel.kernels import Matmul
 from perfmodel.records import ELEMENT_BYTES, Operation, Role
-from perfmodel.units import MIB
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from perfmodel.hardware.measured_machine import MeasuredOn
 
 
 PRIOR_SPREAD: Final = 0.7
@@ -261,28 +262,6 @@ def agreement(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Facts of the machine that features depend on."""
-
-    vector_lanes: int
-    near_cache_bytes: float
-    cache_bytes: float
-    reuse_bytes: float
-    memory_bytes: float
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Machine:
-        """Read it from the table ``machine`` of a file."""
-        return cls(
-            vector_lanes=int(facts["vector_lanes"]),
-            near_cache_bytes=float(facts["near_cache_mib"]) * MIB,
-            cache_bytes=float(facts["cache_mib"]) * MIB,
-            reuse_bytes=float(facts.get("reuse_mib") or facts["cache_mib"]) * MIB,
-            memory_bytes=float(facts["memory_gib"]) * MIB * 1024,
-        )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
     """Features of the operations of one class."""
@@ -294,7 +273,7 @@ class Columns:
     moved_bytes: NDArray[np.float64]
 
 
-def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine) -> Columns:
+def columns_of(operations: Sequence[Operation], *, dtype: str, machine: MeasuredOn) -> Columns:
     """Compute the columns of operations of one family."""
     size = ELEMENT_BYTES[dtype]
     kernels = [measured_kernel(operation, element_bytes=size) for operation in operations]
@@ -352,7 +331,7 @@ class ClassPoints:
     points: tuple[Point, ...]
     operations: tuple[Operation, ...]
 
-    def columns(self, machine: Machine) -> Columns:
+    def columns(self, machine: MeasuredOn) -> Columns:
         """Return their columns."""
         return columns_of(self.operations, dtype=self.dtype, machine=machine)
 
@@ -397,7 +376,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 
 
 def fitted_classes(
-    classes: Sequence[ClassPoints], *, machine: Machine, cold_of_copy: float | None = None
+    classes: Sequence[ClassPoints], *, machine: MeasuredOn, cold_of_copy: float | None = None
 ) -> list[dict[str, Any]]:
     """Fit every class, and every pooled class that replaces unmeasured classes."""
     rows: list[dict[str, Any]] = []
@@ -437,7 +416,7 @@ def best_rates(classes: Iterable[ClassPoints], rates: Mapping[str, float]) -> di
 
 
 def _of_dtype(
-    classes: Sequence[ClassPoints], *, machine: Machine, repeat_spread: float, cold_of_copy: float | None
+    classes: Sequence[ClassPoints], *, machine: MeasuredOn, repeat_spread: float, cold_of_copy: float | None
 ) -> list[dict[str, Any]]:
     columns = {kernels.name: kernels.columns(machine) for kernels in classes}
     members: dict[str, list[ClassPoints]] = {}
@@ -468,7 +447,7 @@ def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None, 
 
 
 def _cold(
-    classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machine: Machine, of_copy: float | None
+    classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machine: MeasuredOn, of_copy: float | None
 ) -> dict[str, float]:
     """Return one rate for each family, because one class has too few flushed points."""
     rates = {}

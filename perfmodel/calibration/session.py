@@ -11,10 +11,12 @@ from typing import Final
 
 from perfmodel.calibration.backends.base import Backend, DriftWatch, Timing, check_result, smallest_sizes
 from perfmodel.calibration.benchmark import Benchmark, Point, Sizes, most_telling, shapes
-from perfmodel.calibration.classes import FittedCurve, Machine, columns_of, fit_curve
+from perfmodel.calibration.classes import FittedCurve, columns_of, fit_curve
 from perfmodel.calibration.journal import Journal
 from perfmodel.calibration.surroundings import measure_surroundings
+from perfmodel.hardware.measured_machine import MeasuredOn
 from perfmodel.records import ELEMENT_BYTES, Operation
+from perfmodel.units import MIB
 
 LONGEST_POINT_S: Final = 0.15
 """Longest time that a kernel is expected to take [s]."""
@@ -108,7 +110,7 @@ class Session:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.backend, self.budget_s, self.journal = backend, budget_s, journal
-        self.machine = Machine.of(backend.facts())
+        self.machine = MeasuredOn.model_validate(backend.facts())
         self.notes: list[str] = []
         self._now, self._begin, self._progress = now, now() - already_s, progress
         self._earlier_s = journal.seconds
@@ -182,7 +184,7 @@ class Session:
         )
         capacity = surroundings.get("reuse", {}).get("capacity_bytes")
         if capacity is not None:
-            self.machine = replace(self.machine, reuse_bytes=capacity)
+            self.machine = self.machine.model_copy(update={"reuse_mib": capacity / MIB})
         self.journal.write()
 
     def _check(self) -> None:

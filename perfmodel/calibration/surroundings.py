@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.calibration.backends.base import Backend
-    from perfmodel.calibration.classes import Machine
+    from perfmodel.hardware.measured_machine import MeasuredOn
 
 
 FEWEST: Final = 4
@@ -265,7 +265,7 @@ def measure_surroundings(
     costs: dict[str, Any],
     *,
     dtypes: Sequence[str],
-    machine: Machine,
+    machine: MeasuredOn,
     budget_s: float,
     now: Callable[[], float],
 ) -> list[str]:
@@ -299,7 +299,7 @@ def _peaks(backend: Backend, dtypes: Sequence[str]) -> Mapping[str, Any]:
     return {"gemm_flop_per_s": rates, "stream_bytes_per_s": stream}
 
 
-def _reuse(backend: Backend, machine: Machine, *, time_s: float, now: Callable[[], float]) -> Mapping[str, Any]:
+def _reuse(backend: Backend, machine: MeasuredOn, *, time_s: float, now: Callable[[], float]) -> Mapping[str, Any]:
     """Time one copy after more and more other traffic, from memory just read to a whole flush."""
     clock, end_s = backend.clock, now() + time_s
     # more than stays in a kernel's own cache, and so little that it leaves the last one by the traffic of others

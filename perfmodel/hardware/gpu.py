@@ -65,9 +65,6 @@ class GpuMemory(spec.SpecTable):
     bandwidth_gb_per_s: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 50_000, "GB/s"))]
     ecc_bandwidth_fraction: spec.Fraction = 1.0
     l2_mib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 1_024, "MiB"))]
-    l2_bandwidth_gb_per_s: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 100_000, "GB/s"))] | None = (
-        None
-    )
 
     _usable_is_at_most_nominal = field_validator("usable_gib")(spec.at_most("capacity_gib"))
 
@@ -294,15 +291,11 @@ class Gpu(Device):
             return self
         slower = self.board.shared_clock_fraction
         peaks = {name: slower * peak for name, peak in self.peak_tflop_per_s.stated().items()}
-        cache = self.memory.l2_bandwidth_gb_per_s
         return self.model_copy(
             update={
                 "clock_boost_mhz": slower * self.clock_boost_mhz,
                 "clock_max_mhz": None if self.clock_max_mhz is None else slower * self.clock_max_mhz,
                 "peak_tflop_per_s": self.peak_tflop_per_s.model_copy(update=peaks),
-                "memory": self.memory.model_copy(
-                    update={"l2_bandwidth_gb_per_s": None if cache is None else slower * cache}
-                ),
                 "launch": self.launch.model_copy(update={"latency_us": self.launch.latency_us / slower}),
             }
         )

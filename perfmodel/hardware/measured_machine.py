@@ -65,6 +65,16 @@ class MeasuredOn(spec.SpecTable):
         return self
 
     @property
+    def memory_bytes(self) -> float:
+        """Memory of the device. [B]"""
+        return self.in_base_units("memory_gib")
+
+    @property
+    def cache_bytes(self) -> float:
+        """Last-level cache. [B]"""
+        return self.cache_mib * MIB
+
+    @property
     def near_cache_bytes(self) -> float:
         """Cache in which one kernel's operands stay. [B]"""
         return self.near_cache_mib * MIB

@@ -182,10 +182,6 @@ class Topology:
         """Return the names of all host memories, in file order."""
         return self.of_kind("memory")
 
-    def memories_of(self, node: str) -> tuple[str, ...]:
-        """Return the names of a machine's host memories, in file order."""
-        return self.of_node(node, "memory")
-
     def serving(self, memory: str) -> str:
         """Return the process that serves out of a host memory; the memory itself if processes send at any rate."""
         like, moved = self._in_first_machine(memory)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.symbolic import is_symbolic
@@ -90,29 +91,9 @@ class Wire:
     peer: bool = False
 
     @classmethod
-    def between(
-        cls,
-        lower: str,
-        upper: str,
-        *,
-        capacity_bytes_per_s: float,
-        raw_bytes_per_s: float,
-        link: str,
-        latency_s: float = 0.0,
-        startup_s: float = 0.0,
-        half_duplex: bool = False,
-        peer: bool = False,
-    ) -> Wire:
-        """Return a wire with the same rates in both directions."""
-        name = f"{lower}={upper}" if half_duplex else f"{lower}>{upper}"
-        upward = Channel(
-            name=name,
-            capacity_bytes_per_s=capacity_bytes_per_s,
-            raw_bytes_per_s=raw_bytes_per_s,
-            latency_s=latency_s,
-            startup_s=startup_s,
-            link=link,
-        )
+    def between(cls, lower: str, upper: str, *, half_duplex: bool = False, peer: bool = False, **numbers: Any) -> Wire:
+        """Return a wire with the same numbers, those of a ``Channel``, in both directions."""
+        upward = Channel(name=f"{lower}={upper}" if half_duplex else f"{lower}>{upper}", **numbers)
         downward = upward if half_duplex else replace(upward, name=f"{upper}>{lower}")
         return cls(lower=lower, upper=upper, upward=upward, downward=downward, peer=peer)
 

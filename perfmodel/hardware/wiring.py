@@ -463,25 +463,10 @@ class Wired(ABC):
         ArgumentError
             If the path has an unknown ending or cannot be written.
         """
+        from perfmodel.hardware.wiring_figure import wiring_figure
         from perfmodel.presentation.figures import saved
-        from perfmodel.presentation.wiring_figure import DrawnLine, DrawnNode, wiring_figure
 
-        nodes = [
-            DrawnNode(name=place.name, kind=place.kind, detail=place.detail, group=place.node)
-            for place in self.wiring.places
-        ]
-        lines = [
-            DrawnLine(lower=wire.lower, upper=wire.upper, label=_label(wire), link=wire.upward.link, peer=wire.peer)
-            for wire in self.wiring.wires
-        ]
-        figure = wiring_figure(nodes, lines, title=self.name)
-        return saved(figure, path)
-
-
-def _label(wire: Wire) -> str:
-    """Write the bandwidth of large copies over a wire in GB/s: one number, or two if the directions differ."""
-    rates = [channel.capacity_bytes_per_s / GIGA for channel in (wire.upward, wire.downward)]
-    return " / ".join(dict.fromkeys(f"{rate:.3g}" for rate in rates))
+        return saved(wiring_figure(self.wiring.places, tuple(self.wiring.wires), title=self.name), path)
 
 
 class OpenTopology(Topology):

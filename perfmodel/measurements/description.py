@@ -47,8 +47,8 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
-class HardwareEntry(_Entry):
-    """One ``[[hardware]]``: what the source says of a device."""
+class Hardware(_Entry):
+    """One ``[[hardware]]``: what the source says of a device, whose own facts are in its spec file."""
 
     device: str = Text
     kind: Literal["cpu", "gpu"]
@@ -116,8 +116,8 @@ class RunsFrom(_Entry):
     reason: str = Text
 
 
-class ErratumEntry(_Entry):
-    """One ``[[erratum]]``: a statement of the source that is wrong."""
+class Erratum(_Entry):
+    """One ``[[erratum]]``: a statement of the source that its own numbers, its scripts or arithmetic contradict."""
 
     id: str = Text
     where: str = Text
@@ -134,11 +134,11 @@ class TableDescription(_Entry):
     title: str = Text
     source: dict[str, str | date] = {}
     software: dict[str, str] = {}
-    hardware: list[HardwareEntry] = []
+    hardware: list[Hardware] = []
     cell: list[CellEntry] = []
     run: list[RunEntry] = []
     runs_from: RunsFrom | None = None
-    erratum: list[ErratumEntry] = []
+    erratum: list[Erratum] = []
 
     @field_validator("schema_version")
     @classmethod

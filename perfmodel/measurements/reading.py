@@ -16,10 +16,8 @@ from perfmodel.errors import ArgumentError, TableError, UnknownNameError, neares
 from perfmodel.files import MOST_DATA_BYTES, MOST_SPEC_BYTES, file_text, is_file, toml_of, user_path
 from perfmodel.measurements.table import (
     SCORED,
-    Erratum,
     Evidence,
     FeedItem,
-    Hardware,
     MeasuredRow,
     MeasurementTable,
     Run,
@@ -333,9 +331,9 @@ def _described(rows: tuple[MeasuredRow, ...], description: TableDescription, pat
         runs=runs,
         source={name: str(value) for name, value in description.source.items()},
         software=description.software,
-        hardware=tuple(Hardware(**entry.model_dump()) for entry in description.hardware),
+        hardware=tuple(description.hardware),
         path=path.with_suffix(".csv"),
-        errata=tuple(Erratum(**entry.model_dump()) for entry in description.erratum),
+        errata=tuple(description.erratum),
     )
 
 

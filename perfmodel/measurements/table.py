@@ -12,6 +12,8 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from perfmodel.measurements.description import Erratum, Hardware
+
 
 OPTIMIZERS = ("none", "sgd", "momentum", "nesterov", "adam")
 """Optimizer names a run may carry; ``none`` means that nothing updates the parameters."""
@@ -196,28 +198,6 @@ class MeasuredRow:
     def cell_key(self) -> tuple[str, str, int, str, int | None]:
         """The run's key with device and threads: what identifies the row in its table."""
         return *self.run_key, self.device, self.threads
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
-    """A device as its measurement table describes it; the device's own facts are in its spec file."""
-
-    device: str
-    kind: str
-    physical_cores: int | None = None
-    host: str | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erratum:
-    """A statement of the source that its own numbers, its scripts or arithmetic contradict."""
-
-    id: str
-    where: str
-    printed: str
-    correct: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

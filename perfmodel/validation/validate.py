@@ -16,8 +16,9 @@ from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.hardware.system import System
+from perfmodel.measurements.description import Hardware
 from perfmodel.measurements.reading import check_names
-from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
+from perfmodel.measurements.table import SUBSETS, MeasurementTable, Subset
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.validation.protocols import baselines, protocols
 from perfmodel.validation.protocols.cells import MeasuredCell, Progress, predict_cell, prepare_cells, progress_of_part

@@ -64,7 +64,7 @@ RANKS = {
 
 
 def servers_of(topology, machines):
-    return tuple(topology.serving(topology.memories_of(f"node{machine}")[0]) for machine in machines)
+    return tuple(topology.serving(topology.of_node(f"node{machine}", "memory")[0]) for machine in machines)
 
 
 @pytest.mark.parametrize("ranks", list(RANKS))

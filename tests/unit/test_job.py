@@ -10,7 +10,8 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.layers import Dense
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
-from perfmodel.validation.protocols.cells import prediction_of, prepare_cells
+from perfmodel.prediction.certainty.basis import timed_prediction
+from perfmodel.validation.protocols.cells import prepare_cells
 
 GRAPH = pm.zoo.alexnet()
 VARYING = {"distribution": "normal", "cv": 0.1}
@@ -125,7 +126,7 @@ def test_a_step_that_was_timed_without_a_job_says_so():
     rows = [row for row in table if row.network == "fcn5" and row.device == "gtx_980" and row.step_s][:1]
     (cell,) = prepare_cells(table, rows)
     with pytest.raises(ArgumentError, match="timed without one"):
-        _ = prediction_of(cell).job
+        _ = timed_prediction(cell.prepared).job
 
 
 def test_a_job_of_a_graph_that_has_grown_is_what_the_graph_is_now():

@@ -8,7 +8,7 @@ from perfmodel.calibration.backends.base import check_result, smallest_sizes
 from perfmodel.calibration.backends.numpy_backend import NumpyBackend
 from perfmodel.calibration.benchmark import Prepared, shapes
 from perfmodel.calibration.calibrate import benchmark_table, calibrate
-from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.hardware.measured_machine import MeasuredMachine, MeasuredOn
 from tests.counted_kernels import count_kernels
 from tests.timed_operations import class_of
 
@@ -130,7 +130,7 @@ def test_tf32_is_switched_on_for_its_points_alone():
 
 def test_tf32_takes_passes_from_fp32_and_products_from_nowhere_else():
     from perfmodel.calibration.benchmark import Point
-    from perfmodel.calibration.classes import Machine, fitted_classes, grouped
+    from perfmodel.calibration.classes import fitted_classes, grouped
     from tests.fake_machine import FACTS, LAW, FakeBackend
 
     law = {name: LAW[name] for name in ("gemm_output", "gemm_input_gradient", "relu")}
@@ -144,7 +144,7 @@ def test_tf32_takes_passes_from_fp32_and_products_from_nowhere_else():
                 seconds = backend.seconds(benchmark, sizes, dtype) / speed
                 points.append(Point(name=name, dtype=dtype, sizes=sizes, seconds=seconds))
     benchmarks = {dtype: backend.benchmarks(dtype) for dtype in ("fp32", "tf32")}
-    rows = fitted_classes(grouped(points, benchmarks), machine=Machine.of(FACTS))
+    rows = fitted_classes(grouped(points, benchmarks), machine=MeasuredOn.model_validate(FACTS))
     by_name = {(row["name"], row["dtype"]): row for row in rows}
     assert by_name["relu", "tf32"]["constants"] == by_name["relu", "fp32"]["constants"]
     assert ("gemm_input_gradient", "tf32") not in by_name  # of two points: contraction in tf32 stands in

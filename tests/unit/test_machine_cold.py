@@ -7,8 +7,9 @@ import pytest
 
 from perfmodel.calibration.benchmark import Point
 from perfmodel.calibration.calibrate import calibrate
-from perfmodel.calibration.classes import Machine, columns_of, fitted_classes, grouped
+from perfmodel.calibration.classes import columns_of, fitted_classes, grouped
 from perfmodel.calibration.surroundings import cold_rate, flushed_bytes, reuse_of
+from perfmodel.hardware.measured_machine import MeasuredOn
 from tests.fake_machine import FACTS, REUSE_BYTES, FakeBackend, run_on_fake_time
 
 RATE = 4e-11
@@ -68,7 +69,7 @@ def test_a_flush_that_makes_nothing_slower_costs_nothing():
 @pytest.mark.parametrize("reuse_mib", [None, 8.0])
 def test_a_file_has_the_rate_of_what_leaves_the_caches_that_it_names(reuse_mib):
     """The reuse distance that predictions divide by is the one that the rate was made with."""
-    machine = Machine.of(FACTS | {"reuse_mib": reuse_mib})
+    machine = MeasuredOn.model_validate(FACTS | {"reuse_mib": reuse_mib})
     cache = (reuse_mib or FACTS["cache_mib"]) * 2**20
     assert machine.reuse_bytes == cache
     backend = FakeBackend(noise=0)

@@ -196,7 +196,7 @@ class SystemPart:
                 worker_count=count,
                 core_count=self.core_count_of(node),
                 memory_bytes=machine.memory_capacity_bytes,
-                memory_bytes_per_s=sum(map(self.host_bytes_per_s, topology.memories_of(node))),
+                memory_bytes_per_s=sum(map(self.host_bytes_per_s, topology.of_node(node, "memory"))),
             )
             for node, count in workers.items()
             for machine in (machines[node],)

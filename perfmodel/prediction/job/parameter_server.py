@@ -429,7 +429,7 @@ class Server:
         for memory in own:  # those near the workers first
             of_machine.get(topology.places[memory].node, {})[memory] = None
         for machine, listed in of_machine.items():
-            listed.update(dict.fromkeys(topology.memories_of(machine)))
+            listed.update(dict.fromkeys(topology.of_node(machine, "memory")))
         rounds = zip_longest(*of_machine.values())
         memories = [memory for round_ in rounds for memory in round_ if memory is not None]
         if self.shard_count > len(memories):

@@ -20,7 +20,6 @@ from perfmodel.prediction.job.subject import Subject, subject_of_run
 if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import Run
-    from perfmodel.prediction.prediction import Prediction
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished items and the total."""
@@ -126,18 +125,13 @@ def _prepare_cell(row: MeasuredRow, run: Run, subject: Subject) -> MeasuredCell:
     return MeasuredCell(row=row, prepared=prepared, family=family)
 
 
-def prediction_of(cell: MeasuredCell, factors: Mapping[str, float] | None = None) -> Prediction:
-    """Predict what one cell executed."""
-    return timed_prediction(cell.prepared, factors=factors)
-
-
 def predict_cell(
     cell: MeasuredCell, factors: Mapping[str, float] | None = None, *, fold: str = ""
 ) -> tuple[PredictedCell, tuple[SpecFile, ...]]:
     """Predict one cell."""
     prepared, row = cell.prepared, cell.row
     subject, target = prepared.subject, prepared.target
-    prediction = prediction_of(cell, factors)
+    prediction = timed_prediction(prepared, factors=factors)
     work = subject.graph.work(
         batch_size=row.batch_size,
         phase=subject.phase,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -13,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.files import MOST_DATA_BYTES, file_text, file_toml
-from perfmodel.measurements.reading import table_error
+from perfmodel.files import file_toml
+from perfmodel.measurements.reading import CsvTable
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.scores import metrics
@@ -270,8 +268,9 @@ def compared(
 
 def read_records(file: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV by column."""
-    text = file_text(file, most_bytes=MOST_DATA_BYTES, refusal=table_error)
-    return list(csv.DictReader(io.StringIO(text)))
+    table = CsvTable(file)
+    table.check()
+    return [dict(line.values) for line in table.lines]
 
 
 def parts_text(parts: Sequence[PartScore], *, title: str) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.presentation.figures import new_figure
+from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from perfmodel.hardware.wires import Place, Wire
 
 COLOUR_BY_KIND: Final = {
     "fabric": "#cc79a7",
@@ -33,28 +35,7 @@ SHORT_LABEL: Final = 5
 """Most letters of a label with one number; longer labels are placed lower, beside those of their neighbours."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DrawnNode:
-    """A box."""
-
-    name: str
-    kind: str
-    detail: str = ""
-    group: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DrawnLine:
-    """A line between two boxes."""
-
-    lower: str
-    upper: str
-    label: str
-    link: str = ""
-    peer: bool = False
-
-
-def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, title: str = "") -> Figure:
+def wiring_figure(nodes: Sequence[Place], lines: Sequence[Wire], *, title: str = "") -> Figure:
     """Draw parts in layers below the sockets, and the links between them with their labels."""
     places = layered_places(nodes, lines)
     columns = max((x for x, _ in places.values()), default=0.0) + 1
@@ -69,7 +50,7 @@ def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, tit
     _draw_groups(axes, nodes, places, size=size)
     _draw_lines(axes, lines, places, size=size)
     for node in nodes:
-        text = node.name.removeprefix(f"{node.group}/")
+        text = node.name.removeprefix(f"{node.node}/")
         box = {"boxstyle": "round,pad=0.35", "facecolor": COLOUR_BY_KIND.get(node.kind, "white"), "edgecolor": "0.35"}
         axes.text(*places[node.name], text, ha="center", va="center", fontsize=size, bbox=box, zorder=4)
     axes.set(xlim=(-0.8, columns - 0.2), ylim=(bottom, top))
@@ -80,7 +61,13 @@ def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, tit
     return figure
 
 
-def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> dict[str, tuple[float, float]]:
+def label_of(wire: Wire) -> str:
+    """Write the bandwidth of large copies over a wire in GB/s: one number, or two if the directions differ."""
+    rates = [channel.capacity_bytes_per_s / GIGA for channel in (wire.upward, wire.downward)]
+    return " / ".join(dict.fromkeys(f"{rate:.3g}" for rate in rates))
+
+
+def layered_places(nodes: Sequence[Place], lines: Sequence[Wire]) -> dict[str, tuple[float, float]]:
     """Return the position of each box: a tree below each socket, a fabric above, memory beside its socket."""
     kind = {node.name: node.kind for node in nodes}
     above = {
@@ -109,11 +96,11 @@ def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> di
         return middle
 
     tops = [node for node in nodes if node.name not in above and node.kind not in ("fabric", "switch")]
-    groups = list(dict.fromkeys(node.group for node in tops))
+    groups = list(dict.fromkeys(node.node for node in tops))
     for index, group in enumerate(groups):
         column += 0.4 if index else 0.0
         for node in tops:
-            if node.group == group:
+            if node.node == group:
                 place(node.name, 2 if has_fabric else 0)
     bottom = min((y for _, y in places.values()), default=0.0)
     for node in nodes:  # switches among devices are centred below them
@@ -121,8 +108,8 @@ def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> di
             ends = [places[line.lower][0] for line in lines if line.upper == node.name and line.lower in places]
             places[node.name] = (sum(ends) / max(len(ends), 1), bottom - 1.3)
     for group in groups:  # parts joined to a fabric are above the sockets, across the width of their group
-        adapters = [node.name for node in nodes if node.group == group and node.name in joined]
-        columns = [places[node.name][0] for node in nodes if node.group == group and node.name in places]
+        adapters = [node.name for node in nodes if node.node == group and node.name in joined]
+        columns = [places[node.name][0] for node in nodes if node.node == group and node.name in places]
         for index, name in enumerate(adapters):
             share = (index + 0.5) / len(adapters)
             places[name] = (min(columns) + share * (max(columns) - min(columns)), -1.1)
@@ -134,13 +121,11 @@ def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> di
     return places
 
 
-def _draw_groups(
-    axes: Axes, nodes: Sequence[DrawnNode], places: Mapping[str, tuple[float, float]], *, size: float
-) -> None:
+def _draw_groups(axes: Axes, nodes: Sequence[Place], places: Mapping[str, tuple[float, float]], *, size: float) -> None:
     from matplotlib.patches import Rectangle
 
-    for group in dict.fromkeys(node.group for node in nodes if node.group):
-        of_group = [places[node.name] for node in nodes if node.group == group]
+    for group in dict.fromkeys(node.node for node in nodes if node.node):
+        of_group = [places[node.name] for node in nodes if node.node == group]
         left, right = min(x for x, _ in of_group) - 0.6, max(x for x, _ in of_group) + 0.6
         low, high = min(y for _, y in of_group) - 0.4, max(y for _, y in of_group) + 0.4
         frame = Rectangle((left, low), right - left, high - low, facecolor="0.97", edgecolor="0.75", zorder=0)
@@ -148,9 +133,7 @@ def _draw_groups(
         axes.text(left + 0.08, high - 0.04, group, fontsize=size, va="top", color="0.35", zorder=1)
 
 
-def _draw_lines(
-    axes: Axes, lines: Sequence[DrawnLine], places: Mapping[str, tuple[float, float]], *, size: float
-) -> None:
+def _draw_lines(axes: Axes, lines: Sequence[Wire], places: Mapping[str, tuple[float, float]], *, size: float) -> None:
     """Draw straight lines, peer links between neighbours as arcs below; each line has its label, even if equal."""
     from matplotlib.patches import FancyArrowPatch
 
@@ -173,15 +156,17 @@ def _draw_lines(
         colour = "#009e73" if line.peer else "0.45"
         axes.plot([x, to_x], [y, to_y], color=colour, linewidth=1.1, zorder=1)
         nearer = (
-            0.42 if len(line.label) <= SHORT_LABEL else 0.24
+            0.42 if len(label_of(line)) <= SHORT_LABEL else 0.24
         )  # share of the way up, to separate the labels of a fan
         at = (x + nearer * (to_x - x), y + nearer * (to_y - y))
-        axes.text(*at, line.label, bbox=box, fontsize=size - 1.0, ha="center", va="center", zorder=3)
+        axes.text(*at, label_of(line), bbox=box, fontsize=size - 1.0, ha="center", va="center", zorder=3)
 
 
-def _legend(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, letters: int) -> str:
+def _legend(nodes: Sequence[Place], lines: Sequence[Wire], *, letters: int) -> str:
     """Return the meaning of boxes and lines, and the rates of links without a label."""
     details = dict.fromkeys(f"{node.kind}: {node.detail}" for node in nodes if node.detail and node.kind != "memory")
-    links = dict.fromkeys(f"{line.link}{' (green)' if line.peer else ''} {line.label}" for line in lines if line.link)
+    links = dict.fromkeys(
+        f"{line.upward.link}{' (green)' if line.peer else ''} {label_of(line)}" for line in lines if line.upward.link
+    )
     texts = ("; ".join(details), f"GB/s per direction that large copies reach: {'; '.join(links)}")
     return "\n".join(textwrap.fill(text, letters) for text in texts)
