@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from perfmodel.hardware.fit_file import Unknown
     from perfmodel.measurements.table import MeasurementTable
     from perfmodel.validation.scores.validation_report import ValidationReport
 
@@ -175,26 +176,26 @@ def sensitivity(
     loaded, cells = scored_cells(table, only)
     fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
     return row_table(
-        [_sensitivity_row(fitted, index) for index in range(len(fitted.unknowns))],
+        [_sensitivity_row(fitted, unknown) for unknown in fitted.unknowns],
         title=f"{loaded.key}, {only}: cells that a change of {CHANGE:.0%} moves by more than {MOVED:.0%}",
     )
 
 
-def _sensitivity_row(fitted: HeldOut, unknown: int) -> dict[str, Any]:
-    fit = fitted.only_fit
-    moves = _moves(fitted, unknown)
+def _sensitivity_row(fitted: HeldOut, unknown: Unknown) -> dict[str, Any]:
+    moves = _moves(fitted, unknown.matches)
     pairs = _pairs(fitted, moves)
-    kinds = {
-        _kind_of(name) for cell in range(len(fitted.cells)) for name in _scaled_names(fitted, cell, unknown=unknown)
-    }
-    of_kinds = [_pairs(fitted, _moves(fitted, unknown, kind=kind)) for kind in kinds] if len(kinds) > 1 else [pairs]
+    kinds = {_kind_of(name) for cell in fitted.cells for name in cell.prepared.constant_names if unknown.matches(name)}
+    of_kinds = [pairs]
+    if len(kinds) > 1:
+        of_kind = [lambda name, kind=kind: unknown.matches(name) and _kind_of(name) == kind for kind in kinds]
+        of_kinds = [_pairs(fitted, _moves(fitted, changes)) for changes in of_kind]
     frameworks = dict.fromkeys(framework for framework, _ in pairs)
     families = "; ".join(
         f"{framework}: {', '.join(family for other, family in pairs if other == framework)}" for framework in frameworks
     )
     return {
-        "unknown": fit.names[unknown],
-        "factor": float(np.exp(fit.log_factors[unknown])),
+        "unknown": unknown.name,
+        "factor": fitted.only_fit.factors[unknown.name],
         "cells": int(np.sum(moves > MOVED)),
         "most_percent": 100 * float(moves.max()),
         "moves": families or "none",
@@ -207,27 +208,17 @@ def _kind_of(name: str) -> str:
     return name.rsplit("/", 1)[-1].split(".")[1]
 
 
-def _scaled_names(fitted: HeldOut, cell: int, *, unknown: int) -> list[str]:
-    """Return the constants of a cell that an unknown scales."""
-    assert fitted.problem is not None
-    scaling = fitted.problem.parts[cell].scaling
-    return [name for name, (indices, _) in scaling.items() if unknown in indices]
-
-
-def _moves(fitted: HeldOut, unknown: int, *, kind: str | None = None) -> NDArray[np.float64]:
-    """Return the relative change of each cell's time when an unknown, or one kind of its constants, changes."""
+def _moves(fitted: HeldOut, changes: Callable[[str], bool]) -> NDArray[np.float64]:
+    """Return the relative change of each cell's time when some constants change."""
     moves = np.zeros(len(fitted.cells))
+    # a constant at a bound, or behind another one, moves cells one way only: the larger change counts
+    ways = np.array([1.0, 1 + CHANGE, 1 - CHANGE])
     for index, cell in enumerate(fitted.cells):
-        names = [name for name in _scaled_names(fitted, index, unknown=unknown) if kind in (None, _kind_of(name))]
-        if not names:
-            continue
-        prepared = cell.prepared
-        factors = factors_by_constant(fitted.unknowns, fitted.only_fit.factors, prepared.constant_names)
-        # a constant at a bound, or behind another one, moves cells one way only: the larger change counts
-        ways = np.array([1.0, 1 + CHANGE, 1 - CHANGE])
-        times = prepared.step(factors | {name: factors[name] * ways for name in names}).parts.step_s
-        times = np.broadcast_to(times, len(ways))
-        moves[index] = np.abs(times[1:] / times[0] - 1).max()
+        names = cell.prepared.constant_names
+        factors = factors_by_constant(fitted.unknowns, fitted.only_fit.factors, names)
+        if changed := {name: factors[name] * ways for name in names if changes(name)}:
+            times = np.broadcast_to(cell.prepared.step(factors | changed).parts.step_s, len(ways))
+            moves[index] = np.abs(times[1:] / times[0] - 1).max()
     return moves
 
 

@@ -201,7 +201,6 @@ class HeldOut:
     outcomes: tuple[FoldOutcome, ...]
     unknowns: tuple[Unknown, ...]
     sources: tuple[SpecFile, ...]
-    problem: Problem | None = None
 
     @property
     def only_fit(self) -> Fit:
@@ -227,16 +226,15 @@ def predict_subset(
     """Fit inside every fold of a protocol, if it fits, and predict what each fold holds out."""
     report_progress = progress or (lambda done, total: None)
     fits: Sequence[Fit | None] = [None]
-    problem: Problem | None = None
+    unknowns: tuple[Unknown, ...] = ()
     if split is None and protocol == NOTHING_FITTED:
         folds = [Fold("", tuple(range(len(cells))), ())]
     else:
         folds = folds_of(protocol, cells) if split is None else split(cells)
         plan, trained = load_fit_plan(PLAN_OF_SUBSET[subset]), [fold.trained for fold in folds]
         problem = compiled(cells, plan)
-        key = content_key(cells, plan=plan, trained=trained)
+        unknowns, key = problem.unknowns, content_key(cells, plan=plan, trained=trained)
         fits = cached_fits(problem, trained, key, progress=report_progress)
-    unknowns = () if problem is None else problem.unknowns
     sources: dict[int, SpecFile] = {}
     outcomes = []
     for fold, fit in zip(folds, fits, strict=True):
@@ -255,7 +253,6 @@ def predict_subset(
         outcomes=tuple(outcomes),
         unknowns=unknowns,
         sources=tuple(sources.values()),
-        problem=problem,
     )
 
 
