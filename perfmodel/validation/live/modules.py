@@ -197,36 +197,16 @@ def _module_e(inputs: int) -> nn.Module:
     )
 
 
-class InceptionV3(nn.Module):
-    """Inception v3; with ``auxiliary`` it returns the scores of the auxiliary classifier too."""
-
-    def __init__(self, *, auxiliary: bool) -> None:
-        super().__init__()
-        self.lower = nn.Sequential(
-            *(_conv(3, 32, 3, 2), _conv(32, 32, 3), _conv(32, 64, 3, 1, 1), nn.MaxPool2d(3, 2)),
-            *(_conv(64, 80, 1), _conv(80, 192, 3), nn.MaxPool2d(3, 2)),
-            *(_module_a(192, 32), _module_a(256, 64), _module_a(288, 64), _module_b(288)),
-            *(_module_c(128), _module_c(160), _module_c(160), _module_c(192)),
-        )
-        self.upper = nn.Sequential(
-            *(_module_d(), _module_e(1280), _module_e(2048)),
-            *(nn.AdaptiveAvgPool2d(1), nn.Dropout(), nn.Flatten(), nn.Linear(2048, 1000)),
-        )
-        self.auxiliary = None
-        if auxiliary:
-            reduction = (nn.AvgPool2d(5, 3), _conv(768, 128, 1), _conv(128, 768, 5))
-            self.auxiliary = nn.Sequential(*reduction, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(768, 1000))
-
-    def forward(self, x: Tensor) -> Any:
-        """Return scores of (samples, 1000), with ``auxiliary`` a pair of them."""
-        x = self.lower(x)
-        scores = self.upper(x)
-        return scores if self.auxiliary is None else (scores, self.auxiliary(x))
-
-
-def inception_v3(*, auxiliary: bool = False) -> nn.Module:
-    """Return Inception v3 for images of 3 x 299 x 299; ``auxiliary`` adds its second classifier."""
-    return InceptionV3(auxiliary=auxiliary)
+def inception_v3() -> nn.Module:
+    """Return Inception v3 for images of 3 x 299 x 299."""
+    return nn.Sequential(
+        *(_conv(3, 32, 3, 2), _conv(32, 32, 3), _conv(32, 64, 3, 1, 1), nn.MaxPool2d(3, 2)),
+        *(_conv(64, 80, 1), _conv(80, 192, 3), nn.MaxPool2d(3, 2)),
+        *(_module_a(192, 32), _module_a(256, 64), _module_a(288, 64), _module_b(288)),
+        *(_module_c(128), _module_c(160), _module_c(160), _module_c(192)),
+        *(_module_d(), _module_e(1280), _module_e(2048)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Dropout(), nn.Flatten(), nn.Linear(2048, 1000)),
+    )
 
 
 class LanguageModel(nn.Module):
