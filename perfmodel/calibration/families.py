@@ -155,6 +155,15 @@ def batched_contraction(sizes: Sizes, role: Role) -> Contraction:
     return Contraction(m=sizes["rows"], n=sizes["columns"], k=sizes["inner"], count=sizes["count"], role=role)
 
 
+def batched_operands(tools: Any, sizes: Sizes, operation: Operation) -> tuple[Any, Any]:
+    """Return the operands of a batched product; a gradient reads one of them transposed."""
+    count, m, n, k = sizes["count"], sizes["rows"], sizes["columns"], sizes["inner"]
+    left = tools.normal(count, m, k)
+    if operation.role is Role.OUTPUT:
+        return left, tools.normal(count, k, n)
+    return left, tools.normal(count, n, k).swapaxes(1, 2)
+
+
 EXTENTS: Final = {1: Axis(16, 2000), 2: Axis(5, 120), 3: Axis(5, 40)}
 """Number of spatial axes -> extent of each."""
 

@@ -5,6 +5,7 @@ estimate is allowed if it is marked: ``title = "estimate"`` and a note that says
 """
 
 import math
+import operator
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -65,28 +66,24 @@ Check = Callable[[Any, ValidationInfo], Any]
 """Checks the field that ``field_validator`` names against earlier fields: (value, earlier fields) -> value."""
 
 
-def at_most(field: str) -> Check:
-    """Return a check that a number is not above the value of an earlier field."""
-
+def _beside(field: str, *, allowed: str, is_wrong: Callable[[Any, Any], bool]) -> Check:
     def check(number: Any, info: ValidationInfo) -> Any:
-        most = info.data.get(field)
-        if number is not None and most is not None and number > most:
-            invalid(f"must be at most {field} = {most:g}")
+        other = info.data.get(field)
+        if number is not None and other is not None and is_wrong(number, other):
+            invalid(f"must be {allowed} {field} = {other:g}")
         return number
 
     return check
+
+
+def at_most(field: str) -> Check:
+    """Return a check that a number is not above the value of an earlier field."""
+    return _beside(field, allowed="at most", is_wrong=operator.gt)
 
 
 def at_least(field: str) -> Check:
     """Return a check that a number is not below the value of an earlier field."""
-
-    def check(number: Any, info: ValidationInfo) -> Any:
-        least = info.data.get(field)
-        if number is not None and least is not None and number < least:
-            invalid(f"must be at least {field} = {least:g}")
-        return number
-
-    return check
+    return _beside(field, allowed="at least", is_wrong=operator.lt)
 
 
 Count = Annotated[int, Field(ge=1, strict=True)]

@@ -78,12 +78,7 @@ def _dense(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
 
 
 def _batched(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
-    count, m, n, k = sizes["count"], sizes["rows"], sizes["columns"], sizes["inner"]
-    if operation.role is Role.OUTPUT:
-        left, right = tools.normal(count, m, k), tools.normal(count, k, n)
-    else:
-        left, right = tools.normal(count, m, k), tools.normal(count, n, k).swapaxes(1, 2)
-    return Prepared(partial(np.matmul, left, right))
+    return Prepared(partial(np.matmul, *families.batched_operands(tools, sizes, operation)))
 
 
 def _pass(

@@ -309,13 +309,7 @@ def _dense(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
 
 
 def _batched(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare a batched product; a gradient reads one operand transposed."""
-    count, m, n, k = sizes["count"], sizes["rows"], sizes["columns"], sizes["inner"]
-    if operation.role is Role.OUTPUT:
-        left, right = tools.normal(count, m, k), tools.normal(count, k, n)
-    else:
-        left, right = tools.normal(count, m, k), tools.normal(count, n, k).transpose(1, 2)
-    return Prepared(partial(tools.torch.bmm, left, right))
+    return Prepared(partial(tools.torch.bmm, *families.batched_operands(tools, sizes, operation)))
 
 
 def _convolution(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
