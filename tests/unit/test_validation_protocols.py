@@ -258,13 +258,13 @@ def test_a_held_out_thing_stays_at_its_group(gpu_table):
     fitted = predict_subset(cells, subset="gpu", protocol="leave_one_device_out")
     (fit,) = [outcome.fit for outcome in fitted.outcomes if outcome.fold.label == "tesla_k80_gk210"]
     factors = {name: float(np.log(value)) for name, value in fit.factors.items()}
-    for unknown in fitted.problem.unknowns:
+    for unknown in fitted.unknowns:
         if unknown.name.endswith("_kepler"):
             other = factors[unknown.name.replace("kepler", "pascal")]
             share = unknown.shared_spread**2 / (unknown.shared_spread**2 + unknown.spread**2)
             assert factors[unknown.name] == pytest.approx(share * other, rel=1e-2, abs=1e-4), unknown.name
-    kept = sum(unknown.name.endswith("_kepler") for unknown in fitted.problem.unknowns)
-    assert fit.parameter_count <= len(fitted.problem.unknowns) - kept
+    kept = sum(unknown.name.endswith("_kepler") for unknown in fitted.unknowns)
+    assert fit.parameter_count <= len(fitted.unknowns) - kept
 
 
 def test_senseless_protocols_are_refused(gpu_table):
