@@ -244,7 +244,8 @@ def memory_of_units(units: Sequence[Unit]) -> tuple[SharedMemory, ...]:
 def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
     """Work of the devices of workers that are cut into as many chunks, for all their configurations. [s]"""
     first = cuts[0]
-    different = {id(work): work for cut in cuts for work in cut.works}  # cuts share most stages
+    works = [[work.alike or work for work in cut.works] for cut in cuts]
+    different = {id(work): work for of_cut in works for work in of_cut}  # cuts share most stages
     table = tabled(
         [
             (tuple([getattr(work.times, name) for name in PHASES]), tuple([getattr(work, name) for name in VARIED]))
@@ -257,7 +258,7 @@ def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
     stage = StageWork(times=times, **dict(zip(VARIED, varied, strict=True)))
     of_stages = stage.numbers if len(first.memory) > 1 else stage.alone  # of all different stages at once
     row_of = dict(zip(different, range(len(different)), strict=True))
-    rows = np.array([[row_of[id(work)] for work in cut.works] for cut in cuts])
+    rows = np.array([[row_of[id(work)] for work in of_cut] for of_cut in works])
     columns = np.concatenate([cut.columns for cut in cuts])
     of_chunks = np.repeat(rows, [len(cut.sizes) for cut in cuts], axis=0).T
     numbers = [taken(of_stages, (of_chunk, columns)) for of_chunk in of_chunks]

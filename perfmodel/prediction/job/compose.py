@@ -94,6 +94,8 @@ class StageWork:
     """Passes over all gradients on the stream of their messages, each before its own; computing stands still. [s]"""
     joined_s: Quantity = 0.0
     """Passes over them where layers compute, unit by unit before each is exchanged, beside messages of others. [s]"""
+    alike: StageWork | None = None
+    """Work of another stage with the same times, by which those that share them are found. [-]"""
 
     @derived_property
     def forward_s(self) -> Quantity:

@@ -28,7 +28,7 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import is_symbolic, naming_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph.execution import Recompute
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.target import Libraries, Target
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
+    from perfmodel.prediction.job.exchange_times import PlacedExchanges
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
@@ -399,11 +400,28 @@ class Prepared:
         works = []
         for stage, stage_times in zip(self.stages, times, strict=True):
             # the cut decides who shares a tied table; the cache keeps the stage alive, so that its id is not reused
-            key = (id(stage.placed), id(self.placement) if is_tied(stage.placed) else None)
+            placement = id(self.placement) if is_tied(stage.placed) else None
+            key = (id(stage.placed), placement)
             if key not in known:
-                known[key] = self._work(stage, stage_times)
+                timed = cast("TimedStage", stage_times)
+                like = (id(timed.alike or timed), placement)
+                known[key] = self._work_alike(like, stage, timed, partial(self._work, stage, timed), known)
             works.append(known[key])
         return works
+
+    def _work_alike(
+        self, like: Hashable, stage: Stage, times: PhaseTimes, make: Callable[[], StageWork], known: dict[Any, Any]
+    ) -> StageWork:
+        """Numbers of a stage: those of an earlier one with equal exchanges among groups that lie alike. [s]"""
+        placed, exchanges = stage.placed, cast("PlacedExchanges | None", self.exchanges)
+        key: tuple[Hashable, ...] = (like, self.layout)
+        if exchanges is not None:
+            kinds = alike_exchanges(placed).items()
+            key += tuple([(kind, count, exchanges.likeness(each, placed)) for kind, (each, count) in kinds])
+        if key not in known:
+            known[key] = make()
+            return known[key]  # type: ignore[no-any-return]
+        return replace(known[key], times=times, device=placed.device, alike=known[key])  # type: ignore[no-any-return]
 
     def _work(self, stage: Stage, times: _StageTimes) -> StageWork:
         placed = stage.placed
@@ -488,7 +506,7 @@ class Prepared:
         """Time of each exchange of a stage, or of those among one group, with repetitions, by phase and group. [s]"""
         seconds_of: _ExchangeTimes = {}
         samples = self.samples(stage)
-        for exchange, count in () if self.exchanges is None else alike_exchanges(stage.placed):
+        for exchange, count in () if self.exchanges is None else alike_exchanges(stage.placed).values():
             if among not in (None, exchange.group):
                 continue
             size_bytes = exchange.size_bytes(0 if exchange.phase is Phase.UPDATE else samples)
@@ -515,12 +533,16 @@ class Prepared:
         for stage, work in zip(self.stages, works, strict=True):
             key = (id(stage.placed), id(work), self.layout.shard_stage)
             if key not in known:
-                seconds_of = self._exchange_times(stage, among="data")
-                gathering = self._gathering(stage, cast("_StageTimes", work.times), seconds_of)
-                changed = replace(work, **self._adding_up(stage, work.times), **gathering)
+                make = partial(self._work_like, stage, work)
+                changed = self._work_alike(id(work.alike or work), stage, work.times, make, known)
                 known[key] = (stage, work, changed)
             changed_works.append(known[key][-1])
         return changed_works
+
+    def _work_like(self, stage: Stage, work: StageWork) -> StageWork:
+        seconds_of = self._exchange_times(stage, among="data")
+        gathering = self._gathering(stage, cast("_StageTimes", work.times), seconds_of)
+        return replace(work, alike=None, **self._adding_up(stage, work.times), **gathering)
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
         """Mean bytes a device of a stage sends in an exchange of a micro-batch or step. [B]"""
