@@ -57,14 +57,17 @@ class LayoutKind:
 
     def _unit(self, cut: tuple[int, ...], sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
         job, known = self.job, self.lowering.known.timed
-        key = (self.shared, cut, sizes, among)
+        # parameters that are gathered in the type of the products need no casts
+        alike = (self.shared, self.lowering.gathers_narrow, among)
+        key, placed = (*alike, cut, sizes), (self.shared, among, cut)
         columns = np.array([among.index(size) for size in sizes])
-        if key in known and job.subject.phase is Phase.STEP:
-            prepared = self.lowering.shared(known[key].prepared, job)
+        if placed in known and job.subject.phase is Phase.STEP:
+            prepared = self.lowering.shared(known[placed], job)
         else:
             prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job, cuts=cut)
             prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
-        stage_works = known.setdefault(("stages", self.shared, among), {})
+            known[placed] = prepared
+        stage_works = known.setdefault(("stages", alike), {})
         if key not in known:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
             known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works)
