@@ -65,7 +65,7 @@ def test_groups_that_lie_otherwise_do_not_share():
     topology = pm.load_system("dgx_a100", machines=2).topology
     names = topology.devices()
     likenesses = [
-        placed_alike._likeness(topology, (group,))
+        placed_alike.likeness_of(topology, (group,))
         for group in (names[:2], names[2:4], names[4:6], names[1:3], names[3:5], (names[0], names[8]), names[:3])
     ]
     assert likenesses[0] == likenesses[2]  # below the same places of sockets that may be swapped
