@@ -7,6 +7,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.hardware.topology import Topology
+from perfmodel.planning.sweeps.micro_batches import works_of
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.job.prepare import prepare_job
 from perfmodel.sync import placed_alike, ring_order
@@ -103,7 +104,7 @@ def test_stages_that_are_alike_share_their_exchanges(how):
     job = Job(graph, system="dgx_a100_x4", batch_size=16, framework="pytorch_2", dtype="bf16", **layout)
     prepared = prepare_job(job)
     stages, numbers = prepared.timed_stages(), ("group_s", "exchanged_s", "send_s", "tied_s", "gathered_s", "copied_s")
-    shared, own = prepared.works(stages, known={}), prepared.works(stages)
+    shared, own = works_of(prepared, stages, {}), prepared.works(stages)
     assert sum(work.alike is not None for work in shared) >= 3
     assert len({work.exchanged_s for work in own}) > 1  # some sends lead to another machine
     for work, wanted in zip(shared, own, strict=True):

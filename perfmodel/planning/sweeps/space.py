@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from numbers import Number, Real
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -82,7 +80,7 @@ LOADED_BY: Final[Mapping[str, Check | None]] = {
 
 def label(value: Any) -> Any:
     """Return a value as a table shows it: a number, Boolean or text; an object by its name."""
-    if _is_simple(type(value)):
+    if _is_simple(value):
         return value
     if isinstance(value, np.generic):
         return value.item()
@@ -351,7 +349,7 @@ def _in_columns(graph: Any, columns: Mapping[str, Sequence[Any]]) -> Space:
     made, listed = [], {}
     for name, column in columns.items():
         axis_of(name, None)  # rejects an unknown name
-        keys = [(type(value), value) if _is_simple(type(value)) else id(value) for value in column]
+        keys = [(type(value), value) if _is_simple(value) else id(value) for value in column]
         values = dict(zip(reversed(keys), reversed(column), strict=True))  # of equal values, the first one stays
         places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
         made.append(Axis(name, tuple([values[key] for key in places])))
@@ -359,6 +357,5 @@ def _in_columns(graph: Any, columns: Mapping[str, Sequence[Any]]) -> Space:
     return Space(graph=graph, axes=tuple(made), size=len(listed[name]), listed=listed)
 
 
-@lru_cache(maxsize=64)
-def _is_simple(kind: type) -> bool:
-    return issubclass(kind, NoneType | bool | int | float | str)
+def _is_simple(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)

@@ -13,7 +13,6 @@ from perfmodel.derived import derived_property, record
 from perfmodel.framework.profile import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
-from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
@@ -28,7 +27,7 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import is_symbolic, naming_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Sequence
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph.execution import Recompute
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.target import Libraries, Target
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
-    from perfmodel.prediction.job.exchange_times import PlacedExchanges
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
@@ -393,37 +391,12 @@ class Prepared:
         waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
         return float(waits_s + slower * device_s)
 
-    def works(self, times: Sequence[_StageTimes], *, known: dict[Any, StageWork] | None = None) -> list[StageWork]:
-        """Numbers of stages with their exchanges; those known from other cuts are reused. [s]"""
-        if known is None:
-            return [self._work(stage, stage_times) for stage, stage_times in zip(self.stages, times, strict=True)]
-        works = []
-        for stage, stage_times in zip(self.stages, times, strict=True):
-            # the cut decides who shares a tied table; the cache keeps the stage alive, so that its id is not reused
-            placement = id(self.placement) if is_tied(stage.placed) else None
-            key = (id(stage.placed), placement)
-            if key not in known:
-                timed = cast("TimedStage", stage_times)
-                like = (id(timed.alike or timed), placement)
-                known[key] = self._work_alike(like, stage, timed, partial(self._work, stage, timed), known)
-            works.append(known[key])
-        return works
+    def works(self, times: Sequence[_StageTimes]) -> list[StageWork]:
+        """Numbers of stages with their exchanges. [s]"""
+        return [self.work(stage, stage_times) for stage, stage_times in zip(self.stages, times, strict=True)]
 
-    def _work_alike(
-        self, like: Hashable, stage: Stage, times: PhaseTimes, make: Callable[[], StageWork], known: dict[Any, Any]
-    ) -> StageWork:
-        """Numbers of a stage: those of an earlier one with equal exchanges among groups that lie alike. [s]"""
-        placed, exchanges = stage.placed, cast("PlacedExchanges | None", self.exchanges)
-        key: tuple[Hashable, ...] = (like, self.layout)
-        if exchanges is not None:
-            kinds = alike_exchanges(placed).items()
-            key += tuple([(kind, count, exchanges.likeness(each, placed)) for kind, (each, count) in kinds])
-        if key not in known:
-            known[key] = make()
-            return known[key]  # type: ignore[no-any-return]
-        return replace(known[key], times=times, device=placed.device, alike=known[key])  # type: ignore[no-any-return]
-
-    def _work(self, stage: Stage, times: _StageTimes) -> StageWork:
+    def work(self, stage: Stage, times: _StageTimes) -> StageWork:
+        """Numbers of a stage with its exchanges. [s]"""
         placed = stage.placed
         work = StageWork(times=times, device=placed.device, **self._adding_up(stage, times))
         if self.exchanges is None or not alike_exchanges(placed):
@@ -527,19 +500,8 @@ class Prepared:
             last_s = last_s + shares_s + moved_s(self, times, "parameters")
         return {"gathers": gathers, "gathered_s": last_s}
 
-    def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
-        """Numbers of stages of a job that differs only in what workers share. [s]"""
-        changed_works = []
-        for stage, work in zip(self.stages, works, strict=True):
-            key = (id(stage.placed), id(work), self.layout.shard_stage)
-            if key not in known:
-                make = partial(self._work_like, stage, work)
-                changed = self._work_alike(id(work.alike or work), stage, work.times, make, known)
-                known[key] = (stage, work, changed)
-            changed_works.append(known[key][-1])
-        return changed_works
-
-    def _work_like(self, stage: Stage, work: StageWork) -> StageWork:
+    def work_like(self, stage: Stage, work: StageWork) -> StageWork:
+        """Numbers of a stage of a job that differs only in what workers share. [s]"""
         seconds_of = self._exchange_times(stage, among="data")
         gathering = self._gathering(stage, cast("_StageTimes", work.times), seconds_of)
         return replace(work, alike=None, **self._adding_up(stage, work.times), **gathering)

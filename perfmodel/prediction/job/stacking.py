@@ -38,9 +38,9 @@ def _joined(records: Sequence[Any], of_values: Callable[[Sequence[Any]], Any]) -
     first = records[0]
     if isinstance(first, tuple):
         return _tuple_like(first, [_joined(values, of_values) for values in zip(*records, strict=True)])
-    if names := _names(type(first)):
-        joined = {name: _joined([getattr(record, name) for record in records], of_values) for name in names}
-        return type(first)(**joined)
+    kind: Any = type(first)
+    if names := _names(kind):
+        return kind(**{name: _joined([getattr(record, name) for record in records], of_values) for name in names})
     if not any(map(_is_array, records)) and all(value is first or value == first for value in records):
         return first
     return of_values(records)
@@ -67,8 +67,9 @@ def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
         return of_array(record) if record.ndim else record
     if isinstance(record, tuple):
         return _tuple_like(record, [mapped(value, of_array) for value in record])
-    names = _names(type(record))
-    return type(record)(**{name: mapped(getattr(record, name), of_array) for name in names}) if names else record
+    kind: Any = type(record)
+    names = _names(kind)
+    return kind(**{name: mapped(getattr(record, name), of_array) for name in names}) if names else record
 
 
 @lru_cache(maxsize=64)
