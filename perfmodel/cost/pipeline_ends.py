@@ -150,20 +150,20 @@ def pipelines_ends(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
     ----------
     pipelines : sequence of tuple
         Orders of turns; times of each chunk, first forward, then backward [s]; from each chunk to the next, and back
-        [s]; and the messages of each chunk [s], of all pipelines or of none. Only the last axis of the arrays may
-        differ between pipelines.
+        [s]; and the messages of each chunk [s], of all pipelines or of none.
 
     Returns
     -------
     list of PipelineEnds
         Counted from the first forward phase of each. [s]
     """
-    widths = [_shape_of(works_s, sends_s)[-1] for _, works_s, sends_s, _ in pipelines]
+    shapes = [_shape_of(works_s, sends_s) for _, works_s, sends_s, _ in pipelines]
     together: list[list[int]] = []
-    for index in sorted(range(len(pipelines)), key=widths.__getitem__):  # all take as much memory as the widest
-        some = together[-1] if together else []
-        is_alike = some and widths[index] <= 2 * widths[some[0]]
-        if is_alike and (len(some) + 1) * widths[index] <= MOST_TOGETHER:
+    for index in sorted(range(len(pipelines)), key=shapes.__getitem__):  # all take as much memory as the widest
+        (*others, width), some = shapes[index], together[-1] if together else [index]
+        *others_of_first, narrowest = shapes[some[0]]
+        is_alike = others == others_of_first and width <= 2 * narrowest
+        if together and is_alike and (len(some) + 1) * width <= MOST_TOGETHER:
             some.append(index)
         else:
             together.append([index])
@@ -195,6 +195,7 @@ def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
     )
     levels, slot_count = _levels(tuple([ById(orders) for orders, *_ in pipelines]), tuple(counts[:, 1].tolist()))
     link_s, arrived = np.zeros_like(send), np.zeros((slot_count, *shape))
+    takes_time = send.any()
     slowdowns = {float(share) for *_, sent in pipelines for of_chunk in sent for share in np.ravel(of_chunk.slowdown)}
     shared = slowdowns.pop() if len(slowdowns) == 1 else None
     left_s, is_sending = np.zeros_like(device_s), False
@@ -223,7 +224,7 @@ def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
         device_s[level.device] = end
         if len(level.last):
             chunk_s[level.chunk] = end[level.last]
-        if len(level.sent):
+        if takes_time and len(level.sent):
             sent = end.take(level.sent, axis=0)
             np.maximum(sent, link_s.take(level.link, axis=0), out=sent)
             sent += send.take(level.link, axis=0)

@@ -356,7 +356,8 @@ def _kept_counts(key: ById, chunks: tuple[int, ...], *, with_working: bool) -> t
 
     With ``with_working``, behind them, 1 for each chunk that is between its first and its last backward phase.
     """
-    last = {turn.chunk: place for place, turn in enumerate(key.orders) if turn.phase == "backward"}
+    backward = enumerate(key.orders) if with_working else ()
+    last = {turn.chunk: place for place, turn in backward if turn.phase == "backward"}
     counts, working = dict.fromkeys(chunks, 0), dict.fromkeys(chunks if with_working else (), 0)
     moments, has_grown = set(), False
     for place, (phase, chunk, _) in enumerate(key.orders):

@@ -189,7 +189,7 @@ class GroupWeights(NamedTuple):
 
 def _group_weights(table: KernelTable) -> GroupWeights:
     has_library_launches, issuer_of_row = table.rows.issuer_of_row
-    issuers = _issuers(table)
+    issuers = _issuers(table) if table.rows_of is None else table.rows.weights.issuer_of_group
     present, part_of_group = np.unique(issuers, return_inverse=True)
     return GroupWeights(
         sums=_summed_weights(table.multiplicity, table.is_update),
@@ -210,9 +210,10 @@ ISSUERS = ("forward", "backward", "update")
 def _issuers(table: KernelTable) -> NDArray[np.intp]:
     """Return the part of the step that issues each group: a recomputed output is issued like any output."""
     issuers = np.zeros(len(table.multiplicity), dtype=np.intp)
-    for occurrence in table.occurrences:
-        if occurrence.role is not Role.OUTPUT:
-            issuers[occurrence.group] = ISSUERS.index("update" if occurrence.role is Role.UPDATE else "backward")
+    roles = {group: role for _, _, role, group in table.occurrences}  # equal operations have the same
+    for group, role in roles.items():
+        if role is not Role.OUTPUT:
+            issuers[group] = ISSUERS.index("update" if role is Role.UPDATE else "backward")
     return issuers
 
 

@@ -182,6 +182,7 @@ def _again(segment: Sequence[Node], *, checkpoint: str, wanted: Mapping[str, boo
     return tuple(reversed(again))
 
 
+@derived
 def _saves(node: Node) -> bool:
     return bool(node.saved_bytes(batch_size=1, element_bytes=1))
 

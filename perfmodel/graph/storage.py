@@ -91,6 +91,12 @@ def kept_tensors(
     return kept
 
 
+@derived
+def _fitting(node: Node) -> list[str]:
+    """Return the inputs of the size of the output."""
+    return [name for name, shape in zip(node.input_names, node.input_shapes, strict=True) if _same_size(node, shape)]
+
+
 def _same_size(node: Node, shape: Shape) -> bool:
     alike = isinstance(shape, SharedShape) == isinstance(node.output_shape, SharedShape)
     return alike and element_count(shape, batch_size=1) == node.output_elements
@@ -124,16 +130,13 @@ def shared_storage(
         return all(tensor not in untouchable and last_reader.get(tensor, place) <= place for tensor in tensors)
 
     for place, node in enumerate(nodes):
-        fitting = [
-            name for name, shape in zip(node.input_names, node.input_shapes, strict=True) if _same_size(node, shape)
-        ]
         if node.layer.shares_memory and node.name not in apart:
             chosen = node.input_names[:1]
         elif node.usage.in_place is not None:
-            chosen = tuple(fitting[:1]) if node.usage.in_place else ()
+            chosen = tuple(_fitting(node)[:1]) if node.usage.in_place else ()
         elif node.layer.kind in in_place_kinds:
             own_bytes = element_bytes(node.name)
-            alike = [name for name in fitting if element_bytes(name) == own_bytes]
+            alike = [name for name in _fitting(node) if element_bytes(name) == own_bytes]
             chosen = tuple(name for name in alike if is_free(name, place))[:1]
         else:
             chosen = ()

@@ -70,7 +70,7 @@ def placed_once(
     """
     groups = tuple(map(tuple, (ranks, *beside)))
     has_servers = bool(servers or collective.server_count_of(**options))
-    likeness = groups if has_servers else _likeness(topology, groups)
+    likeness = groups if has_servers else likeness_of(topology, groups)
 
     def make() -> tuple[Groups, Placed]:
         return groups, place(collective, topology, ranks, servers=servers, beside=beside, **options)
@@ -85,7 +85,7 @@ def placed_once(
 
 
 @derived
-def _likeness(topology: Topology, groups: Groups) -> Hashable:
+def likeness_of(topology: Topology, groups: Groups) -> Hashable:
     """Return a key shared by groups that lie alike; the groups themselves where machines may differ."""
     places = topology.places
     if not topology.alike or any(name not in places or places[name].kind != "device" for of in groups for name in of):

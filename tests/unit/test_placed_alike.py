@@ -7,6 +7,9 @@ import pytest
 import perfmodel as pm
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.hardware.topology import Topology
+from perfmodel.planning.sweeps.micro_batches import works_of
+from perfmodel.prediction.job.job import Job
+from perfmodel.prediction.job.prepare import prepare_job
 from perfmodel.sync import placed_alike, ring_order
 from perfmodel.sync.placed import place
 from perfmodel.sync.placed_alike import placed_once
@@ -65,7 +68,7 @@ def test_groups_that_lie_otherwise_do_not_share():
     topology = pm.load_system("dgx_a100", machines=2).topology
     names = topology.devices()
     likenesses = [
-        placed_alike._likeness(topology, (group,))
+        placed_alike.likeness_of(topology, (group,))
         for group in (names[:2], names[2:4], names[4:6], names[1:3], names[3:5], (names[0], names[8]), names[:3])
     ]
     assert likenesses[0] == likenesses[2]  # below the same places of sockets that may be swapped
@@ -92,3 +95,20 @@ def test_a_path_that_lies_alike_is_as_wide_and_as_fast(system):
         if topology.places[source].node == topology.places[sink].node or "nic" not in source + sink:
             route = alone.route(source, sink)
             assert topology.reach(source, sink) == (route.capacity_bytes_per_s, route.latency_s)
+
+
+@pytest.mark.parametrize("how", [{"shard_stage": 0}, {"shard_stage": 2}, {"shard_stage": 2, "recompute": "full"}])
+def test_stages_that_are_alike_share_their_exchanges(how):
+    graph = pm.zoo.gpt(layers=16, width=256, heads=4, sequence_length=64, vocabulary=512)
+    layout = {"parallelism": "pipeline", "stages": 8, "tensor_size": 2, "micro_batches": 8, "workers": 2} | how
+    job = Job(graph, system="dgx_a100_x4", batch_size=16, framework="pytorch_2", dtype="bf16", **layout)
+    prepared = prepare_job(job)
+    stages, numbers = prepared.timed_stages(), ("group_s", "exchanged_s", "send_s", "tied_s", "gathered_s", "copied_s")
+    shared, own = works_of(prepared, stages, {}), prepared.works(stages)
+    assert sum(work.alike is not None for work in shared) >= 3
+    assert len({work.exchanged_s for work in own}) > 1  # some sends lead to another machine
+    for work, wanted in zip(shared, own, strict=True):
+        assert (work.device, work.times) == (wanted.device, wanted.times)
+        for name in numbers:
+            assert getattr(work, name) == pytest.approx(getattr(wanted, name), rel=1e-12)
+        assert [gather.total_s for gather in work.gathers] == pytest.approx([each.total_s for each in wanted.gathers])

@@ -75,7 +75,8 @@ def groups(columns: Sequence[NDArray[np.int64]]) -> Iterator[tuple[tuple[int, ..
     if not varied:
         yield tuple(int(column[0]) for column in columns), np.arange(len(key))
         return
-    order = np.argsort(key, kind="stable")
+    narrow = key.astype(np.min_scalar_type(key.max()))  # which numpy sorts ten times as fast if it has 16 bits
+    order = np.argsort(narrow, kind="stable")
     edges = np.flatnonzero(np.diff(key[order])) + 1
     for places in np.split(order, edges):
         yield tuple(int(column[places[0]]) for column in columns), places

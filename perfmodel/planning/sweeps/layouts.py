@@ -143,10 +143,7 @@ class Layouts:
         # dies of a board slow down as more of them work
         known = self._known.once(("known", request.on, id(job.target.processor_spec)), Known)
         lowering = lowering_of(job, known=known)
-        # parameters that are gathered in the type of the products need no casts
-        return LayoutKind(
-            job=job, lowering=lowering, shared=(*request.shared, lowering.gathers_narrow, lowering.gradient_sizes)
-        )
+        return LayoutKind(job=job, lowering=lowering, shared=request.shared)
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
         """Return the layout, checked against the rules of its schedule."""

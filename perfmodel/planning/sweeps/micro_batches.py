@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,10 +13,13 @@ import numpy as np
 
 from perfmodel.cost.pipeline_ends import NO_MESSAGES, TurnMessages
 from perfmodel.derived import derived_property
+from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.prediction.device_prices import price_names
 from perfmodel.prediction.energy import BoardPower, StageEnergy, board_power, stage_energy
+from perfmodel.prediction.job.beside import alike_exchanges
 from perfmodel.prediction.job.compose import DeviceWork, StageWork, WorkerWork, devices_of, fields_of_stages, worker_of
+from perfmodel.prediction.job.exchange_times import PlacedExchanges
 from perfmodel.prediction.job.stacking import stacked, tabled, taken
 from perfmodel.prediction.job.turns import Turned, messages_of_chunks
 from perfmodel.prediction.memory.footprint import DeviceMemory, SharedMemory, device_memory
@@ -23,11 +27,12 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.compose import PhaseTimes
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepare import Lowering
     from perfmodel.prediction.job.prepared import Prepared
-    from perfmodel.prediction.job.stage import TimedStage
+    from perfmodel.prediction.job.stage import Stage, TimedStage
 
 NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
 """No exchanges: total and exposed, per step and per micro-batch. [s]"""
@@ -57,14 +62,17 @@ class LayoutKind:
 
     def _unit(self, cut: tuple[int, ...], sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
         job, known = self.job, self.lowering.known.timed
-        key = (self.shared, cut, sizes, among)
+        # parameters that are gathered in the type of the products need no casts
+        alike = (self.shared, self.lowering.gathers_narrow, self.lowering.gradient_sizes, among)
+        key, placed = (*alike, cut, sizes), (self.shared, among, cut)
         columns = np.array([among.index(size) for size in sizes])
-        if key in known and job.subject.phase is Phase.STEP:
-            prepared = self.lowering.shared(known[key].prepared, job)
+        if placed in known and job.subject.phase is Phase.STEP:
+            prepared = self.lowering.shared(known[placed], job)
         else:
             prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job, cuts=cut)
             prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
-        stage_works = known.setdefault(("stages", self.shared, among), {})
+            known[placed] = prepared
+        stage_works = known.setdefault(("stages", alike), {})
         if key not in known:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
             known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works)
@@ -73,7 +81,7 @@ class LayoutKind:
         memory = tuple(device.shared(layout, has_buckets=has_buckets) for device in alone.memory)
         return Unit(
             prepared=prepared,
-            works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=stage_works),
+            works=alone.works if prepared is alone.prepared else _works_like(prepared, alone.works, stage_works),
             memory=memory,
             alone=alone,
         )
@@ -103,7 +111,7 @@ class Alone:
         cls, prepared: Prepared, timed: Sequence[TimedStage], sizes: tuple[int, ...], columns: Any, *, known: Any
     ) -> Alone:
         """Work out the numbers of a cut at some micro-batch sizes, which are in these columns of its stages' times."""
-        works = prepared.works(timed, known=known)
+        works = works_of(prepared, timed, known)
         devices = range(prepared.layout.stages)
         memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=known) for place in devices)
         return cls(
@@ -222,6 +230,53 @@ class Unit:
         return kept[key]
 
 
+def works_of(prepared: Prepared, timed: Sequence[TimedStage], known: dict[Any, Any]) -> list[StageWork]:
+    """Numbers of stages with their exchanges; those known from other cuts are reused. [s]"""
+    works = []
+    for stage, times in zip(prepared.stages, timed, strict=True):
+        # the cut decides who shares a tied table; the cache keeps the stage alive, so that its id is not reused
+        placement = id(prepared.placement) if is_tied(stage.placed) else None
+        key = (id(stage.placed), placement)
+        if key not in known:
+            like = (id(times.alike or times), placement)
+            known[key] = _work_alike(prepared, like, stage, times, partial(prepared.work, stage, times), known)
+        works.append(known[key])
+    return works
+
+
+def _works_like(prepared: Prepared, works: Sequence[StageWork], known: dict[Any, Any]) -> list[StageWork]:
+    """Numbers of stages of a job that differs only in what workers share. [s]"""
+    changed_works = []
+    for stage, work in zip(prepared.stages, works, strict=True):
+        key = (id(stage.placed), id(work), prepared.layout.shard_stage)
+        if key not in known:
+            make = partial(prepared.work_like, stage, work)
+            changed = _work_alike(prepared, id(work.alike or work), stage, work.times, make, known)
+            known[key] = (stage, work, changed)
+        changed_works.append(known[key][-1])
+    return changed_works
+
+
+def _work_alike(
+    prepared: Prepared,
+    like: Hashable,
+    stage: Stage,
+    times: PhaseTimes,
+    make: Callable[[], StageWork],
+    known: dict[Any, Any],
+) -> StageWork:
+    """Numbers of a stage: those of an earlier one with equal exchanges among groups that lie alike. [s]"""
+    placed, exchanges = stage.placed, prepared.exchanges
+    key: tuple[Hashable, ...] = (like, prepared.layout)
+    if isinstance(exchanges, PlacedExchanges):
+        kinds = alike_exchanges(placed).items()
+        key += tuple([(kind, count, exchanges.likeness(each, placed)) for kind, (each, count) in kinds])
+    if key not in known:
+        known[key] = make()
+        return known[key]  # type: ignore[no-any-return]
+    return replace(known[key], times=times, device=placed.device, alike=known[key])  # type: ignore[no-any-return]
+
+
 PHASES: Final = ("forward", "backward", "update", "adding")
 """Times of a stage that its work is made of."""
 VARIED: Final = ("group_s", "exchanged_s", "send_s", "tied_s")
@@ -244,7 +299,8 @@ def memory_of_units(units: Sequence[Unit]) -> tuple[SharedMemory, ...]:
 def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
     """Work of the devices of workers that are cut into as many chunks, for all their configurations. [s]"""
     first = cuts[0]
-    different = {id(work): work for cut in cuts for work in cut.works}  # cuts share most stages
+    works = [[work.alike or work for work in cut.works] for cut in cuts]
+    different = {id(work): work for of_cut in works for work in of_cut}  # cuts share most stages
     table = tabled(
         [
             (tuple([getattr(work.times, name) for name in PHASES]), tuple([getattr(work, name) for name in VARIED]))
@@ -257,7 +313,7 @@ def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
     stage = StageWork(times=times, **dict(zip(VARIED, varied, strict=True)))
     of_stages = stage.numbers if len(first.memory) > 1 else stage.alone  # of all different stages at once
     row_of = dict(zip(different, range(len(different)), strict=True))
-    rows = np.array([[row_of[id(work)] for work in cut.works] for cut in cuts])
+    rows = np.array([[row_of[id(work)] for work in of_cut] for of_cut in works])
     columns = np.concatenate([cut.columns for cut in cuts])
     of_chunks = np.repeat(rows, [len(cut.sizes) for cut in cuts], axis=0).T
     numbers = [taken(of_stages, (of_chunk, columns)) for of_chunk in of_chunks]

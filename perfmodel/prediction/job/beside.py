@@ -10,7 +10,7 @@ from perfmodel.derived import derived
 from perfmodel.records import Attention, Contraction, Convolution, Phase, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.parallelism.base import Beside, Exchange, Placement, StageGraph
@@ -151,9 +151,9 @@ def _products(table: KernelTable) -> dict[tuple[str, Role], list[int]]:
 
 
 @derived
-def alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
-    """Exchanges of a stage other than gradient sums, each kind once, with its count."""
-    counted: dict[Any, tuple[Exchange, int]] = {}
+def alike_exchanges(placed: StageGraph) -> Mapping[Hashable, tuple[Exchange, int]]:
+    """Exchanges of a stage other than gradient sums, each kind once, with its count, by what makes them alike."""
+    counted: dict[Hashable, tuple[Exchange, int]] = {}
     for exchange in placed.exchanges:
         if exchange.group != "data" or exchange.kind == "all_gather":
             beside = None if exchange.beside is None else exchange.beside.role
@@ -167,4 +167,4 @@ def alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
             )
             first, count = counted.get(key, (exchange, 0))
             counted[key] = (first, count + 1)
-    return list(counted.values())
+    return counted

@@ -94,6 +94,8 @@ class StageWork:
     """Passes over all gradients on the stream of their messages, each before its own; computing stands still. [s]"""
     joined_s: Quantity = 0.0
     """Passes over them where layers compute, unit by unit before each is exchanged, beside messages of others. [s]"""
+    alike: StageWork | None = None
+    """Work of another stage with the same times, by which those that share them are found. [-]"""
 
     @derived_property
     def forward_s(self) -> Quantity:
@@ -541,10 +543,11 @@ def stepped(
             worker.tied_s, worker.added_s, worker.updates, exchanged, strict=True
         )
     ]
-    free_s = [(passes - 1) * turns.free.latest_s + end for end in turns.free.device_s]
+    earlier_s, free_earlier_s = ((passes - 1) * ends.latest_s for ends in (turns.ends, turns.free))
+    free_s = [free_earlier_s + end for end in turns.free.device_s]
     ends_s, slowed_s = (
-        [(passes - 1) * before.latest_s + end for end in sent_s(last)]
-        for before, last in ((turns.ends, slowed.ends), (turns.free, slowed.free))
+        [before_s + end for end in sent_s(last)]
+        for before_s, last in ((earlier_s, slowed.ends), (free_earlier_s, slowed.free))
     )
     if turns.slowed is not None:  # what messages add to the end of each device, with the turns that they slow down
         exchanged = [

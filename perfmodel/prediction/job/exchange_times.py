@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.sync.placed import Placed
-from perfmodel.sync.placed_alike import placed_once
+from perfmodel.sync.placed_alike import likeness_of, placed_once
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class PlacedExchanges:
     unit_count: int = 1
     _known: dict[object, Placed | LibraryCollective | None] = field(default_factory=dict)
     _times: dict[tuple[int, bytes], Any] = field(default_factory=dict)
+    _alike: dict[object, int] = field(default_factory=dict)
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Time of an exchange of this many bytes [B] of a stage. [s]"""
@@ -140,16 +141,28 @@ class PlacedExchanges:
 
     def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | LibraryCollective | None:
         """Place an exchange of all its simultaneous groups on the topology."""
+        key = (exchange.kind, *self._among(exchange, stage))
+        if key not in self._known:
+            groups = self._groups(exchange, stage)
+            self._known[key] = None if len(groups[0]) == 1 else self._placed(exchange, self.topology, groups)
+        return self._known[key]
+
+    def likeness(self, exchange: Exchange, stage: StageGraph) -> int:
+        """Key shared by exchanges of a kind whose groups lie alike on the topology, and so take as long. [1]"""
+        among = self._among(exchange, stage)
+        if among not in self._alike:
+            groups = likeness_of(self.topology, self._groups(exchange, stage))
+            self._alike[among] = self._alike.setdefault(groups, len(self._alike))
+        return self._alike[among]
+
+    def _among(self, exchange: Exchange, stage: StageGraph) -> tuple[str, object]:
+        """Key of the groups of an exchange."""
         among: object = stage.batch_factor if exchange.group == "tensor" else stage.device
         if exchange.group == "context":
             among = None
         if exchange.group == "pipeline":
             among = self._ends(exchange, stage)
-        key = (exchange.kind, exchange.group, among)
-        if key not in self._known:
-            groups = self._groups(exchange, stage)
-            self._known[key] = None if len(groups[0]) == 1 else self._placed(exchange, self.topology, groups)
-        return self._known[key]
+        return exchange.group, among
 
     def _ends(self, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
         """Devices of a pipeline that exchange among stages."""

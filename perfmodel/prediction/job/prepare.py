@@ -310,9 +310,9 @@ class Lowering:
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
         self._refuse_repeated_exchanges(job)
-        known = prepared.exchanges
+        known, feeding = prepared.exchanges, self._feeding()
         how = {**shared_in(self.layout), **self._element_sizes}
-        stages = tuple([replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages])
+        stages = tuple([self._stage(shared_as(stage.placed, **how), feeding) for stage in prepared.stages])
         placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
         return replace(
             prepared,

@@ -13,7 +13,6 @@ from perfmodel.derived import derived_property, record
 from perfmodel.framework.profile import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
-from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
@@ -392,20 +391,12 @@ class Prepared:
         waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
         return float(waits_s + slower * device_s)
 
-    def works(self, times: Sequence[_StageTimes], *, known: dict[Any, StageWork] | None = None) -> list[StageWork]:
-        """Numbers of stages with their exchanges; those known from other cuts are reused. [s]"""
-        if known is None:
-            return [self._work(stage, stage_times) for stage, stage_times in zip(self.stages, times, strict=True)]
-        works = []
-        for stage, stage_times in zip(self.stages, times, strict=True):
-            # the cut decides who shares a tied table; the cache keeps the stage alive, so that its id is not reused
-            key = (id(stage.placed), id(self.placement) if is_tied(stage.placed) else None)
-            if key not in known:
-                known[key] = self._work(stage, stage_times)
-            works.append(known[key])
-        return works
+    def works(self, times: Sequence[_StageTimes]) -> list[StageWork]:
+        """Numbers of stages with their exchanges. [s]"""
+        return [self.work(stage, stage_times) for stage, stage_times in zip(self.stages, times, strict=True)]
 
-    def _work(self, stage: Stage, times: _StageTimes) -> StageWork:
+    def work(self, stage: Stage, times: _StageTimes) -> StageWork:
+        """Numbers of a stage with its exchanges. [s]"""
         placed = stage.placed
         work = StageWork(times=times, device=placed.device, **self._adding_up(stage, times))
         if self.exchanges is None or not alike_exchanges(placed):
@@ -488,7 +479,7 @@ class Prepared:
         """Time of each exchange of a stage, or of those among one group, with repetitions, by phase and group. [s]"""
         seconds_of: _ExchangeTimes = {}
         samples = self.samples(stage)
-        for exchange, count in () if self.exchanges is None else alike_exchanges(stage.placed):
+        for exchange, count in () if self.exchanges is None else alike_exchanges(stage.placed).values():
             if among not in (None, exchange.group):
                 continue
             size_bytes = exchange.size_bytes(0 if exchange.phase is Phase.UPDATE else samples)
@@ -509,18 +500,11 @@ class Prepared:
             last_s = last_s + shares_s + moved_s(self, times, "parameters")
         return {"gathers": gathers, "gathered_s": last_s}
 
-    def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
-        """Numbers of stages of a job that differs only in what workers share. [s]"""
-        changed_works = []
-        for stage, work in zip(self.stages, works, strict=True):
-            key = (id(stage.placed), id(work), self.layout.shard_stage)
-            if key not in known:
-                seconds_of = self._exchange_times(stage, among="data")
-                gathering = self._gathering(stage, cast("_StageTimes", work.times), seconds_of)
-                changed = replace(work, **self._adding_up(stage, work.times), **gathering)
-                known[key] = (stage, work, changed)
-            changed_works.append(known[key][-1])
-        return changed_works
+    def work_like(self, stage: Stage, work: StageWork) -> StageWork:
+        """Numbers of a stage of a job that differs only in what workers share. [s]"""
+        seconds_of = self._exchange_times(stage, among="data")
+        gathering = self._gathering(stage, cast("_StageTimes", work.times), seconds_of)
+        return replace(work, alike=None, **self._adding_up(stage, work.times), **gathering)
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
         """Mean bytes a device of a stage sends in an exchange of a micro-batch or step. [B]"""

@@ -36,14 +36,19 @@ def tabled(records: Sequence[Any], width: int) -> Any:
 def _joined(records: Sequence[Any], of_values: Callable[[Sequence[Any]], Any]) -> Any:
     """Join like records number by number; a single value that all of them share stays."""
     first = records[0]
+    if isinstance(first, tuple):
+        return _tuple_like(first, [_joined(values, of_values) for values in zip(*records, strict=True)])
     kind: Any = type(first)
     if names := _names(kind):
         return kind(**{name: _joined([getattr(record, name) for record in records], of_values) for name in names})
-    if isinstance(first, tuple):
-        return tuple(_joined(values, of_values) for values in zip(*records, strict=True))
     if not any(map(_is_array, records)) and all(value is first or value == first for value in records):
         return first
     return of_values(records)
+
+
+def _tuple_like(record: Any, values: list[Any]) -> Any:
+    """Return values as a tuple, or as a named tuple of the kind of a record."""
+    return record._make(values) if hasattr(record, "_make") else tuple(values)
 
 
 def _is_array(value: Any) -> bool:
@@ -60,13 +65,14 @@ def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
     """Apply a function to each array of a record; single values stay."""
     if isinstance(record, np.ndarray):
         return of_array(record) if record.ndim else record
+    if isinstance(record, tuple):
+        return _tuple_like(record, [mapped(value, of_array) for value in record])
     kind: Any = type(record)
-    if names := _names(kind):
-        return kind(**{name: mapped(getattr(record, name), of_array) for name in names})
-    return tuple(mapped(value, of_array) for value in record) if isinstance(record, tuple) else record
+    names = _names(kind)
+    return kind(**{name: mapped(getattr(record, name), of_array) for name in names}) if names else record
 
 
 @lru_cache(maxsize=64)
 def _names(kind: Any) -> tuple[str, ...]:
-    """Fields of a dataclass or named tuple; none for anything else."""
-    return tuple(value.name for value in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", ())
+    """Fields of a dataclass; none for anything else."""
+    return tuple([value.name for value in fields(kind)]) if is_dataclass(kind) else ()

@@ -48,14 +48,16 @@ def all_turned(
     messages = [()] * len(orders) if messages is None else messages
     for place, (worker, order, sent) in enumerate(zip(workers, orders, messages, strict=True)):
         times_s = (*worker.there_s, *worker.back_s)
-        if len(order) > 1 and any(isinstance(send_s, np.ndarray) for send_s in times_s):  # with and without transfers
-            sends_s = [np.stack([send_s, np.zeros_like(send_s)]).reshape(2, -1) for send_s in times_s]
+        if len(order) > 1 and any(isinstance(send_s, np.ndarray) for send_s in times_s):
+            sends_s = [np.reshape(send_s, (1, -1)) for send_s in times_s]
+            if any(map(np.any, sends_s)):  # with and without transfers
+                sends_s = [np.concatenate([send_s, np.zeros_like(send_s)]) for send_s in sends_s]
             pipelines.append((order, (*worker.forward_s, *worker.backward_s), sends_s, sent))
             together.append(place)
         elif len(order) > 1:
             turned_of[place] = _turned_apart(worker, order, sent)
     for place, both in zip(together, pipelines_ends(pipelines), strict=True):
-        turned_of[place] = Turned(*(taken(both, row) for row in (0, 1)))
+        turned_of[place] = Turned(*(taken(both, row) for row in (0, -1)))
     return turned_of
 
 
