@@ -34,13 +34,13 @@ from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash, read_collectives
 from perfmodel.measurements.reading import CsvTable, table_error
 from perfmodel.measurements.table import SET_ASIDE, SUBSETS
+from perfmodel.prediction.certainty.basis import timed_prediction
 from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
 from perfmodel.validation.protocols.board import protocol_jobs, protocol_reports, reports_apart
 from perfmodel.validation.protocols.cells import (
     MeasuredCell,
     PredictedCell,
     Progress,
-    prediction_of,
     prepare_cells,
     progress_of_part,
 )
@@ -109,7 +109,7 @@ def _name(cell: PredictedCell) -> str:
 def _sentences(
     table: MeasurementTable, cell: MeasuredCell, one: PredictedCell, everything: Sequence[PredictedCell]
 ) -> list[str]:
-    prediction = prediction_of(cell)
+    prediction = timed_prediction(cell.prepared)
     parts = [
         _parts_sentence(prediction),
         _layers_sentence(prediction),

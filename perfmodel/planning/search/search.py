@@ -186,7 +186,7 @@ def search(
     check_names(usd_per_hour, [place.processor])
     # lists of other arguments repeat the grid
     left_out = {name: count * len(evaluated) // len(grid) for name, count in grid.left_out.items()}
-    how = {"objective": objective, "reserve": reserve, "batch": batch, "left_out": left_out}
+    how: dict[str, Any] = {"objective": objective, "reserve": reserve, "batch": batch, "left_out": left_out}
     return _answer(graph, evaluated, place, prices, run, **how)
 
 
