@@ -166,6 +166,7 @@ OTHER_OPENINGS = {
     "on_demand.py": {"open"},  # the stub beside a package, on import
     "importers/archives.py": {"open"},  # a member of an open archive
     "planning/sweeps/answer.py": {"open"},  # what replacement_of yields
+    "calibration/surroundings.py": {"open", "NamedTemporaryFile"},  # the file by which a disk is timed
     "calibration/backends/torch_overheads.py": {"TemporaryDirectory"},  # where processes find each other
     "validation/live/check.py": {"TemporaryFile"},  # what a child process says
     "validation/live/worker.py": {"fdopen"},  # its standard output

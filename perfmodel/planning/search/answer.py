@@ -163,8 +163,7 @@ class Search(Drawn):
     machine_devices : int
         Devices of a machine. [1]
     left_out : mapping of str to int
-        Number of layouts that the framework's training program does not start, by the argument at fault. They are not
-        evaluated. [1]
+        Layouts that the framework's training program does not start, by the argument at fault; not evaluated. [1]
     notes : tuple of str
         Caveats on the numbers. [-]
     """
@@ -347,10 +346,9 @@ class Search(Drawn):
         """The best layout of every memory budget, the smallest budget first."""
         if not len(self):
             return self.fitting
-        by_memory = np.argsort(self.fitting.results["memory_bytes"], kind="stable")
-        rank = by_memory  # fitting is sorted by the objective, so that a place is a rank
-        better = rank < np.minimum.accumulate(np.r_[len(rank), rank[:-1]])
-        return self.fitting.taken(by_memory[better])
+        # fitting is sorted by the objective, so that a place is a rank
+        ranks = np.argsort(self.fitting.results["memory_bytes"], kind="stable")
+        return self.fitting.taken(ranks[ranks < np.minimum.accumulate(np.r_[len(ranks), ranks[:-1]])])
 
     @derived_property
     def by_memory(self) -> Table[Any]:
@@ -554,8 +552,7 @@ def _amount(amount: float, places: int) -> str:
 
 def device_counts(sweep: Sweep) -> NDArray[np.int64]:
     """Return the devices of each layout. [1]"""
-    counts: NDArray[np.int64] = np.prod([sweep[name] for name in COUNTED], axis=0)
-    return counts
+    return np.asarray(np.prod([sweep[name] for name in COUNTED], axis=0))
 
 
 def is_unusual(axis: Axis) -> bool:
@@ -595,11 +592,9 @@ def layout_text(row: Any) -> str:
         said.append(f"{get('stages')}{interleaved} stages ({get('schedule')}{cut})")
     if get("shard_stage"):
         among = "" if get("shard_group") is None else f" in groups of {get('shard_group')}"
-        whole = ", no_sync" if get("no_sync") else ""
-        said.append(f"shard stage {get('shard_stage')}{among}{whole}")
-    parts = get("micro_batches") * get("accumulation_steps")
+        said.append(f"shard stage {get('shard_stage')}{among}{', no_sync' if get('no_sync') else ''}")
     if (size := get("micro_batch_size")) is not None:
-        said.append(f"{parts} x {size} samples")
+        said.append(f"{get('micro_batches') * get('accumulation_steps')} x {size} samples")
     if get("recompute"):
         said.append(f"recompute {get('recompute')}")
     return ", ".join(said)

@@ -63,8 +63,9 @@ class LayoutKind:
     def _unit(self, cut: tuple[int, ...], sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
         job, known = self.job, self.lowering.known.timed
         # parameters that are gathered in the type of the products need no casts
-        alike = (self.shared, self.lowering.gathers_narrow, self.lowering.gradient_sizes, among)
-        key, placed = (*alike, cut, sizes), (self.shared, among, cut)
+        placed = (self.shared, self.lowering.gradient_sizes, among, cut)
+        alike = (*placed[:-1], self.lowering.gathers_narrow)
+        key = (*alike, cut, sizes)
         columns = np.array([among.index(size) for size in sizes])
         if placed in known and job.subject.phase is Phase.STEP:
             prepared = self.lowering.shared(known[placed], job)
