@@ -242,7 +242,7 @@ def with_shared(scale: IntervalScale, folder: Path) -> IntervalScale:
     weights = np.concatenate([np.full(len(scores[table]), 1 / len(scores[table])) for table in scores])
     order = np.argsort(every)
     reached = np.cumsum(weights[order]) / weights.sum()
-    alone = float(every[order][np.searchsorted(reached, LEVEL)])
+    found = round(float(every[order][np.searchsorted(reached, LEVEL)]), 4)
     tables, of_all = ", ".join(scores), np.concatenate(list(sizes.values()))
     source = Source(
         fields=(SHARED_FIELD,),
@@ -250,15 +250,14 @@ def with_shared(scale: IntervalScale, folder: Path) -> IntervalScale:
         note=(
             "benchmarks/fit_intervals.py --shared: 80 % quantile of abs ln(measured / predicted) over the damped "
             "spread, each table with the same weight, of layouts_a100 every fifth timed row; "
-            f"{alone:.3f}, and of it and the quantile of one device the geometric mean, as four tables say little of a "
-            "fifth. Valid for training in 16 bit of networks with attention on several devices with nothing fitted"
+            "docs/intervals.md says how many of each table that of the others holds. Valid for training in 16 bit of "
+            "networks with attention on several devices with nothing fitted"
         ),
         provenance="fitted",
         table=tables,
         rows=len(of_all),
         residual_percent=round(100 * float(np.expm1(np.median(of_all))), 1),
     )
-    found = round(float(np.sqrt(alone * scale.quantile.unfitted)), 4)
     return scale.model_copy(
         update={
             "quantile": scale.quantile.model_copy(update={SHARED: found}),
