@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from warnings import warn
 
+from perfmodel.calls import CALLER, in_words
 from perfmodel.errors import ArgumentError, ParameterWarning, PerfmodelWarning, SpecError, check_known, meant
 from perfmodel.files import file_bytes, file_toml, is_folder, json_of, user_path
 from perfmodel.graph import LayerGraph
@@ -32,6 +33,7 @@ ACTIVATIONS: Final = {
 """Non-linearities by their names in configurations."""
 
 
+@in_words
 def from_huggingface_config(
     path_or_dict: str | Path | Mapping[str, Any],
     *,
@@ -106,7 +108,7 @@ def from_huggingface_config(
     graph = FAMILIES[family](fields, wanted)
     graph.name = model_name
     for warning in _not_read(fields, family, sequence_length=sequence_length):
-        warn(warning, stacklevel=2)
+        warn(warning, stacklevel=CALLER)
     return graph
 
 

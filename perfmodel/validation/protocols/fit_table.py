@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 from warnings import warn
 
 import numpy as np
 
+from perfmodel.calls import CALLER
 from perfmodel.errors import PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, factors_by_constant, load_fit_plan
 from perfmodel.hardware.source import Source
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 MOST_CHANGED = 1e-9
 """Relative change below which a constant counts as untouched. [1]"""
-WHO_ASKS: Final = 3
-"""Frames from a warning here to the line that calls ``fit``: this function's and its gate's. [1]"""
 
 
 @gated
@@ -84,7 +83,7 @@ def fit(
     loaded, cells = scored_cells(table, only)
     shipped = [float(timed_prediction(cell.prepared).step_s) for cell in cells]
     for hint in unit_hints(metrics.geometric_mean_ratio(shipped, measured=[cell.measured_s for cell in cells])):
-        warn(PerfmodelWarning(f"{loaded.key}: {hint}"), stacklevel=WHO_ASKS)
+        warn(PerfmodelWarning(f"{loaded.key}: {hint}"), stacklevel=CALLER)
     fitted = protocols.predict_subset(cells, subset=only, protocol=protocols.ALL_FITTED, progress=progress)
     return _calibration(fitted, loaded, only)
 
