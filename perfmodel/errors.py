@@ -321,6 +321,22 @@ class ArgumentError(PerfmodelError, ValueError):
         super().__init__(f"{argument} {must} (got {short_repr(given)})")
 
 
+class CallError(PerfmodelError, TypeError):
+    """A call has too few arguments or too many; says which, and how to call.
+
+    Parameters
+    ----------
+    function : str
+        What is called. [-]
+    problem : str
+        What is wrong, and how to call instead: follows its name. [-]
+    """
+
+    def __init__(self, function: str, problem: str) -> None:
+        self.function, self.problem = function, problem
+        super().__init__(f"{function} {problem}")
+
+
 class TaskError(PerfmodelError, ValueError):
     """A task cannot be simulated; names the task and its fault.
 

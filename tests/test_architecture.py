@@ -39,6 +39,7 @@ ORDER = (
     "atomic_write",
     "files",
     "units",
+    "calls",
     "errors",
     "plain_text",
     "on_demand",

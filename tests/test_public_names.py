@@ -83,7 +83,7 @@ MODULES = {
         load_scaling names scaling_names
     """,
     "errors": """
-        ArgumentError BackwardWarning CalibrationError FixedBatchWarning FreeSizeError GraphError
+        ArgumentError BackwardWarning CalibrationError CallError FixedBatchWarning FreeSizeError GraphError
         MissingPackageError NotYetAvailableError OpaqueLayerWarning ParameterWarning PerfmodelError
         PerfmodelWarning PrecisionWarning ShapeError SpecError TableError TaskError TraceError UnknownNameError
         WorkerError

@@ -378,12 +378,12 @@ def _chosen(s: Sweep, best: str | None, pareto: str | None) -> Sweep:
 
 def _content(s: Sweep, shown: Sweep) -> dict[str, Any]:
     """Return the JSON output: the number of configurations, and the rows shown."""
-    from perfmodel.planning.comparison import plain
+    from perfmodel.presentation.results import plain
 
     return {
         "configurations": len(s),
         "fitting": len(s.feasible),
         "refused": s.refused,
         "columns": list(s.columns),
-        "rows": [row | plain({name: row[name] for name in s.space.by_name}) for row in shown],
+        "rows": [row | plain({name: row[name] for name in s.space.by_name}, as_argument=True) for row in shown],
     }

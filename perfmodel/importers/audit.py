@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.calls import CALLER, in_words
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import Node
@@ -24,6 +25,7 @@ NOT_IN_GRAPH: Final = "(no layer)"
 """Shown in place of a layer for products outside the graph."""
 
 
+@in_words
 def audit(
     module_or_graph: Any,
     example_inputs: Any = None,
@@ -87,7 +89,7 @@ def audit(
         module_or_graph, example_inputs, batch_axis=batch_axis, training=training, progress=progress, counts=True
     )
     for category, message in messages(imported):
-        warnings.warn(message, category, stacklevel=2)
+        warnings.warn(message, category, stacklevel=CALLER)
     return _audit_of_module(imported, phase=phase)
 
 

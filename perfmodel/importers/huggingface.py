@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from warnings import warn
 
-from perfmodel.errors import ArgumentError, ParameterWarning, SpecError, check_known, meant
+from perfmodel.calls import CALLER, in_words
+from perfmodel.errors import ArgumentError, ParameterWarning, PerfmodelWarning, SpecError, check_known, meant
 from perfmodel.files import file_bytes, file_toml, is_folder, json_of, user_path
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import MOST_CONFIG_BYTES
 from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction, check_text
+from perfmodel.symbolic import is_symbolic
 from perfmodel.zoo.encoders import bert, vit
 from perfmodel.zoo.mixtures import mixture
 from perfmodel.zoo.transformer import ATTENTIONS, MOST_BLOCKS, gpt, llama
@@ -31,6 +33,7 @@ ACTIVATIONS: Final = {
 """Non-linearities by their names in configurations."""
 
 
+@in_words
 def from_huggingface_config(
     path_or_dict: str | Path | Mapping[str, Any],
     *,
@@ -74,10 +77,9 @@ def from_huggingface_config(
     -----
     ParameterWarning
         If the checkpoint stores weights in fewer bits (``quantization_config``), which is not read.
-
-    Notes
-    -----
-    A window of attention (``sliding_window``) is not counted: every position sees all before it.
+    PerfmodelWarning
+        If attention has a window (``sliding_window``) shorter than the sequence: it is not read, and every position
+        sees all before it.
 
     Examples
     --------
@@ -105,10 +107,24 @@ def from_huggingface_config(
     wanted = _Wanted(sequence_length=sequence_length, head=head, dropout=dropout, attention=attention)
     graph = FAMILIES[family](fields, wanted)
     graph.name = model_name
+    for warning in _not_read(fields, family, sequence_length=sequence_length):
+        warn(warning, stacklevel=CALLER)
+    return graph
+
+
+def _not_read(fields: ConfigFields, family: str, *, sequence_length: Any) -> Iterator[PerfmodelWarning]:
+    """Yield a warning of each field that changes how long the network runs, and that is not read."""
     if fields.has("quantization_config"):
         remedy = "predict it with weight_dtype= int8, fp8 or int4, or weights count in dtype"
-        warn(ParameterWarning(f"{fields.where}: quantization_config is not read: {remedy}"), stacklevel=2)
-    return graph
+        yield ParameterWarning(f"{fields.where}: quantization_config is not read: {remedy}")
+    has_window = family in WINDOWED and fields.flag("use_sliding_window", default=WINDOWED[family])
+    if has_window and fields.has("sliding_window"):
+        window = fields.count("sliding_window")
+        fields.check()
+        length = fields.count("max_position_embeddings") if sequence_length is None else sequence_length
+        if is_symbolic(length) or length > window:
+            counted = f"attention is counted to all of {length} positions; a sequence of up to {window} is exact"
+            yield PerfmodelWarning(f"{fields.where}: sliding_window={window} is not read: {counted}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +264,9 @@ FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
 }
 """Builder of each family, by ``model_type``."""
 
+
+WINDOWED: Final[Mapping[str, bool]] = {"mistral": True, "mixtral": True, "qwen2": False}
+"""Family whose attention may have a window -> whether it has one where ``use_sliding_window`` is not stated."""
 
 WITH_EXPERTS: Final = ("mixtral", "deepseek_v2", "deepseek_v3")
 """Families that are read with their experts and latent attention."""

@@ -10,6 +10,7 @@ from functools import lru_cache, reduce
 from operator import add
 from typing import Any, ClassVar, TypeVar, dataclass_transform, final
 
+from perfmodel.calls import in_words
 from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_shape, optional
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, Shapes
@@ -262,6 +263,8 @@ def layer_kind(kind: str) -> Callable[[type[Kind]], type[Kind]]:
 
     def of_kind(layer: type[Kind]) -> type[Kind]:
         layer.kind = kind
-        return final(dataclass(frozen=True, kw_only=True)(layer))
+        made = dataclass(frozen=True, kw_only=True)(layer)
+        made.__init__ = in_words(made.__init__, of=made)  # type: ignore[method-assign]
+        return final(made)
 
     return of_kind

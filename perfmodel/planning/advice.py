@@ -12,14 +12,14 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.planning.changes import ARCHITECTURE_CHANGES, CHANGES, Change, NotApplicableError, Situation
 from perfmodel.planning.changes.arguments import foreign_library
-from perfmodel.planning.comparison import Comparison, compare, plain, signed_seconds_text
+from perfmodel.planning.comparison import Comparison, compare, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.prediction_text import configuration, fit_sentence, title
 from perfmodel.presentation.quantities import percent_text, seconds_text
-from perfmodel.presentation.results import WIDTH, Result
+from perfmodel.presentation.results import WIDTH, Result, plain
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Advice(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return the job, all rows and all rejected changes as plain values, devices and systems by name. [s]"""
         return {
-            "job": plain(self.arguments),
+            "job": plain(self.arguments, as_argument=True),
             "step_s": self.base.step_s,
             "samples_per_s": self.base.samples_per_s,
             "bottleneck": self.base.bottleneck,
@@ -183,7 +183,7 @@ class Advice(Result):
             "rows": [
                 row
                 | {
-                    "changes": {k: plain(v) for k, v in row["changes"].items()},
+                    "changes": {k: plain(v, as_argument=True) for k, v in row["changes"].items()},
                     "graph": row["graph"] and row["graph"].name,
                 }
                 for row in self.rows.to_dicts()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from perfmodel.prediction.words.prediction_text import (
     title,
 )
 from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text
-from perfmodel.presentation.results import WIDTH, Drawn
+from perfmodel.presentation.results import WIDTH, Drawn, plain
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
 
@@ -207,7 +206,7 @@ class Comparison(Drawn):
             "per": self.per,
             "ratio": self.ratio,
             "verdict": self.verdict,
-            "inputs": [plain(row) for row in self.inputs.to_dicts()],
+            "inputs": [plain(row, as_argument=True) for row in self.inputs.to_dicts()],
             "terms": self.terms.to_dicts(),
             "total": {field.name: getattr(self.total, field.name) for field in fields(self.total)},
             "layers": self.layers.to_dicts(),
@@ -452,23 +451,3 @@ def signed_seconds_text(seconds: float) -> str:
     ('-12.50 ms', '+2.000 s')
     """
     return f"{'-' if seconds < 0 else '+'}{seconds_text(abs(seconds))}"
-
-
-def plain(value: Any) -> Any:
-    """Convert an argument's value to JSON types; an object is replaced by its name.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> plain({"batch_size": 16, "device": Path("my_gpu.toml"), "least_bytes": float("inf")})
-    {'batch_size': 16, 'device': 'my_gpu.toml', 'least_bytes': 'inf'}
-    """
-    if hasattr(value, "tolist"):  # a numpy value
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {name: plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return str(value) if isinstance(value, float) and math.isinf(value) else value
-    return str(getattr(value, "name", value))

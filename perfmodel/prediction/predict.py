@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Never, TypeVar, Unpack
 
+from perfmodel.calls import check_call
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.job.job import Job
 
@@ -29,12 +30,13 @@ WIDTH: Final = 116
 def shows_arguments(function: Function) -> Function:
     """Give a function of ``**arguments`` a signature and docstring that list every argument."""
     shown = signature(function)
-    first = [parameter for parameter in shown.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
+    first = [parameter for parameter in shown.parameters.values() if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD]
     more = [
         Parameter(row.name, Parameter.KEYWORD_ONLY, default=row.default, annotation=row.type)
         for row in ARGUMENTS.values()
     ]
     function.__signature__ = shown.replace(parameters=[*first, *more])  # type: ignore[attr-defined]
+    function.__defaults__ = (None,)  # which Job refuses in its own words
     before, _, after = (function.__doc__ or "").partition(PLACE)
     if after:  # without -OO
         function.__doc__ = before + "".join(map(_described, ARGUMENTS)) + after.partition("\n")[2]
@@ -50,7 +52,7 @@ def _described(name: str) -> str:
 
 
 @shows_arguments
-def predict(graph: LayerGraph | Run | Job, **arguments: Unpack[JobArguments]) -> Prediction:
+def predict(graph: LayerGraph | Run | Job, *unnamed: Never, **arguments: Unpack[JobArguments]) -> Prediction:
     """Predict the time of one step, its parts, its memory and its bottleneck.
 
     Parameters
@@ -86,6 +88,8 @@ def predict(graph: LayerGraph | Run | Job, **arguments: Unpack[JobArguments]) ->
     >>> pm.predict(p.job, batch_size=32).batch_size
     32
     """
+    if unnamed:
+        check_call(predict, (graph, *unnamed), arguments)
     if isinstance(graph, Job):
         return (graph.replace(**arguments) if arguments else graph).predict()
     return Job(graph, **arguments).predict()

@@ -8,6 +8,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -22,26 +23,32 @@ WIDTH: Final = 100
 """Columns to which prose is wrapped. [1]"""
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, *, as_argument: bool = False) -> Any:
     """Return a value in JSON types: records as dictionaries, other objects by name, null if not finite.
+
+    As an argument that a user gave, a record is shown by its name too, and an infinite number as text.
 
     Examples
     --------
-    >>> plain({"path": Path("my_gpu.toml"), "sizes": (1, 2.5), "time_s": float("inf")})
+    >>> shown = {"path": Path("my_gpu.toml"), "sizes": (1, 2.5), "time_s": float("inf")}
+    >>> plain(shown)
     {'path': 'my_gpu.toml', 'sizes': [1, 2.5], 'time_s': None}
+    >>> plain(shown, as_argument=True)
+    {'path': 'my_gpu.toml', 'sizes': [1, 2.5], 'time_s': 'inf'}
     """
+    inner = partial(plain, as_argument=as_argument)
     if isinstance(value, Table):
-        return plain(value.to_dicts())
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return inner(value.to_dicts())
+    if is_dataclass(value) and not isinstance(value, type) and not as_argument:
+        return {field.name: inner(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
+        return {str(key): inner(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return [inner(entry) for entry in value]
     if hasattr(value, "tolist"):  # a numpy value
-        return plain(value.tolist())
+        return inner(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return str(value) if as_argument else None
     return value if value is None or isinstance(value, str | int | float) else str(getattr(value, "name", value))
 
 

@@ -14,6 +14,7 @@ from numbers import Real
 from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
+from perfmodel.calls import in_words
 from perfmodel.errors import ArgumentError, ShapeError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_text, check_widths, refuse
@@ -71,7 +72,7 @@ def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Opt
                 built.kept("recipes")[builder.__name__] = dict(options)
             return built
 
-        return build
+        return in_words(build)
 
     return decorate
 

@@ -1,6 +1,7 @@
 """What a user is told first or by name: impossible steps, costly defaults, exchanges, the nearest name."""
 
 import re
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -186,5 +187,11 @@ def test_a_table_in_another_unit_is_hinted_at(tmp_path, factor, unit):
     path = tmp_path / "own.csv"
     path.write_text("\n".join(["network,device,framework,batch_size,step_s", *lines]))
     first = str(pm.validate(path)).splitlines()[0]
-    assert ("step_s must be in seconds" in first) == (unit is not None)
-    assert unit is None or unit in first
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        pm.fit(path)
+    assert len(warned) == (unit is not None)
+    for said in (first, *(str(each.message) for each in warned)):
+        assert ("step_s must be in seconds" in said) == (unit is not None)
+        assert unit is None or unit in said
+    assert all(each.filename == __file__ for each in warned)

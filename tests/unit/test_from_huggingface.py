@@ -1,6 +1,7 @@
 """Configurations of transformers: published parameter counts, what fields do, and what is refused."""
 
 import json
+import warnings
 
 import pytest
 import sympy
@@ -55,7 +56,6 @@ MISTRAL_7B = LLAMA_2_7B | {
     "intermediate_size": 14336,
     "num_key_value_heads": 8,
     "max_position_embeddings": 32768,
-    "sliding_window": 4096,
 }
 QWEN2_05B = {
     "model_type": "qwen2",
@@ -376,3 +376,32 @@ def test_weights_stored_in_fewer_bits_are_warned_of():
     with pytest.warns(ParameterWarning, match=r"quantization_config is not read.*weight_dtype"):
         pm.from_huggingface_config({**MISTRAL_7B, "quantization_config": stored})
     pm.from_huggingface_config({**MISTRAL_7B, "quantization_config": None})
+
+
+@pytest.mark.parametrize(
+    ("fields", "length", "is_warned"),
+    [
+        ({}, None, True),
+        ({}, 4097, True),
+        ({}, sympy.Symbol("s", positive=True, integer=True), True),
+        ({}, 4096, False),
+        ({"sliding_window": None}, None, False),
+        ({"model_type": "llama"}, None, False),
+        ({"model_type": "qwen2"}, None, False),
+        ({"model_type": "qwen2", "use_sliding_window": True}, None, True),
+        ({"use_sliding_window": False}, None, False),
+    ],
+)
+def test_a_window_of_attention_shorter_than_the_sequence_is_warned_of(fields, length, is_warned):
+    config = {**MISTRAL_7B, "max_position_embeddings": 32768, "sliding_window": 4096, **fields}
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        pm.from_huggingface_config(config, sequence_length=length)
+    says = [str(each.message) for each in warned]
+    assert any("sliding_window=4096 is not read" in said for said in says) == is_warned == bool(says)
+    assert all(each.filename == __file__ for each in warned)
+
+
+def test_a_window_that_is_no_number_is_a_fault():
+    with pytest.raises(SpecError, match="sliding_window='wide'"):
+        pm.from_huggingface_config({**MISTRAL_7B, "sliding_window": "wide"})

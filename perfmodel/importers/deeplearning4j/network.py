@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from perfmodel.calls import CALLER, in_words
 from perfmodel.errors import SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.archives import JSON_TEXT
@@ -31,6 +32,7 @@ OF_VECTORS: Final = ("DenseLayer", "OutputLayer", "AutoEncoder", "VariationalAut
 """Layers whose input is a vector of ``nin`` features."""
 
 
+@in_words
 def from_deeplearning4j(
     path_or_text: str | Path,
     *,
@@ -100,7 +102,7 @@ def from_deeplearning4j(
     for tensor in dict.fromkeys(values[name] for name in network.outputs):
         assembly.ended(tensor)
     built = assembly.built()
-    warn_of_holes(built, where=network.where, stacklevel=2)
+    warn_of_holes(built, where=network.where, stacklevel=CALLER)
     return built.graph
 
 

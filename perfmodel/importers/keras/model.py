@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from warnings import warn
 
+from perfmodel.calls import CALLER, in_words
 from perfmodel.errors import ArgumentError, ParameterWarning, PrecisionWarning, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.assembly import (
@@ -44,6 +45,7 @@ MIXED_POLICIES: Final = {"mixed_bfloat16": "bf16", "bfloat16": "bf16", "mixed_fl
 """Data-type policy of Keras -> ``dtype`` of a prediction."""
 
 
+@in_words
 def from_keras(
     model_or_path: Any,
     *,
@@ -126,9 +128,9 @@ def from_keras(
     for tensor in dict.fromkeys(walk.run(model, inputs, path="", is_trained=True)):
         assembly.ended(tensor)
     built = assembly.built()
-    warn_of_holes(built, where=document.where, stacklevel=2)
+    warn_of_holes(built, where=document.where, stacklevel=CALLER)
     _warn_of_precision(document, model)
-    warn_of_adapted_weights(_all_layers(model), where=document.where, stacklevel=2)
+    warn_of_adapted_weights(_all_layers(model), where=document.where, stacklevel=CALLER)
     return built.graph
 
 
@@ -381,7 +383,7 @@ def _warn_of_precision(document: Document, model: ModelRecord) -> None:
                 f"{document.where}: its policy is {policy}, but a graph has no data type: predict it with "
                 f"dtype={MIXED_POLICIES[policy]!r}"
             )
-            warn(PrecisionWarning(message), stacklevel=3)
+            warn(PrecisionWarning(message), stacklevel=CALLER + 1)
             return
 
 

@@ -11,6 +11,7 @@ from warnings import warn
 
 import numpy as np
 
+from perfmodel.calls import CALLER, in_words
 from perfmodel.derived import derived_property
 from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
@@ -425,6 +426,7 @@ def _seen(operand: Operand, shape: tuple[Any, ...]) -> Operand:
     return Operand(key=key, shape=viewed, axes=tuple(range(len(shape))), is_index=operand.is_index)
 
 
+@in_words
 def from_onnx(
     path: str | Path,
     *,
@@ -498,11 +500,11 @@ def from_onnx(
     built = build(program, all_translators())
     if traced.fixed_batch_size is not None:
         message = f"{model.path}: holds for batch_size={traced.fixed_batch_size} only: {traced.problem}"
-        warn(FixedBatchWarning(message), stacklevel=2)
+        warn(FixedBatchWarning(message), stacklevel=CALLER)
     for operator, holes, counts in holes_by_operator(built, batch_size=built.graph.fixed_batch_size or 1):
         nodes = f"{len(holes)} nodes: {listed([hole.layer for hole in holes])}"
         message = f"{model.path}: no layer translates the operator {operator!r} ({nodes}); {counts}"
-        warn(OpaqueLayerWarning(message), stacklevel=2)
+        warn(OpaqueLayerWarning(message), stacklevel=CALLER)
     return built.graph
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.calls import CALLER, in_words
 from perfmodel.errors import (
     ArgumentError,
     BackwardWarning,
@@ -265,6 +266,7 @@ IMAGE_AXES = 4
 """Axes of images, and of the filters of two-dimensional convolutions. [1]"""
 
 
+@in_words
 def from_torch(
     module: torch.nn.Module,
     example_inputs: Any,
@@ -321,7 +323,7 @@ def from_torch(
         module, example_inputs, batch_axis=batch_axis, training=training, name=name, progress=progress
     )
     for category, message in messages(imported):
-        warnings.warn(message, category, stacklevel=2)
+        warnings.warn(message, category, stacklevel=CALLER)
     return imported.built.graph
 
 

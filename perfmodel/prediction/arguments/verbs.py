@@ -14,6 +14,7 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
+from perfmodel.calls import check_call
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.measurements.table import Run
@@ -214,7 +215,7 @@ KINDS: Final[Mapping[str, Check]] = {
 
 
 def gated(verb: Callable[P, Answer]) -> Callable[P, Answer]:
-    """Check the kind of each argument of a verb before it is called, and that the numbers of its answer are finite.
+    """Check a verb's call and the kind of each argument before its work, and that the numbers of its answer are finite.
 
     Arguments of a job are checked by Job's table.
     """
@@ -225,9 +226,8 @@ def gated(verb: Callable[P, Answer]) -> Callable[P, Answer]:
 
     @wraps(verb)
     def checked(*arguments: P.args, **named: P.kwargs) -> Answer:
+        check_call(verb, arguments, named)
         by_place: dict[str, Any] = dict(zip(defaults, arguments, strict=False))
-        if len(arguments) > len(by_place) or by_place.keys() & named.keys():
-            return verb(*arguments, **named)  # which says what is wrong
         stated = by_place | named
         for name, check in checks.items():
             if name in stated and stated[name] is not defaults[name]:

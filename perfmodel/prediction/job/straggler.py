@@ -17,7 +17,7 @@ from perfmodel.cost.order_statistics import (
     ShiftedExponential,
     Unequal,
 )
-from perfmodel.errors import ArgumentError, check_known, nearest_match
+from perfmodel.errors import ArgumentError, check_known, meant
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ def straggler_of(stated: Mapping[str, Any] | Straggler, *, backup_workers: int =
     parameters = {key: value for key, value in stated.items() if key != "distribution"}
     for key in [*parameters, *wanted]:
         if key not in wanted or key not in parameters:
-            nearest = nearest_match(key, wanted) if key not in wanted else None
-            hint = f"; did you mean {nearest!r}?" if nearest else ""
+            hint = meant(key, wanted) if key not in wanted else ""
             raise ArgumentError("straggler", dict(stated), f"must give exactly {', '.join(wanted)} for {name}{hint}")
     return Straggler(times=distribution(**parameters), backup_workers=backup_workers)
 

@@ -6,19 +6,23 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from warnings import warn
 
 import numpy as np
 
-from perfmodel.errors import UnknownNameError
+from perfmodel.calls import CALLER
+from perfmodel.errors import PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, factors_by_constant, load_fit_plan
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.prediction.arguments.verbs import gated
+from perfmodel.prediction.certainty.basis import timed_prediction
 from perfmodel.prediction.device.factors import stated_constant
 from perfmodel.validation.protocols import protocols
 from perfmodel.validation.protocols.protocols import HeldOut
 from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.interval_coverage import seen_in
+from perfmodel.validation.scores.table_report import unit_hints
 from perfmodel.validation.validate import scored_cells
 
 if TYPE_CHECKING:
@@ -62,6 +66,11 @@ def fit(
     CalibrationError
         If nothing is left to fit.
 
+    Warns
+    -----
+    PerfmodelWarning
+        If the table's times seem to be in milliseconds or microseconds.
+
     Examples
     --------
     >>> import perfmodel as pm
@@ -72,6 +81,9 @@ def fit(
     if only not in SUBSETS:
         raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
     loaded, cells = scored_cells(table, only)
+    shipped = [float(timed_prediction(cell.prepared).step_s) for cell in cells]
+    for hint in unit_hints(metrics.geometric_mean_ratio(shipped, measured=[cell.measured_s for cell in cells])):
+        warn(PerfmodelWarning(f"{loaded.key}: {hint}"), stacklevel=CALLER)
     fitted = protocols.predict_subset(cells, subset=only, protocol=protocols.ALL_FITTED, progress=progress)
     return _calibration(fitted, loaded, only)
 

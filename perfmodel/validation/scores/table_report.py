@@ -179,9 +179,16 @@ WRONG_UNIT: Final = 8.0
 """Predictions within this factor of measured times in another unit suggest that it is that unit. [1]"""
 
 
-def unit_hints(report: ValidationReport) -> list[str]:
-    """Say that a table seems to hold another unit than seconds, where predictions are as much too short as that."""
-    ratio = report.geometric_mean_ratio
+def unit_hints(ratio: float) -> list[str]:
+    """Say that a table seems to hold another unit than seconds, where predictions are as much too short as that.
+
+    ``ratio`` is the geometric mean of predicted over measured times [1].
+
+    Examples
+    --------
+    >>> unit_hints(0.0012)[0].partition(":")[0], unit_hints(0.9)
+    ('step_s must be in seconds', [])
+    """
     return [
         f"step_s must be in seconds: measured times are {1 / ratio:,.0f} times the predicted ones, as {unit} would be. "
         f"Divide by {per_second:,.0f} if they are"
@@ -193,7 +200,7 @@ def unit_hints(report: ValidationReport) -> list[str]:
 def report_text(report: ValidationReport) -> str:
     """Return the text of ``print(report)``."""
     board = printed(report.scoreboard, SCORES, title=f"{report.table}, protocol {report.protocol}")
-    parts = [*unit_hints(report), f"{board}\n{LEGEND}"]
+    parts = [*unit_hints(report.geometric_mean_ratio), f"{board}\n{LEGEND}"]
     if len(report.intervals):
         parts.append(f"{printed(report.intervals)}\n{INTERVAL_LEGEND}")
     for subset in report.subsets:
