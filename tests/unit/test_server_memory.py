@@ -3,6 +3,8 @@
 Where a server runs the update, the optimizer's state is there and not in its workers, as the update's time is.
 """
 
+from dataclasses import replace
+
 import pytest
 
 import perfmodel as pm
@@ -72,7 +74,7 @@ class TestBesideAWorker:
         alone = pm.predict(vgg16, workers=4, **SMALL, **VISIT | {"sync": "none"}).memory
         apart, beside = (pm.predict(vgg16, workers=count, **SMALL, **VISIT).memory for count in (3, 4))
         assert apart.total_bytes == alone.total_bytes - MOMENTS_BYTES
-        assert beside == apart._replace(server_bytes=SERVER_BYTES)
+        assert beside == replace(apart, server_bytes=SERVER_BYTES)
         assert beside.total_bytes == pytest.approx(3.5e9, rel=0.01)
         assert beside.fits
         larger = pm.predict(vgg16, workers=4, **SMALL, **VISIT | {"batch_size": 4}).memory

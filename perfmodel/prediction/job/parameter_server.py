@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
@@ -242,7 +242,7 @@ class ServerMemory:
         """Return the footprints of a worker's devices with the servers. [B]"""
         added = {"missing_elsewhere_bytes": self.missing_bytes}
         return tuple(
-            without_served_state(footprint, prepared.agreement)._replace(server_bytes=beside, **added)
+            replace(without_served_state(footprint, prepared.agreement), server_bytes=beside, **added)
             for footprint, beside in zip(footprints, held_beside(prepared), strict=True)
         )
 
@@ -301,7 +301,7 @@ def without_served_state(footprint: MemoryFootprint, agreement: Agreement | None
     Valid for: servers that update with state of their own, as TensorFlow's slots and MXNet's ``update_on_kvstore`` are;
     steps that workers take by themselves between two pushes are plain ones without state, as Downpour's are.
     """
-    return footprint._replace(optimizer_bytes=0.0) if is_served(agreement) else footprint
+    return replace(footprint, optimizer_bytes=0.0) if is_served(agreement) else footprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate, Optimizer
 from perfmodel.layers.passes import MASK_BYTES
-from perfmodel.numeric import maximum, plain_fields
+from perfmodel.numeric import maximum, plain
 from perfmodel.parallelism.base import ALL_SHARED, Layout
 from perfmodel.prediction.memory.gathered_parameters import UnitBytes, unit_bytes
 from perfmodel.prediction.memory.whole_gradients import GradientRules, Sizes, unit_gradients, unit_gradients_at_once
@@ -114,7 +115,8 @@ class GraphMemory:
         return Moments.of(alive.activations, gradients)
 
 
-class MemoryFootprint(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MemoryFootprint:
     """Device memory that a step needs at its peak, by content.
 
     The parts sum to the total. Parts may be larger at other moments: with large batches memory peaks when
@@ -186,7 +188,10 @@ def fullest_of(footprints: Sequence[MemoryFootprint]) -> MemoryFootprint:
     fullest, *others = footprints
     if others:
         fullest = max(footprints, key=lambda footprint: float(np.max(footprint.total_bytes)))
-    return plain_fields(fullest)
+    return MemoryFootprint(*map(plain, _BYTES(fullest)))
+
+
+_BYTES: Final = attrgetter(*(field.name for field in fields(MemoryFootprint)))
 
 
 def missing_bytes(needed: Quantity, capacity: Quantity, elsewhere: Quantity) -> Quantity:
@@ -368,7 +373,7 @@ class ChunkMemory:
     def alone(self, rules: GradientRules) -> MemoryFootprint:
         """Footprint of a mini-batch that is not cut. [B]"""
         activations, gradients = self.peak(rules)
-        return self.beside._replace(activations_bytes=activations, gradients_bytes=gradients)
+        return replace(self.beside, activations_bytes=activations, gradients_bytes=gradients)
 
     def kept_gradients(self, rules: GradientRules) -> float:
         """Gradients and buckets that are kept from one micro-batch to the next. [B]"""
@@ -409,7 +414,8 @@ class SharedMemory:
         kept: tuple[Quantity, Quantity] = (most_kept(order, kept_bytes=waiting), sum(self.gradient_bytes))
         if passes == 1 and self.shares_late:
             kept = most_kept_beside(order, kept_bytes=waiting, meanwhile_bytes=gradients)
-        return self.among._replace(
+        return replace(
+            self.among,
             activations_bytes=self.among.activations_bytes + kept[0],
             gradients_bytes=self.among.gradients_bytes + kept[1],
             input_bytes=most_kept(order, kept_bytes=arriving) if self.trains else reduce(maximum, arriving.values()),
@@ -444,7 +450,7 @@ class DeviceMemory:
         is_lent = layout.shard_stage > 1 and layout.no_sync  # whole until the chunk's last micro-batch
         lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
         among = self._among(cut, kept)
-        among = among._replace(gradients_bytes=among.gradients_bytes - sum(lent))
+        among = replace(among, gradients_bytes=among.gradients_bytes - sum(lent))
         return SharedMemory(
             chunks=self.places,
             alone=self._alone(layout, has_buckets=has_buckets),
@@ -477,7 +483,8 @@ class DeviceMemory:
             activations, gradients = chunk.peak(of_chunk)
             passing.append((activations - chunk.waiting_bytes, gradients - kept_bytes))
         largest = reduce(larger_pair, passing)
-        return footprints[0]._replace(
+        return replace(
+            footprints[0],
             weights_bytes=sum(footprint.weights_bytes for footprint in footprints),
             gradients_bytes=sum(kept) + largest[1],
             optimizer_bytes=sum(footprint.optimizer_bytes for footprint in footprints),
@@ -498,7 +505,7 @@ class DeviceMemory:
             worker_count=layout.sharing_size,
         )
         gathered = 0.0 if units is None else units.gathered(layout)
-        return footprint._replace(weights_bytes=weights + gathered, optimizer_bytes=optimizer)
+        return replace(footprint, weights_bytes=weights + gathered, optimizer_bytes=optimizer)
 
 
 def device_memory(

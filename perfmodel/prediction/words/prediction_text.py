@@ -6,7 +6,7 @@ import html
 import math
 import re
 import textwrap
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.interval_width import WAYS_TO_EXTRAPOLATE
@@ -208,8 +208,8 @@ def memory_table(p: Prediction) -> Table[MemoryRow]:
 def memory_contents(p: Prediction) -> dict[str, float]:
     """Bytes of memory by content. [B]"""
     limits = ("capacity_bytes", "missing_elsewhere_bytes")
-    sizes = p.memory._asdict().items()
-    return {name.removesuffix("_bytes"): float(size) for name, size in sizes if name not in limits}
+    names = (field.name for field in fields(p.memory) if field.name not in limits)
+    return {name.removesuffix("_bytes"): float(getattr(p.memory, name)) for name in names}
 
 
 def title(p: Prediction) -> str:
