@@ -89,7 +89,8 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 def _same_model(folded: str, known: Iterable[str]) -> list[str]:
     """Return the names with a model number of this one, as ``a100``, those first that share most of its parts."""
     parts = folded.split("_")
-    models = {part for part in parts if not part.isdigit() and any(map(str.isdigit, part))}
+    # lanes of a link and numbers of machines, as x16, are no model
+    models = {part for part in parts if not part.removeprefix("x").isdigit() and any(map(str.isdigit, part))}
 
     def order(name: str) -> tuple[int, int]:
         shared = [part for part in name.split("_") if any(stated.startswith(part) for stated in parts)]

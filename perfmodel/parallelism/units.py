@@ -70,8 +70,8 @@ def sharded_units(graph: LayerGraph) -> tuple[Unit, ...]:
     return _units(graph, len(graph.layers))
 
 
-def unit_slices(layers: Sequence[str]) -> list[slice]:
-    """Return the runs of layers whose gradients are scattered together.
+def unit_slices(chunks: Sequence[Sequence[str]]) -> list[slice]:
+    """Return the runs of layers whose gradients are scattered together, of chunks of a network one after the other.
 
     Notes
     -----
@@ -80,16 +80,23 @@ def unit_slices(layers: Sequence[str]) -> list[slice]:
 
     Examples
     --------
-    >>> unit_slices(["norm", "block2_up", "block2_down", "block1_up", "block1_down", "embedding"])
+    >>> unit_slices([["norm", "block2_up", "block2_down", "block1_up", "block1_down", "embedding"]])
     [slice(0, 1, None), slice(1, 3, None), slice(3, 5, None), slice(5, 6, None)]
+    >>> unit_slices([["block2_up", "block2_down"], ["block2_up", "block2_down"]])
+    [slice(0, 2, None), slice(2, 4, None)]
     """
+    slices, start = [], 0
+    for layers in chunks:
+        for count in _unit_sizes(layers):
+            slices.append(slice(start, start + count))
+            start += count
+    return slices
+
+
+def _unit_sizes(layers: Sequence[str]) -> list[int]:
     blocks = [block_of(name) or ROOT for name in layers]
     counts = Counter(blocks)
     if not any(count > 1 for block, count in counts.items() if block != ROOT):
-        return [slice(place, place + 1) for place in range(len(layers))]
-    slices, start = [], 0
-    for _, run in groupby(block if counts[block] > 1 else ROOT for block in blocks):
-        end = start + sum(1 for _ in run)
-        slices.append(slice(start, end))
-        start = end
-    return slices
+        return [1] * len(layers)
+    runs = groupby(block if counts[block] > 1 else ROOT for block in blocks)
+    return [sum(1 for _ in run) for _, run in runs]

@@ -155,3 +155,20 @@ def test_all_orders_of_a_shape_are_played_at_once(monkeypatch):
 def test_dies_of_a_board_have_the_clock_that_the_devices_of_their_row_leave_them(layout, workers):
     s = pm.sweep(pm.zoo.alexnet(), columns=COLUMNS, system="k80_card", workers=workers, batch_size=16, **layout)
     assert_rows_are_predictions(s, np.arange(len(s)))
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_units_of_chunks_that_are_alike_stay_apart_whatever_ran_before_on_the_network(passes):
+    """Chunks that share their lowered form share names of layers too: their units were joined where they meet."""
+    job = {
+        **{"system": "dgx_h100", "workers": 4, "parallelism": "pipeline", "stages": 2, "batch_size": 24},
+        **{"schedule": "interleaved", "interleave": 3, "micro_batches": 2, "accumulation_steps": passes},
+        **{"framework": "pytorch_2", "shard_stage": 2, "sync": "all_reduce"},
+    }
+    sizes = {"layers": 4, "width": 256, "heads": 4, "sequence_length": 128, "vocabulary": 512, "intermediate": 704}
+    fresh = pm.predict(pm.zoo.llama(**sizes), dtype="fp32", **job)
+    used = pm.zoo.llama(**sizes)
+    pm.predict(used, dtype="fp16", **job)
+    assert pm.predict(used, dtype="fp32", **job).parts == fresh.parts
+    messages = [len(device.schedule.chunks) for device in fresh.basis.timed.composed.devices]
+    assert messages == [3, 3]

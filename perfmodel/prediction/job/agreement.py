@@ -581,7 +581,7 @@ def _messages(schedule: GradientSchedule, message_bytes: float | str) -> Buckets
 def _slices(schedule: GradientSchedule, message_bytes: float | str) -> Sequence[slice]:
     """Gradients of each message of a size, or of a unit."""
     if message_bytes == UNITS:
-        return unit_slices(schedule.layers)
+        return unit_slices(schedule.chunks)
     return buckets(schedule.sizes_bytes, least_bytes=float(message_bytes))
 
 

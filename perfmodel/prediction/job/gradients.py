@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,14 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradientSchedule:
-    """Gradients of a step, in the order in which they become ready."""
+    """Gradients of a step, in the order in which they become ready, chunk by chunk of a network that is cut."""
 
-    layers: tuple[str, ...]
+    chunks: tuple[tuple[str, ...], ...]
     sizes_bytes: NDArray[np.float64]
     ready_s: NDArray[np.float64]
     wanted_s: NDArray[np.float64]
     forward_s: Any
     backward_s: Any
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Layers of all chunks; chunks that are alike name theirs alike."""
+        return tuple(chain.from_iterable(self.chunks))
 
     def slowed(self, factor: Any) -> GradientSchedule:
         """Scale the schedule to a worker whose phases take this many times as long."""
@@ -95,7 +101,7 @@ def gradient_schedule(
     layers = tuple(sorted(last, key=lambda name: last[name]))
     starts = np.concatenate([np.zeros_like(ends[Phase.FORWARD][:1]), ends[Phase.FORWARD]])
     return GradientSchedule(
-        layers=layers,
+        chunks=(layers,),
         sizes_bytes=element_bytes * np.array([parameter_counts[name] for name in layers], dtype=float),
         ready_s=ends[Phase.BACKWARD][[last[name] for name in layers]],
         wanted_s=starts[[first[name] for name in layers]],
@@ -123,7 +129,7 @@ def joined(
     """Join the schedules of chunks of layers on one device, later layers first."""
     last_first = list(zip(schedules, forward_from_s, backward_from_s, strict=True))[::-1]
     return GradientSchedule(
-        layers=tuple(name for schedule, _, _ in last_first for name in schedule.layers),
+        chunks=tuple(chunk for schedule, _, _ in last_first for chunk in schedule.chunks),
         sizes_bytes=np.concatenate([schedule.sizes_bytes for schedule, _, _ in last_first]),
         ready_s=np.concatenate([schedule.ready_s + start for schedule, _, start in last_first]),
         wanted_s=np.concatenate([schedule.wanted_s + start for schedule, start, _ in last_first]),
