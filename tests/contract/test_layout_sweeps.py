@@ -165,7 +165,8 @@ def test_units_of_chunks_that_are_alike_stay_apart_whatever_ran_before_on_the_ne
         **{"schedule": "interleaved", "interleave": 3, "micro_batches": 2, "accumulation_steps": passes},
         **{"framework": "pytorch_2", "shard_stage": 2, "sync": "all_reduce"},
     }
-    sizes = {"layers": 4, "width": 256, "heads": 4, "sequence_length": 128, "vocabulary": 512, "intermediate": 704}
+    sizes = {"layers": 4, "width": 1024, "heads": 8, "key_heads": 2, "sequence_length": 1024, "vocabulary": 4096}
+    sizes["intermediate"] = 2816
     fresh = pm.predict(pm.zoo.llama(**sizes), dtype="fp32", **job)
     used = pm.zoo.llama(**sizes)
     pm.predict(used, dtype="fp16", **job)
