@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.sharing import Gather
 
+_ROUNDING = 1e-9
+"""Relative difference up to which devices take equally long: rows of a sweep round in another order. [1]"""
+
 
 class PhaseTimes(Protocol):
     """Times of a stage for one micro-batch, without copies and exchanges, computed when read."""
@@ -467,7 +470,7 @@ class Longest:
         self.works_s, self.places, self.first = works_s, places, 0
         self.is_open = len(works_s) > 1 and is_symbolic(*works_s)
         if places is None and len(works_s) > 1 and not self.is_open:
-            longest = np.argmax(np.stack(np.broadcast_arrays(*works_s)), axis=0)
+            longest = of_largest(works_s, range(len(works_s)))
             self.first = int(np.ravel(longest)[0]) if np.size(longest) else 0
             if np.any(longest != self.first):
                 self.places = longest
@@ -506,10 +509,11 @@ class Longest:
 
 
 def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
-    """Pick the value with the largest key; among equal keys, the first."""
+    """Pick the value with the largest key; among keys that only rounding tells apart, the first."""
     largest, value_of_largest = keys[0], values[0]
     for key, value in zip(keys[1:], values[1:], strict=True):
-        value_of_largest = named(where(exceeds(key, largest), value, value_of_largest), "of the longest")
+        same = largest if is_symbolic(key, largest) else largest * (1 + _ROUNDING)
+        value_of_largest = named(where(exceeds(key, same), value, value_of_largest), "of the longest")
         largest = named(maximum(largest, key), "longest")
     return value_of_largest
 
