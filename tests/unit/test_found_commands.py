@@ -197,7 +197,7 @@ def test_a_network_without_blocks_has_no_command_of_a_pipeline(framework):
     assert s.best.command(program)
     cut = pm.search(pm.zoo.vgg16(), **how, stages=2)
     assert any("starts none of these layouts: stages must be 1 " in note for note in cut.notes)
-    with pytest.raises(ArgumentError, match="^stages must be 1 .* blocks"):
+    with pytest.raises(ArgumentError, match=r"^stages must be 1 .* blocks"):
         cut.best.command(program)
 
 
@@ -206,5 +206,5 @@ def test_torchtitan_has_no_more_stages_than_blocks_and_ends():
     how = {"system": "dgx_h100", "global_batch_size": 16, "framework": "torchtitan", "tensor_size": 1}
     four, eight = (pm.search(shallow, **how, stages=stages, schedule="1f1b") for stages in (4, 8))
     assert "pipeline_parallel_first_stage_less_layers 1" in four.best.command("torchtitan")
-    with pytest.raises(ArgumentError, match="^stages must be such that"):
+    with pytest.raises(ArgumentError, match=r"^stages must be such that"):
         eight.best.command("torchtitan")
