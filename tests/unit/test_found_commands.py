@@ -159,5 +159,52 @@ def test_every_program_of_a_framework_has_a_command():
 )
 def test_layouts_that_are_asked_for_are_found_and_have_no_command(framework, asked, argument):
     s = pm.search(NETWORKS["odd"][0], framework=framework, **JOB, micro_batch_size=1, **asked)
-    with pytest.raises(ArgumentError, match=f"^{argument} must be .* for {FRAMEWORKS.get(framework, framework)}"):
+    with pytest.raises(ArgumentError, match=f"^{argument} must be .* for {FRAMEWORKS.get(framework, framework)}") as no:
         s.best.command(FRAMEWORKS.get(framework, framework))
+    assert f"starts none of these layouts: {argument} must be {no.value.allowed}" in " ".join(s.notes)
+
+
+STATED = {
+    "torchtitan": [{"no_sync": False}, {"context_size": 1}, {"sequence_parallel": False}, {"shard_stage": [0, 1]}],
+    "megatron_core": [{"accumulation_steps": 2}, {"schedule": "gpipe"}, {"dtype": ["bf16", "tf32"]}],
+}
+"""What a user may state that a program starts with some layouts, and not with others."""
+
+
+@pytest.mark.parametrize(("framework", "asked"), [(name, each) for name, many in STATED.items() for each in many])
+def test_a_stated_argument_leaves_the_layouts_that_a_program_starts(framework, asked):
+    program = FRAMEWORKS.get(framework, framework)
+    s = pm.search(NETWORKS["gpt"][0], framework=framework, **JOB, micro_batch_size=[1, 2], recompute=None, **asked)
+    assert s.left_out
+    assert not any("starts none" in note for note in s.notes)
+    for rank in range(len(s)):
+        assert s.found(rank).command(program)
+    assert s.to_dict()["left_out"] == s.left_out
+
+
+def test_stated_passes_keep_what_one_stage_makes_of_them():
+    s = pm.search(NETWORKS["gpt"][0], framework="megatron_core", **JOB, recompute=None, accumulation_steps=2)
+    assert {(row.stages, row.accumulation_steps) for row in s.rows} == {(1, 2)}
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "megatron_core"])
+def test_a_network_without_blocks_has_no_command_of_a_pipeline(framework):
+    how = {"system": "dgx_h100", "global_batch_size": 64, "framework": framework, "micro_batch_size": 8}
+    program = FRAMEWORKS.get(framework, framework)
+    s = pm.search(pm.zoo.vgg16(), **how)
+    assert {row.stages for row in s.rows} == {1}
+    assert s.left_out["stages"] > 0
+    assert s.best.command(program)
+    cut = pm.search(pm.zoo.vgg16(), **how, stages=2)
+    assert any("starts none of these layouts: stages must be 1 " in note for note in cut.notes)
+    with pytest.raises(ArgumentError, match=r"^stages must be 1 .* blocks"):
+        cut.best.command(program)
+
+
+def test_torchtitan_has_no_more_stages_than_blocks_and_ends():
+    shallow = pm.zoo.gpt(layers=2, width=256, heads=4, sequence_length=256, vocabulary=512)
+    how = {"system": "dgx_h100", "global_batch_size": 16, "framework": "torchtitan", "tensor_size": 1}
+    four, eight = (pm.search(shallow, **how, stages=stages, schedule="1f1b") for stages in (4, 8))
+    assert "pipeline_parallel_first_stage_less_layers 1" in four.best.command("torchtitan")
+    with pytest.raises(ArgumentError, match=r"^stages must be such that"):
+        eight.best.command("torchtitan")

@@ -15,11 +15,12 @@ JOB = {"system": "dgx_h100", "devices": 8, "global_batch_size": 16, "optimizer":
        "sync": "all_reduce"}  # fmt: skip
 AXES = {"context_size": [1, 2, 4], "shard_group": [None, 2], "stage_cut": ["balanced", "even_blocks"],
         "no_sync": [False, True]}  # fmt: skip
+LIMITS = {"tensor_size": 2, "interleave": 1, "micro_batch_size": 2}
 
 
 @pytest.fixture(scope="module")
 def found():
-    return pm.search(GRAPH, **JOB, **AXES, limits={"tensor_size": 2, "interleave": 1, "micro_batch_size": 2})
+    return pm.search(GRAPH, **JOB, **AXES, limits=LIMITS)
 
 
 def test_rows_with_shared_sequences_groups_and_cuts_are_predictions(found):
@@ -72,7 +73,9 @@ def test_brute_force_over_predict_finds_the_same_best_of_all_axes():
     assert s.best.row.step_s == pytest.approx(best, rel=1e-12)
 
 
-def test_shared_parameters_are_offered_with_gradients_added_up_once(found):
+def test_shared_parameters_are_offered_with_gradients_added_up_once():
+    of_no_program = pm.load_framework("megatron_core").model_copy(update={"program": None})
+    found = pm.search(GRAPH, **JOB | {"framework": of_no_program}, **AXES, limits=LIMITS)
     whole = [rank for rank, row in enumerate(found.rows) if row.no_sync]
     assert {(found.rows[rank].shard_stage, found.rows[rank].stages) for rank in whole} == {(3, 1)}
     assert all(found.rows[rank].accumulation_steps > 1 for rank in whole)
@@ -100,9 +103,10 @@ def test_torchs_pipelines_share_parameters_for_the_step_and_add_up_once():
     text = next(once.found(rank) for rank, row in enumerate(once.rows) if row.micro_batches > 1).command("torchtitan")
     for flag in ("fsdp_reshard_after_forward never", "pipeline_parallel_schedule 1F1B"):
         assert flag in text
-    several = next(each.found(rank) for rank, row in enumerate(each.rows) if row.micro_batches > 1)
+    assert {row.micro_batches for row in each.rows} == {1}
+    several = pm.search(GRAPH, **how, shard_stage=2, no_sync=False, micro_batches=2)
     with pytest.raises(ArgumentError, match="no_sync must be True for torchtitan in a pipeline"):
-        several.command("torchtitan")
+        several.best.command("torchtitan")
     with pytest.raises(ArgumentError, match="shard_stage must be what some layout can have: 0, 1, 2"):
         pm.search(GRAPH, **how, shard_stage=3)
 

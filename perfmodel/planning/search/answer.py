@@ -180,7 +180,7 @@ class Search(Drawn):
 
     _DICT_KEYS = (
         *("title", "objective", "reserve", "layout_count", "evaluated_count", "fitting_count", "best_row", "certainty"),
-        *("totals", "memory_per_rank", "front", "by_memory", "refused", "rows", "notes"),
+        *("totals", "memory_per_rank", "front", "by_memory", "refused", "left_out", "rows", "notes"),
     )
 
     def __len__(self) -> int:

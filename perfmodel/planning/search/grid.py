@@ -19,15 +19,21 @@ from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS, Check
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.planning.search.programs.program import Rule
+
     Columns = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grid:
-    """Layouts as columns, and the number of those that the training program lacks, by the argument at fault."""
+    """Layouts as columns, the number of those left out by argument, and rules of the program that none of them meets.
+
+    Those left out are what the training program does not start. A rule that no layout meets leaves none out.
+    """
 
     columns: Mapping[str, NDArray[Any]]
     left_out: Mapping[str, int]
+    unmet: tuple[Rule, ...]
 
     def __len__(self) -> int:
         return len(self.columns["workers"])
@@ -93,22 +99,24 @@ def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, in
     columns = _in_parts(columns, keeps_passes="accumulation_steps" in stated or "micro_batches" in stated)
     for name in FOLLOWING:
         columns = _limited(columns, name, stated, limits)
-    columns, left_out = _of_program(columns, setting, stated)
-    own = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
-    return Grid(columns=own, left_out=left_out)
+    return _of_program(columns, setting)
 
 
-def _of_program(columns: Columns, setting: Setting, stated: Mapping[str, Any]) -> tuple[Columns, Counter[str]]:
-    """Keep the layouts that the training program has, unless the caller asks for others; count what is left out."""
-    columns = columns | {"positions": np.full(len(columns["workers"]), setting.positions or 0)}
+def _of_program(columns: Columns, setting: Setting) -> Grid:
+    """Keep the layouts that the training program starts, unless it starts none; count what is left out."""
+    count = len(columns["workers"])
+    columns = columns | {name: np.full(count, value) for name, value in setting.read_by_rules.items()}
     left_out: Counter[str] = Counter()
+    unmet = []
     for rule in setting.rules:
         kept = _kept(columns, ~np.asarray(rule.refuses(columns), dtype=bool))
-        count = len(columns["workers"]) - len(kept["workers"])
-        if rule.argument not in stated and 0 < count < len(columns["workers"]):
+        if not len(kept["workers"]):
+            unmet.append(rule)
+        elif refused := len(columns["workers"]) - len(kept["workers"]):
             columns = kept
-            left_out[rule.argument] += count
-    return columns, left_out
+            left_out[rule.argument] += refused
+    own = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
+    return Grid(columns=own, left_out=left_out, unmet=tuple(unmet))
 
 
 def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,7 @@ from perfmodel.parallelism.combine import tensor_shard
 from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
+from perfmodel.planning.search.programs.program import Rule, read_by_rules
 from perfmodel.planning.search.programs.registry import PROGRAMS
 from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons, checked_columns
 from perfmodel.planning.sweeps.space import listed_values, space_in_columns
@@ -187,6 +188,7 @@ def search(
     # lists of other arguments repeat the grid
     left_out = {name: count * len(evaluated) // len(grid) for name, count in grid.left_out.items()}
     how: dict[str, Any] = {"objective": objective, "reserve": reserve, "batch": batch, "left_out": left_out}
+    how["unmet"] = grid.unmet
     return _answer(graph, evaluated, place, prices, run, **how)
 
 
@@ -287,6 +289,7 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
         materialised=any(map(keeps_scores, graph.layers)),
         divides_sequences=_divides_sequences(graph),
         rules=() if program is None else PROGRAMS[program].rules,
+        read_by_rules=read_by_rules(graph),
     )
 
 
@@ -355,6 +358,7 @@ def _answer(
     reserve: float,
     batch: int,
     left_out: Mapping[str, int],
+    unmet: Sequence[Rule],
 ) -> Search:
     results = dict(swept.results)
     step_s = results["step_s"]
@@ -378,7 +382,7 @@ def _answer(
         usd_per_hour=None if math.isnan(price) else price,
         machine_devices=place.machine_devices,
         left_out=left_out,
-        notes=_notes(swept, prices, str(device.stem), reserve),
+        notes=(*_notes(swept, prices, str(device.stem), reserve), *map(_none_starts, unmet)),
     )
 
 
@@ -415,3 +419,7 @@ def _notes(swept: Sweep, prices: Prices, device: str, reserve: float) -> tuple[s
     if (missing := prices.missing(device)) != "":
         notes.append(f"no price: {missing}")
     return tuple(notes)
+
+
+def _none_starts(rule: Rule) -> str:
+    return f"the training program starts none of these layouts: {rule.argument} must be {rule.allowed}"

@@ -14,6 +14,7 @@ import numpy as np
 from perfmodel.errors import ArgumentError
 from perfmodel.graph.execution import BLOCKS
 from perfmodel.planning.search.programs.program import (
+    NO_BLOCKS,
     Flag,
     Layout,
     Program,
@@ -66,6 +67,7 @@ def _reruns_other_parts(at: Layout) -> Any:
 
 
 RULES: Final = (
+    NO_BLOCKS,
     Rule(
         "schedule", lambda at: (at["stages"] > 1) & (at["schedule"] == "gpipe"),
         "'1f1b' or 'interleaved' for megatron, which has no other",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.utilisation import tokens_per_sample
 
 if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
     from perfmodel.prediction.job.job import Job
 
 Flag = tuple[str, object]
@@ -38,11 +39,21 @@ class Program(NamedTuple):
     environment: Callable[[Job], str] = lambda _: ""
 
 
+def read_by_rules(graph: LayerGraph) -> dict[str, int]:
+    """Return what rules read of a network: its positions, and the blocks by which programs cut it."""
+    return {"positions": tokens_per_sample(graph) or 0, "block_count": len(blocks_of(graph.layers))}
+
+
 def layout_of(job: Job) -> dict[str, Any]:
     """Return the layout of a job as rules read it."""
-    graph = job.subject.graph
-    of_network = {"positions": tokens_per_sample(graph) or 0, "block_count": len(blocks_of(graph.layers))}
-    return {name: getattr(job, name) for name in DEFAULTS} | of_network
+    return {name: getattr(job, name) for name in DEFAULTS} | read_by_rules(job.subject.graph)
+
+
+NO_BLOCKS: Final = Rule(
+    "stages", lambda at: (at["stages"] > 1) & (at["block_count"] == 0),
+    "1 for a training program, which cuts between blocks: the names of this network's layers hold no numbers of them",
+)  # fmt: skip
+"""Pipelines of networks without blocks, which no program has."""
 
 
 def none_of(name: str, allowed: Container[Any]) -> Callable[[Layout], Any]:

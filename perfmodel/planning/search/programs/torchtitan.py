@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.search.programs.program import (
+    NO_BLOCKS,
     Flag,
     Layout,
     Program,
@@ -54,6 +55,8 @@ def _end_weights(block_count: int, stage_count: int, *, chunks_each: int) -> tup
 
     def is_had(first: int, last: int) -> bool:
         shared = block_count + first + last
+        if shared < stage_count:
+            return False
         makes_as_many = -(-shared // -(-shared // stage_count)) == stage_count
         return max(first, last) <= shared // stage_count and (makes_as_many or chunks_each <= DEFAULT_CHUNKS)
 
@@ -86,6 +89,11 @@ def _adds_up_each_pass(at: Layout) -> Any:
 # torch's "allgather" gathers keys, but attends to one part after another and lets gradients go round, in neither way
 # as gathered keys are predicted (torch/distributed/tensor/experimental/_context_parallel/_attention.py)
 RULES: Final = (
+    NO_BLOCKS,
+    Rule(
+        "stages", lambda at: (at["stages"] > 1) & (at["stages"] * at["interleave"] > at["block_count"] + 2),
+        "such that stages x interleave is at most the blocks and both ends of the network for torchtitan",
+    ),
     Rule(
         "shard_stage", lambda at: at["shard_stage"] == 1,
         "0, 2 or 3 for torchtitan, which shards gradients with the optimizer's state",
