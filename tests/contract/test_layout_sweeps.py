@@ -172,9 +172,18 @@ def test_dies_of_a_board_have_the_clock_that_the_devices_of_their_row_leave_them
 def test_units_of_chunks_that_are_alike_stay_apart_whatever_ran_before_on_the_network(passes):
     """Chunks that share their lowered form share names of layers too: their units were joined where they meet."""
     job = {
-        "system": "dgx_h100", "workers": 4, "parallelism": "pipeline", "stages": 2, "batch_size": 24,
-        "schedule": "interleaved", "interleave": 3, "micro_batches": 2, "accumulation_steps": passes,
-        "framework": "pytorch_2", "shard_stage": 2, "sync": "all_reduce",
+        "system": "dgx_h100",
+        "workers": 4,
+        "parallelism": "pipeline",
+        "stages": 2,
+        "batch_size": 24,
+        "schedule": "interleaved",
+        "interleave": 3,
+        "micro_batches": 2,
+        "accumulation_steps": passes,
+        "framework": "pytorch_2",
+        "shard_stage": 2,
+        "sync": "all_reduce",
     }
     sizes = {"layers": 4, "width": 1024, "heads": 8, "key_heads": 2, "sequence_length": 1024, "vocabulary": 4096}
     sizes["intermediate"] = 2816

@@ -66,3 +66,14 @@ def test_libraries_that_stand_in_are_named():
     assert not any(
         "stand in" in remark for remark in seconds(RESNET, device="v100_sxm2", framework="tensorflow_1_12").remarks
     )
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "is_told"),
+    [("tpu_v5e", "fp32", True), ("gaudi2", "fp32", True), ("tpu_v5e", "bf16", False), ("mi300x", "fp32", False),
+     ("h100_sxm", "fp32", False), ("gtx_1080", "fp32", False)],
+)  # fmt: skip
+def test_products_outside_the_matrix_units_are_told(device, dtype, is_told):
+    """Sixty times the time of bf16 is no surprise to leave to a default: the data type is fp32 unless stated."""
+    told = " ".join(pm.predict(pm.zoo.alexnet(), batch_size=8, device=device, dtype=dtype).explain().split())
+    assert ("outside the matrix units" in told) == ("dtype='bf16' predicts that" in told) == is_told

@@ -312,6 +312,20 @@ def _recipe_remark(recipe: str, blas: LibraryProfile, computed_in: str, *, archi
     return f"{recipe} is a recipe: linear layers run in {recipe}, scaled and cast before each product; {rest}"
 
 
+FEW_LANES: Final = 16
+"""Peak in bf16 over that in fp32 from which a device is hardly meant to compute products in fp32. [1]"""
+
+ROUNDED: Final = "a compiler may round their operands to bf16, as JAX does on TPUs; dtype='bf16' predicts that"
+"""What becomes of such products (docs.jax.dev, Matmul precision). [-]"""
+
+
+def _lanes_behind(device: Gpu) -> float:
+    """Peak in bf16 over that in fp32, of a device without a type between them; 1 with one. [1]"""
+    if "bf16" not in device.dtypes or "tf32" in device.dtypes:
+        return 1.0
+    return float(device.peak_flop_per_s("bf16") / device.peak_flop_per_s("fp32"))
+
+
 class GpuTarget(Target):
     """One GPU behind its host link."""
 
@@ -430,6 +444,9 @@ class GpuTarget(Target):
         rounding = [library.name for library, of_library in computed_in if of_library == "tf32" != dtype]
         rounds = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
         notes = [f"{profile.name} lets {' and '.join(rounding)} {rounds}"] if rounding else []
+        if dtype == "fp32" and (ratio := _lanes_behind(self.device)) >= FEW_LANES:
+            rate = f"at 1/{ratio:.0f} of the peak in bf16"
+            notes.append(f"products in fp32 run outside the matrix units of {self.device.name}, {rate}: {ROUNDED}")
         recipe, dtype = dtype, base_dtype(dtype)
         if recipe != dtype:
             blas, of_blas = computed_in[0]
