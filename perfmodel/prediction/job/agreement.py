@@ -433,7 +433,7 @@ class Synchronous(Agreement):
 
     def _slows_turns(self, device: DeviceWork) -> bool:
         """Whether messages slow down the turns that a device takes with others."""
-        is_turning = bool(device.turns) and device.schedule is not None and bool(device.schedule.layers)
+        is_turning = bool(device.turns) and device.schedule is not None and len(device.schedule.sizes_bytes) > 0
         return is_turning and self.overlap and self.reductions[device.place].slows_turns
 
     def messages_of_device(self, device: DeviceWork) -> Sequence[tuple[int, TurnMessages]]:  # noqa: D102
@@ -447,9 +447,9 @@ class Synchronous(Agreement):
             if gradients is None:
                 of_turns.append((chunk, reduction.messages_of_turn([], ready_s=[], computed_s=0.0)))
                 continue
-            here = slice(*np.searchsorted(messages.last, (first, first + len(gradients.layers))))
+            here = slice(*np.searchsorted(messages.last, (first, first + len(gradients.sizes_bytes))))
             ready_s = slowest * gradients.ready_s[messages.last[here] - first]
-            first += len(gradients.layers)
+            first += len(gradients.sizes_bytes)
             computed_s = slowest * gradients.backward_s
             sizes_bytes = messages.sizes_bytes[here]
             of_turns.append((chunk, reduction.messages_of_turn(sizes_bytes, ready_s=ready_s, computed_s=computed_s)))
@@ -459,7 +459,7 @@ class Synchronous(Agreement):
         """Time to add up a device's gradients once, total and exposed. [s]"""
         # a message leaves once the slowest worker has it ready; that worker's longer phases hide more of the exchange
         slowest, reduction = self._slowest, self.reductions[device.place]
-        if device.schedule is None or not device.schedule.layers:
+        if device.schedule is None or not len(device.schedule.sizes_bytes):
             return 0.0, 0.0
         schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
         schedule = schedule.later(device.joined_s)
@@ -548,7 +548,7 @@ class Synchronous(Agreement):
 
     def _exchange(self, device: DeviceWork, composed: Composed) -> dict[str, Any]:
         """Messages of a device, each with the chunk that completes it and the chunk that needs it first."""
-        if device.schedule is None or not device.schedule.layers:
+        if device.schedule is None or not len(device.schedule.sizes_bytes):
             return {}
         reduction = self.reductions[device.place]
         chunks = [

@@ -151,7 +151,7 @@ class Buckets:
     @classmethod
     def of(cls, schedule: GradientSchedule, slices: Sequence[slice]) -> Buckets:
         """Group gradients into messages."""
-        if len(slices) == len(schedule.layers):  # every layer by itself
+        if len(slices) == len(schedule.sizes_bytes):  # every layer by itself
             every = np.arange(len(slices))
             sizes_bytes, ready_s, wanted_s = schedule.sizes_bytes, schedule.ready_s, schedule.wanted_s
             return cls(sizes_bytes=sizes_bytes, ready_s=ready_s, wanted_s=wanted_s, last=every)
@@ -177,7 +177,7 @@ class Stretches:
     @classmethod
     def of(cls, schedule: GradientSchedule) -> Stretches:
         """Find the runs of a step's gradients."""
-        count = len(schedule.layers)
+        count = len(schedule.sizes_bytes)
         ready_s, wanted_s = (
             np.broadcast_to(times_s.reshape(count, -1).mean(axis=1), (count, count))
             for times_s in (schedule.ready_s, schedule.wanted_s)

@@ -398,7 +398,7 @@ def _messages(agreement: Synchronous, basis: Basis) -> str:
     if agreement.message_bytes == MERGED:
         schedule = basis.timed.gradients
         count = len(agreement.slices(agreement.reduction, schedule))
-        return f"{len(schedule.layers)} of them merged into {count} messages so that the step is shortest,"
+        return f"{len(schedule.sizes_bytes)} of them merged into {count} messages so that the step is shortest,"
     if agreement.message_bytes == UNITS:
         return "unit by unit"
     return (
