@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.files import MOST_NAME_BYTES, is_file, is_folder
+from perfmodel.files import MOST_NAME_BYTES, is_folder
 from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain_path
 
 fcntl: ModuleType | None
@@ -171,12 +171,20 @@ def _target_of(path: str | Path) -> Path:
         raise ArgumentError(argument="path", given=str(path), allowed=NO_CONTROL_CHARACTERS)
     try:
         target = Path(path).expanduser().resolve()
-        is_regular = is_file(target) or not os.path.lexists(target)
+        is_regular = _is_regular_or_missing(target)
     except (OSError, RuntimeError, ValueError) as error:  # circular links, an unknown home, a NUL in the name
         raise _cannot_be_written(path, error) from error
     if not is_regular:
         raise ArgumentError(argument="path", given=str(path), allowed="must be a regular file or not exist yet")
     return target
+
+
+def _is_regular_or_missing(target: Path) -> bool:
+    """Ask once: between two questions another writer may create the file."""
+    try:
+        return stat.S_ISREG(target.lstat().st_mode)
+    except FileNotFoundError:
+        return True
 
 
 def _cannot_be_written(path: str | Path, error: Exception) -> ArgumentError:

@@ -109,6 +109,22 @@ with replacement_of({str(path)!r}) as temporary:
     assert path.read_text(encoding="utf-8") == "newer"
 
 
+def test_a_file_that_another_writer_creates_while_its_place_is_looked_at_is_replaced(tmp_path, monkeypatch):
+    path, ask = tmp_path / "x.json", os.stat
+
+    def created_once_it_was_missed(asked, **options):
+        try:
+            return ask(asked, **options)
+        except FileNotFoundError:
+            if asked == path:
+                path.write_text("another's", encoding="utf-8")
+            raise
+
+    monkeypatch.setattr(os, "stat", created_once_it_was_missed)
+    save_text(path, "ours")
+    assert path.read_text(encoding="utf-8") == "ours"
+
+
 def test_writers_at_once_leave_the_text_of_one(tmp_path):
     path = tmp_path / "x.json"
     writers = [
