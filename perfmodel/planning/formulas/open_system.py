@@ -29,7 +29,7 @@ from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.job.agreement import AllReduced, Reduction, Synchronous, ThroughServer
-from perfmodel.prediction.job.agreements import Crowded
+from perfmodel.prediction.job.agreements import SharedServerLinks
 from perfmodel.symbolic import expression_of, is_symbolic, named, naming, substituted
 from perfmodel.sync.registry import LibraryCollective
 
@@ -430,7 +430,7 @@ class OpenSystem:
     def collective(self, placed: list[Any]) -> Any:
         """Return the closed form of a collective from its values at every number of workers."""
         last = placed[-1]
-        if isinstance(last, Crowded):
+        if isinstance(last, SharedServerLinks):
             inner = {name: self.collective([getattr(pair, name) for pair in placed]) for name in ("alone", "together")}
             return replace(last, **inner)
         links = {symbol: self.numbers[name] for name, symbol in self.links.items()}

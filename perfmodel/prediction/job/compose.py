@@ -92,13 +92,13 @@ class StageWork:
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
-    """Passes of software over all gradients and shares of them, for an exchange of them all; nothing hides them. [s]"""
+    """Passes over all gradients and over shares of them, around an exchange of all at once; nothing hides them. [s]"""
     cast_s: Quantity = 0.0
-    """Passes over all gradients on the stream of their messages, each before its own; computing stands still. [s]"""
+    """Passes over all gradients, each just before its message on the same stream, while computing stands still. [s]"""
     joined_s: Quantity = 0.0
-    """Passes over them where layers compute, unit by unit before each is exchanged, beside messages of others. [s]"""
+    """Passes over all gradients, unit by unit, on the stream where layers compute, beside earlier messages. [s]"""
     alike: StageWork | None = None
-    """Work of another stage with the same times, by which those that share them are found. [-]"""
+    """Work of another stage with the same times, computed once for both. [-]"""
 
     @derived_property
     def forward_s(self) -> Quantity:
@@ -112,7 +112,7 @@ class StageWork:
 
     @derived_property
     def alone(self) -> StageNumbers:
-        """Numbers of a stage that is all of a worker, and takes no turns. [s]"""
+        """Numbers of a stage that is a whole worker, without turns. [s]"""
         update, adding = self.times.update, self.times.adding
         return StageNumbers(
             forward_s=0.0,
@@ -134,7 +134,7 @@ class StageWork:
 
 
 def fields_of_stages(stages: Sequence[StageWork]) -> dict[str, Any]:
-    """Fields of a device's work that are those of its stages together: units that it gathers, and passes. [s]"""
+    """Fields of a device's work that join those of its stages: units that it gathers, and passes. [s]"""
     passes_s = {
         name: sum(getattr(stage, name) for stage in stages) for name in ("gathered_s", "copied_s", "cast_s", "joined_s")
     }
@@ -148,7 +148,7 @@ class DeviceWork:
     place: int
     schedule: GradientSchedule | None
     turns: tuple[tuple[int, GradientSchedule | None], ...] = ()
-    """Its chunks, later layers first, with gradients that it exchanges; none if it takes no turns with others."""
+    """The device's chunks, later layers first, with the gradients that each exchanges; empty without turns."""
     gathers: tuple[Gather, ...] = ()
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
@@ -160,8 +160,8 @@ class DeviceWork:
 class WorkerWork:
     """Work of a worker's devices for one micro-batch.
 
-    ``compared_s`` are the works of which the longest is sought, if they are symbols; none of numbers, of which
-    ``longest`` is the place. They stay when ``works_s`` grow by the adding of gradients, as ``longest`` does. [s]
+    ``longest`` is the device that works longest; works that are symbols stay in ``compared_s``, to choose it later. [s]
+    Adding up gradients lengthens ``works_s`` and changes neither.
     """
 
     device_of_chunk: tuple[int, ...]
@@ -181,7 +181,7 @@ class WorkerWork:
     adding: StepTime
 
     def adding_up(self, micro_batches: Quantity, *, share: Quantity) -> WorkerWork:
-        """Add a share [1] of the gradient sums of all micro-batches but the first to the backward turns, evenly."""
+        """Spread adding up gradients, of which a device does a share [1], evenly over the backward turns."""
         worker, sums = self, 1 - 1 / micro_batches
         if not (isinstance(share, float) and share == 1):
             adding_s = tuple(share * adding_s for adding_s in self.adding_s)
@@ -477,7 +477,7 @@ class Longest:
 
     @classmethod
     def again(cls, worker: WorkerWork) -> Longest:
-        """Return the device that was already found to work longest."""
+        """Take the longest device that a worker already knows."""
         known = cls(worker.compared_s, worker.longest_places)
         known.first = worker.longest
         return known

@@ -97,7 +97,7 @@ class DataPath:
 
     @property
     def unlike_machines(self) -> Iterator[Hashable]:
-        """Yield a key for the first worker, the first two, and so on: with equal keys, all workers are fed as fast."""
+        """Yield a key for one worker, for two, and so on: equal keys mean that each worker is fed equally fast."""
         remote = isinstance(self.input_from, Storage) and self.input_from.is_remote
         if self.system_part is None or remote or any(route.leaves_machine for route in self.read_routes):
             yield from range(self.worker_count)
@@ -122,7 +122,7 @@ class DataPath:
 
     @derived_property
     def _separate(self) -> Reading | None:
-        """Rates of a storage given by its file; None otherwise.
+        """Rates of a storage that is stated by its file and not part of the system; None otherwise.
 
         Valid for: large data sets read by whole examples. No link limits a drive in the host. Reads from a remote
         storage arrive evenly over all network adapters of the system and pass the links from the adapters to host
@@ -167,7 +167,7 @@ class DataPath:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The machines of the workers; that of a device without a system is unknown."""
+        """The machines of the workers; unknown for a device without a system."""
         return (Host(),) if self.system_part is None else self.system_part.hosts
 
     @property
@@ -260,7 +260,7 @@ class DataPath:
         return maximum(cores.busy_s(parts.step_s - idle_s) - parts.step_s, 0.0)
 
     def shared_cores(self, batch_size: Any, *, factors: Factors = NO_FACTORS) -> SharedCores | None:
-        """Return the cores that decode beside the step; None if others do, or none, or the same between two steps."""
+        """Return the step's own cores that decode while it computes; None if it has none, or nothing decodes then."""
         rate = self._scaled_rates(factors)[1]
         if not self.step_cores or rate is None or not self.prefetch:
             return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.stage import TimedStage
 
 MOST_KERNELS: Final = 100_000
-"""Kernels after which no further step of a timeline shows its own, to bound the size of a trace. [1]"""
+"""Kernels of a timeline after which no further step shows any, to bound the size of a trace. [1]"""
 
 RECOMPUTED: Final = "recomputed forward"
 """Kind of a forward operation that the backward phase runs again."""

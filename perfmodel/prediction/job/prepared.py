@@ -176,7 +176,7 @@ class Prepared:
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
     def like(self, **changes: Any) -> Prepared:
-        """Change fields of a job not timed yet, which lowering does not depend on, six times as fast as ``replace``."""
+        """Change fields of an untimed job that lowering does not depend on, six times as fast as ``replace``."""
         _ = self._how, self.gradient_bytes, self.exchanged_bytes  # computed once for all of them
         other = object.__new__(Prepared)
         other.__dict__.update(self.__dict__, **changes)
@@ -193,7 +193,7 @@ class Prepared:
         return self.worker_count if self.agreement is None else self._of_batches(self.agreement.counted_workers)
 
     def _of_batches(self, copies: Any) -> Any:
-        """Return the mini-batches of so many copies of the network [1], by groups that share sequences."""
+        """Mini-batches of so many copies of the network [1], of which a context group has one. [1]"""
         return copies if self.layout.context_size == 1 else copies // self.layout.context_size
 
     @property
@@ -259,7 +259,7 @@ class Prepared:
 
     @property
     def shortfalls(self) -> tuple[str, ...]:
-        """What the job asks of the framework that it cannot do, with the evidence."""
+        """Wishes of the job that its framework cannot fulfil, with the evidence."""
         return shortfalls(
             self.profile,
             self.subject.graph,
@@ -416,8 +416,8 @@ class Prepared:
             )
 
         def passed_on_s(phase: Phase) -> Any:
-            of_phase = (each for (when, _), listed in seconds_of.items() if when is phase for each, _ in listed)
-            if not any(each.kind == "pass_on" for each in of_phase):
+            of_phase = (exchange for (when, _), listed in seconds_of.items() if when is phase for exchange, _ in listed)
+            if not any(exchange.kind == "pass_on" for exchange in of_phase):
                 return 0
             return rings_s(stage, times, phase, self.exchanges, samples=samples, placement=self.placement)
 
@@ -450,7 +450,7 @@ class Prepared:
 
     @property
     def shared_share(self) -> Any:
-        """Share of what workers share that one of them holds; in a formula it may be symbolic. [1]"""
+        """Share of the shared state that one worker holds; in a formula it may be symbolic. [1]"""
         layout, agreement = self.layout, self.agreement
         return 1 / (layout.sharing_size if agreement is None or layout.shard_group else agreement.worker_count)
 
