@@ -59,7 +59,7 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Value that another argument needs for this one to have an effect."""
+    """Values that another argument must have for this one to have an effect."""
 
     argument: str
     allowed: str
@@ -71,8 +71,8 @@ class Need:
 class Argument:
     """One argument of ``predict``: signature, help, checks and sweeps are made from this row.
 
-    Each of ``needs`` and one of ``takers``, values of ``sync``, must be there, however many workers there are; beside
-    them an argument is taken with one worker too, where it has no effect, so that a sweep of workers may begin at 1.
+    All of ``needs`` and one of ``takers``, as the value of ``sync``, must be there. With them an argument is accepted
+    for one worker too, on which it has no effect, so that a sweep of workers may begin at 1.
     """
 
     name: str
@@ -135,7 +135,7 @@ def _optimizer(name: str, value: Any) -> Any:
 
 
 def _of(where: str) -> Any:
-    """Import ``module:name`` when it is needed: whether a value is allowed is known by rooms above this one."""
+    """Import ``module:name`` on first use: rooms above this one know which values are allowed."""
     module, _, name = where.partition(":")
     return getattr(import_module(f"perfmodel.{module}"), name)
 
@@ -512,11 +512,11 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_needs(stated: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise if one of some stated arguments needs another that is not there."""
+    """Raise if one of these stated arguments needs another that is missing."""
     for name in names:
         for need in ARGUMENTS[name].needs:
-            met = stated.get(need.argument) in need.values if need.values else need.argument in stated
-            if not met and stated[name] not in need.harmless:
+            is_met = stated.get(need.argument) in need.values if need.values else need.argument in stated
+            if not is_met and stated[name] not in need.harmless:
                 raise ArgumentError(name, stated[name], need.allowed)
 
 

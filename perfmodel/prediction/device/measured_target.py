@@ -102,7 +102,7 @@ class MeasuredNumbers(ProcessorNumbers):
 
     @property
     def beside_a_step(self) -> MeasuredNumbers:
-        """Numbers for kernels repeated by themselves, as those that were measured."""
+        """Numbers for kernels that are repeated by themselves, as for measuring."""
         return MeasuredNumbers(measured=self.measured, curves=self.curves, element_bytes=self.element_bytes)
 
     def curve_of(self, name: str) -> KernelClass:
@@ -235,7 +235,7 @@ class MeasuredTarget(Target):
         self.system_part = system_part = None if system_part is None else _as_measured(system_part, measured)
         self.name = measured.name if system_part is None else system_part.describe(measured.name)
         if system_part is not None and not system_part.computes_on_hosts:
-            alone = system_part.worker_count == 1  # a copy of one device is as it was measured
+            alone = system_part.worker_count == 1  # copies to one device are as measured
             measured_rates = [copy.bytes_per_s for copy in measured.host_copy] if alone else []
             self.shared_bytes_per_s = max(system_part.copy_bytes_per_s, *measured_rates, 0.0)
         self.threads = on.threads
@@ -385,7 +385,7 @@ def _as_measured(system_part: SystemPart, measured: MeasuredMachine) -> SystemPa
 
 
 def on_measured_hosts(system: Wired, measured: MeasuredMachine) -> Wired:
-    """Return the machines, with each process sending no faster than one of the two that were measured.
+    """Return the machines with each process sending no faster than a process did when two were measured.
 
     In a ring of two processes each sends n bytes, both at once, so the measured rate of their sum is that of a process.
     """

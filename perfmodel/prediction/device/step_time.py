@@ -106,7 +106,7 @@ class ProcessorNumbers(ABC):
 
     @property
     def queued(self) -> bool:
-        """Whether only total dispatch can show, because the host queues all kernels of a step ahead."""
+        """Whether the host queues all kernels of a step ahead, so that only the total of dispatch can delay it."""
         return False
 
     @property
@@ -121,7 +121,7 @@ class ProcessorNumbers(ABC):
 
     @property
     def beside_a_step(self) -> ProcessorNumbers:
-        """Numbers for kernels that are not among those of a network's step; the same if kernels affect no others."""
+        """Numbers for kernels outside a network's step; the same unless kernels affect one another."""
         return self
 
     @abstractmethod
@@ -401,7 +401,7 @@ def chosen_times(
 ) -> Chosen:
     """Time every alternative and choose, per group, the fastest whose workspace fits.
 
-    ``known`` has, and gets, what tables with the same rows share at this batch size.
+    ``known`` caches what tables with the same rows share at this batch size.
     """
     how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
     if known is None:
@@ -409,7 +409,7 @@ def chosen_times(
     else:
         key = (table.rows, id(numbers))
         if key not in known:
-            known[key] = _fastest(table, numbers, **how), numbers  # kept alive, so that no others get their id
+            known[key] = _fastest(table, numbers, **how), numbers  # kept alive, so that their ids are not reused
         chosen = known[key][0]
     return _run_ahead(table, chosen.groups, numbers) if numbers.queued else chosen
 
@@ -417,7 +417,7 @@ def chosen_times(
 def _fastest(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> Chosen:
-    """Choose the fastest alternative of each group; of a queue, dispatch is not yet spread over the groups."""
+    """Choose the fastest alternative of each group; the dispatch of a queue is not spread over groups yet."""
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)

@@ -105,7 +105,7 @@ def most_useful(sizes: list[JobSize]) -> JobSize | None:
 
 
 def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
-    """Units of the stages that devices wait for: present number, and number that keeps up with the devices. [1]"""
+    """Units of each stage that devices wait for: how many there are, and how many would keep up. [1]"""
     path = basis.prepared.data_path
     assert path is not None
     size = job_size(basis, path.worker_count)
@@ -119,7 +119,7 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
         if size.stage_s[stage] > device_s or shares_cores:
             needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
             units_of[stage] = (units, math.ceil(float(needed)))
-            if shares_cores:  # besides those that compute
+            if shares_cores:  # beside the cores that compute
                 units_of[stage] = (path.hosts[0].core_count, math.ceil(float(needed) + path.step_cores))
     return units_of
 
@@ -162,7 +162,7 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
 
 def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
     """Double the lanes of bounding links until every worker gets the rate it needs."""
-    routes = system_part.unlike_input_routes  # machines like these need the same
+    routes = system_part.unlike_input_routes  # equal machines need the same
     channels = {channel.name: channel for route in routes for channel in route.channels}
     below = {  # copies go down to the device
         channel.name: node for route in routes for node, channel in zip(route.nodes[1:], route.channels, strict=True)
