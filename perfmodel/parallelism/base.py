@@ -17,23 +17,22 @@ from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
 
 ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send", "all_to_all", "pass_on"]
-"""``pass_on``: each device hands what it got on to the next, until all have had everything, or all parts are summed."""
+"""``pass_on``: each device passes on what it received, until every device has had everything, or all is summed."""
 Group = Literal["data", "tensor", "pipeline", "context"]
 CONTEXT_METHODS: Final = ("ring", "all_to_all", "gather")
 """Ways in which devices that share sequences attend to each other's positions."""
 
 STAGE_CUTS: Final = ("balanced", "even_blocks", "even_modules", "counted_ends")
-"""Ways to cut a network into stages: as long as each other, or of as many blocks, or of as many modules, which are the
-blocks and each layer outside them that has parameters."""
+"""Ways to cut a network into stages: of equal times, or of equal numbers of blocks, of modules (blocks, and layers with
+parameters outside them), or of blocks and ends."""
 
 
 class TensorHabits(NamedTuple):
     """Ways in which software departs from Megatron-LM's tensor groups.
 
-    It gathers the scores of all classes on every device, or adds up the gradient of the tensor that a gate and its
-    units read once for each. It keeps gathered inputs for their weight gradients. It cuts products into parts that run
-    beside those of their exchange, but for sums of input gradients if they run beside weight gradients. It gathers
-    operands of the products of blocks in elements of a size of their own.
+    Software may gather the scores of all classes on every device; sum the input gradients of a gate and of its units
+    apart; keep gathered inputs for their weight gradients; cut products into parts that run beside their exchange, but
+    run sums of input gradients beside weight gradients; gather operands of products in elements of their own size.
     """
 
     gathers_scores: bool = False
@@ -210,7 +209,7 @@ class Layout:
 
     @property
     def gathers_ahead(self) -> int | None:
-        """Units gathered ahead of the one that computes; None where no gather waits, since none frees another. [1]"""
+        """Units gathered ahead of the one that computes; None for any number, where they are not freed. [1]"""
         return self.prefetch_limit if self.shard_stage == ALL_SHARED else None
 
     @property

@@ -114,7 +114,7 @@ class PlayedExchange:
     server_s_per_byte: float = 0.0
     slowdown: float = 0.0
     calls: str = "calls"
-    """Name of the channel of its messages' share of a device. [-]"""
+    """Kind of calls, for the name of the channel that holds their share of a device. [-]"""
     following: Following | None = None
 
     @derived_property
@@ -200,7 +200,7 @@ def _units(worker: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Following:
-    """Messages that each follow a message of other workers, on their own channel unless they are sent in turn."""
+    """Messages that each follow another one, on a channel of their own unless the two take turns."""
 
     exchange: PlayedExchange
     share: float
@@ -230,12 +230,12 @@ class PlayedStep:
     forward_hops: Sequence[Hop] = ()
     backward_hops: Sequence[Hop] = ()
     joined_s: Sequence[float] = ()
-    """What the last backward turn of each chunk takes longer as it readies gradients for their messages; none. [s]"""
+    """Time that readying gradients for their messages adds to the last backward turn of each chunk. [s]"""
     devices: Sequence[PlayedDevice]
     overlap: bool = True
     lanes: Mapping[str, Sequence[str]]
     cores: SharedCores | None = None
-    """Those of workers that do not wait for others; what decoding adds to other steps is in ``update_s``. [-]"""
+    """Shared cores of workers that do not wait for others; with waiting, decoding is in ``update_s``. [-]"""
 
     @derived_property
     def resources(self) -> Mapping[str, int]:

@@ -93,7 +93,7 @@ class Placed:
     device_count : int
         Devices that take part, including those of simultaneous groups; 0 for those of the messages. [1]
     part : float
-        Part of all messages that ``rounds`` has; the others are alike, on other machines. [1]
+        Share of all messages that are in ``rounds``; the others are like them, on other machines. [1]
     cut : tuple of Placed
         The same with its message cut into more chunks; the fastest runs. [-]
     """
@@ -172,7 +172,7 @@ class Placed:
 
     @derived_property
     def _line(self) -> Line | None:
-        """Latency and seconds per byte of all rounds; None where what arrives last depends on the size. [s, s/B]"""
+        """Latency and seconds per byte of all rounds; None where the size decides which message is last. [s, s/B]"""
         lines = [(round_.repeat, *round_.lines[0]) for round_ in self.rounds if len(round_.lines) == 1]
         if len(lines) < len(self.rounds) or is_symbolic(*chain(*lines)):
             return None
@@ -188,7 +188,8 @@ class Placed:
 
         def slowed(round_: PlacedRound) -> PlacedRound:
             ways = zip(round_.latencies_s, round_.leaves, strict=True)
-            return replace(round_, latencies_s=tuple(factor * each_s + network_s * leaves for each_s, leaves in ways))
+            latencies_s = tuple(factor * latency_s + network_s * leaves for latency_s, leaves in ways)
+            return replace(round_, latencies_s=latencies_s)
 
         rounds = map(slowed, self.rounds)
         cut = tuple(way.with_latencies(factor, network_s=network_s) for way in self.cut)
@@ -321,7 +322,7 @@ def place(
     if "group_size" in collective.option_names and options.get("group_size") is None:
         options["group_size"] = _machine_size(topology, ranks)
     orders = stated = [tuple(group) for group in (ranks, *beside)]
-    if topology.equal_machines and _meets_many(stated, servers, **options):
+    if topology.equal_machines and _exchanges_many(stated, servers, **options):
         ends = Ends(topology=topology, names={}, through_host=through_host)
         return _between_roles(collective, ends, stated, tuple(servers), reduce_s_per_byte, **options)
     if not servers:
@@ -367,10 +368,10 @@ def place(
     return placed
 
 
-def _meets_many(
+def _exchanges_many(
     groups: Sequence[Sequence[str]], servers: Sequence[str], *, server_count: int | None = None, **options: Any
 ) -> bool:
-    """Whether every rank exchanges as much with every one of some servers, in very many messages."""
+    """Whether so many messages go between all ranks and all servers that two machines of each role stand for all."""
     message_count = 2 * sum(map(len, groups)) * len(servers)
     return len(servers) == server_count and message_count >= alike_messages.MANY_TO_SERVERS
 
@@ -383,7 +384,7 @@ def _between_roles(
     reduce_s_per_byte: float,
     **options: Any,
 ) -> Placed:
-    """Place messages between every rank and every server by those of two machines of each role."""
+    """Place messages between all ranks and all servers by those of two machines of each role."""
     every = [name for group in groups for name in group]
     roles = roles_among(ends.topology, every, servers)
     ranks, hosts = roles.kept(every), roles.kept(servers)
@@ -399,7 +400,7 @@ def _between_roles(
         rounds=of_rounds,
         reduce_s_per_byte=reduce_s_per_byte,
         device_count=len(every),
-        part=sum(len(each.messages) for each in of_rounds) / (len(rounds) * len(every) * len(servers)),
+        part=sum(len(of_round.messages) for of_round in of_rounds) / (len(rounds) * len(every) * len(servers)),
     )
 
 
@@ -482,18 +483,18 @@ def _placed(round_: Round, ends: Ends) -> PlacedRound:
         way=ends.route,
         latencies_s=tuple(route.latency_s for route in routes),
         leaves=tuple(route.leaves_machine for route in routes),
-        rates_bytes_per_s=_rates_of(round_, routes, flows),
+        rates_bytes_per_s=_rates_in_sets(round_, routes, flows),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
-        apart_bytes_per_s=_rates_of(round_, routes, near, far) if to_servers(round_) and near and far else (),
+        apart_bytes_per_s=_rates_in_sets(round_, routes, near, far) if to_servers(round_) and near and far else (),
     )
 
 
-def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> tuple[float, ...]:
-    """Rate of each message while only its own set is in flight; infinite for a message of no set. [B/s]"""
+def _rates_in_sets(round_: Round, routes: Sequence[Route], *sets: list[int]) -> tuple[float, ...]:
+    """Rate of each message while only its own set is in flight; infinite for one without bytes, in no set. [B/s]"""
     open_links = has_open_links(routes)
     rates = np.full(len(routes), np.inf, dtype=object if open_links else float)
-    for flows in filter(None, together):
+    for flows in filter(None, sets):
         used = [routes[index] for index in flows]
         weights = [round_.weight(share) for share in round_.shares[flows].tolist()]
         if open_links:
@@ -516,7 +517,7 @@ def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:
     """Return the number of ranks in each machine."""
     sizes = Counter(topology.places[name].node if name in topology.places else "" for name in ranks)
     if len(set(sizes.values())) > 1:
-        first = {count: node for node, count in reversed(sizes.items())}  # of hundreds of machines, one for each number
+        first = {count: node for node, count in reversed(sizes.items())}  # name one machine for each number
         counts = ", ".join(f"{count} in {node}" for count, node in reversed(first.items()))
         raise ArgumentError("ranks", counts, "the same number in each machine; otherwise pass group_size")
     return next(iter(sizes.values()), 1)
