@@ -39,8 +39,8 @@ class Quantiles(spec.SpecTable):
 
     def of(self, regime: str) -> float:
         """Return the quantile of a regime. [1]"""
-        found = getattr(self, regime)
-        return float(self.unfitted if found is None else found)
+        quantile = getattr(self, regime)
+        return float(self.unfitted if quantile is None else quantile)
 
 
 class ConstantSpreads(spec.SpecTable):
@@ -100,7 +100,7 @@ class IntervalScale(spec.SpecFile):
         return Seen.together(self.seen.values())
 
     def measured_without(self, table: str) -> Seen:
-        """Return the same of all tables but one. [-]"""
+        """Return ``measured`` without the residuals of one table. [-]"""
         return Seen.together(rows for name, rows in self.seen.items() if name != table)
 
 

@@ -207,7 +207,7 @@ class _Loaded:
         self.looked_s = monotonic()
 
     def is_current(self) -> bool:
-        """Tell whether no file changed; every prediction asks, and looking takes a twentieth of its time."""
+        """Tell whether all files are unchanged; every prediction asks, and looking takes a twentieth of its time."""
         if self.are_shipped:
             now_s = monotonic()
             if now_s - self.looked_s < SHIPPED_LOOK_S:
