@@ -39,7 +39,7 @@ class TurnMessages(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PipelineEnds:
-    """When each device of a pipeline, and each chunk of its layers, has finished all micro-batches.
+    """Times at which each device of a pipeline, and each chunk of its layers, has finished all micro-batches.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def pipeline_ends(
     backward_send_s: Sequence[Quantity],
     messages: Sequence[TurnMessages] = (),
 ) -> PipelineEnds:
-    """When each device and each chunk finishes, on the longest paths through turns and transfers.
+    """Time at which each device and each chunk finishes, on the longest paths through turns and transfers.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def _shape_of(work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> tuple[i
 
 
 def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
-    """Return the ends of pipelines: turns that do not wait for each other, of any of them, are added up together."""
+    """Return the ends of pipelines, adding up at once all turns that do not wait for each other."""
     has_messages = bool(pipelines[0][-1])
     shapes = [_shape_of(works_s, (*sends_s, *sum(sent, ()))) for _, works_s, sends_s, sent in pipelines]
     shape = (*shapes[0][:-1], max(shape[-1] for shape in shapes))
@@ -291,7 +291,7 @@ class _Turns(NamedTuple):
     slot: NDArray[np.intp]
     is_last: NDArray[np.bool_]
     awaited: NDArray[np.intp]
-    """The turn whose result a turn waits for, which comes before it."""
+    """Number of the earlier turn whose result a turn waits for."""
     device_count: int
     slot_count: int
 
