@@ -187,6 +187,6 @@ class Seen(spec.SpecTable):
         """
         wanted = [mix.get(kind, 0.0) for kind in KINDS_OF_OPERATION]
         apart = (
-            sum(abs(ours - theirs) for ours, theirs in zip(wanted, other, strict=True)) / 2 for other in self.mixes
+            sum(abs(share - known) for share, known in zip(wanted, other, strict=True)) / 2 for other in self.mixes
         )
         return min(max(min(apart, default=1.0) - BLUR, 0.0) / (NEW_SHARE - BLUR), 1.0)

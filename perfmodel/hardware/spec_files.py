@@ -218,9 +218,9 @@ class _Loaded:
 
 def _unchanged(files: dict[str, int]) -> bool:
     try:
-        for path, then in files.items():
+        for path, old_state in files.items():
             # for a file that was missing, os.access is faster than a failing os.stat
-            if os.access(path, os.F_OK) if then == MISSING else _state_in(os.stat(path)) != then:  # noqa: PTH116
+            if os.access(path, os.F_OK) if old_state == MISSING else _state_in(os.stat(path)) != old_state:  # noqa: PTH116
                 return False
     except (OSError, ValueError):  # it is gone
         return False

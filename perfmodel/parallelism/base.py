@@ -359,21 +359,21 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: Recompute, alike: L
     if not inside:
         return replace(stage)
     alike = stage.graph if alike is None else alike
-    places = _again(alike, len(alike.layers), stage.input_gradient, recompute)
-    again = {node.name for place, node in enumerate(stage.graph.layers) if place in places}
+    places = _rerun_places(alike, len(alike.layers), stage.input_gradient, recompute)
+    recomputed = {node.name for place, node in enumerate(stage.graph.layers) if place in places}
     repeated: list[Exchange] = [
-        replace(exchange, phase=Phase.BACKWARD) for exchange in inside if exchange.after_layer in again
+        replace(exchange, phase=Phase.BACKWARD) for exchange in inside if exchange.after_layer in recomputed
     ]
     return replace(stage, exchanges=(*stage.exchanges, *repeated))
 
 
 @derived
-def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: Recompute) -> frozenset[int]:
+def _rerun_places(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: Recompute) -> frozenset[int]:
     """Places of the layers that are computed again."""
     del layer_count  # a graph may have grown since then
     how: dict[str, Any] = {"input_gradient": input_gradient, "recompute": recompute}
     if (short := shortened_for(graph, **how)) is not None:
-        places = _again(short.graph, len(short.graph.layers), **how)
+        places = _rerun_places(short.graph, len(short.graph.layers), **how)
         return frozenset(whole for place in places for whole in short.places_in_whole(place))
     names = {node.name for part in graph.segments(**how) for node in part.again}
     return frozenset(place for place, node in enumerate(graph.layers) if node.name in names)

@@ -114,12 +114,12 @@ def layers_between(graph: LayerGraph, start: int, end: int) -> tuple[Node, ...]:
     nodes, before = graph.layers[start:end], graph.layers[:start]
     read = {name for node in nodes for name in node.input_names}
     free = _made_of_inputs(graph) if len(read.intersection(node.name for node in before)) > 1 else set()
-    again: list[Node] = []
+    repeated: list[Node] = []
     for node in reversed(before):
         if node.name in read and node.name in free:
-            again.append(node)
+            repeated.append(node)
             read.update(node.input_names)
-    return (*reversed(again), *nodes)
+    return (*reversed(repeated), *nodes)
 
 
 def layer_weights(graph: LayerGraph) -> dict[str, float]:

@@ -117,8 +117,8 @@ def recomputed_flop(graph: LayerGraph, *, recompute: Recompute, attention_flop: 
     """Products of a sample that run again in the backward phase. [FLOP]"""
     size = graph.fixed_batch_size
     pairs = graph.operations(batch_size=size or 1, phase=Phase.BACKWARD, recompute=recompute)
-    again = (operation for _, operation in pairs if operation.role is Role.OUTPUT)
-    return _product_flop(again, attention_flop=attention_flop) / (size or 1)
+    recomputed = (operation for _, operation in pairs if operation.role is Role.OUTPUT)
+    return _product_flop(recomputed, attention_flop=attention_flop) / (size or 1)
 
 
 def tokens_per_sample(graph: LayerGraph) -> int | None:
@@ -201,8 +201,8 @@ def _utilisation(p: Prediction, attention_flop: str) -> Utilisation:
     samples = p.counted_workers * p.batch_size
     trains = Phase.BACKWARD in prepared.subject.phase.parts
     of_model = samples * model_flop(graph, trains=trains, attention_flop=attention_flop)
-    again = recomputed_flop(graph, recompute=_recompute(prepared), attention_flop=attention_flop) if trains else 0.0
-    of_hardware = of_model + samples * again
+    rerun = recomputed_flop(graph, recompute=_recompute(prepared), attention_flop=attention_flop) if trains else 0.0
+    of_hardware = of_model + samples * rerun
     promised = peak * p.step_s
     return Utilisation(
         mfu=of_model / promised,

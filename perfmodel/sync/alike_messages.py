@@ -292,17 +292,17 @@ def _sorted(round_: Round, ends: Ends) -> _Sorted:
     return _Sorted(kind=kind, ways=ways, passes=passes, pairs=stood_for[-1], inside=inside, rates=rates, apart=apart)
 
 
-def _fields_of(round_: Round, ends: Ends, of: _Sorted, chosen: Integers) -> dict[str, Any]:
+def _fields_of(round_: Round, ends: Ends, kinds: _Sorted, chosen: Integers) -> dict[str, Any]:
     """Return the fields of a placed round that shows the chosen messages."""
-    ways = [of.ways[kind] for kind in of.kind[chosen].tolist()]
+    ways = [kinds.ways[kind] for kind in kinds.kind[chosen].tolist()]
     columns = round_.sources[chosen].tolist(), round_.sinks[chosen].tolist(), round_.shares[chosen].tolist()
     return {
         "messages": tuple(map(Message, *columns)),
         "way": ends.route,
         "latencies_s": tuple(way.latency_s for way in ways),
         "leaves": tuple(way.leaves for way in ways),
-        "rates_bytes_per_s": tuple(of.rates[chosen].tolist()),
-        "apart_bytes_per_s": () if of.apart is None else tuple(of.apart[chosen].tolist()),
+        "rates_bytes_per_s": tuple(kinds.rates[chosen].tolist()),
+        "apart_bytes_per_s": () if kinds.apart is None else tuple(kinds.apart[chosen].tolist()),
         "reduced_share": round_.reduced_share,
         "repeat": round_.repeat,
     }
@@ -310,21 +310,21 @@ def _fields_of(round_: Round, ends: Ends, of: _Sorted, chosen: Integers) -> dict
 
 def one_by_one(round_: Round, ends: Ends) -> PlacedRound:
     """Place a round among equal machines with each message by itself."""
-    of = _sorted(round_, ends)
-    return PlacedRound(**_fields_of(round_, ends, of, np.arange(len(round_))))
+    kinds = _sorted(round_, ends)
+    return PlacedRound(**_fields_of(round_, ends, kinds, np.arange(len(round_))))
 
 
 def _classes(round_: Round, ends: Ends) -> PlacedRound:
-    of = _sorted(round_, ends)
-    rates = (of.rates,) if of.apart is None else (of.rates, of.apart)
-    member = _numbered(of.kind, *(np.unique(values, return_inverse=True)[1] for values in rates))
-    chosen, sizes = _first_of(member), np.bincount(member, weights=of.pairs)
+    kinds = _sorted(round_, ends)
+    rates = (kinds.rates,) if kinds.apart is None else (kinds.rates, kinds.apart)
+    member = _numbered(kinds.kind, *(np.unique(values, return_inverse=True)[1] for values in rates))
+    chosen, sizes = _first_of(member), np.bincount(member, weights=kinds.pairs)
     order = np.argsort(chosen)  # classes in the order of their first messages
     return PlacedRound(
-        **_fields_of(round_, ends, of, chosen[order]),
-        sent_share=float(round_.shares @ of.pairs),
+        **_fields_of(round_, ends, kinds, chosen[order]),
+        sent_share=float(round_.shares @ kinds.pairs),
         counts=tuple(sizes[order].tolist()),
-        meeting_pairs=None if of.apart is None else of.passes.meetings(np.argsort(order)[member], near=of.inside),
+        meetings=None if kinds.apart is None else kinds.passes.meetings(np.argsort(order)[member], near=kinds.inside),
     )
 
 

@@ -52,7 +52,7 @@ class PlacedRound:
     apart_bytes_per_s : tuple of float
         Rate of each message while only messages between machines are in flight, or only those inside machines,
         whichever it is among; empty where one rate is enough. [B/s]
-    meeting_pairs : tuple of (int, int) or None
+    meetings : tuple of (int, int) or None
         Pairs of a message inside a machine and one between machines that meet on a channel, by number; None to find
         them by their routes. [-]
     """
@@ -67,7 +67,7 @@ class PlacedRound:
     sent_share: float | None = None
     counts: tuple[int, ...] = ()
     apart_bytes_per_s: tuple[float, ...] = ()
-    meeting_pairs: tuple[tuple[int, int], ...] | None = None
+    meetings: tuple[tuple[int, int], ...] | None = None
 
     @derived_property
     def routes(self) -> tuple[Route, ...]:
@@ -115,7 +115,7 @@ class PlacedRound:
         ]
         for latency_s, share, _, alone in numbers:
             yield latency_s, share / alone
-        pairs = self._pairs_that_meet() if self.meeting_pairs is None else self.meeting_pairs
+        pairs = self._pairs_that_meet() if self.meetings is None else self.meetings
         for of_near, of_far in dict.fromkeys((numbers[near], numbers[far]) for near, far in pairs):
             both = (of_near, of_far)
             known = not is_symbolic(of_near[0], of_far[0])  # with symbols, the one between machines begins later

@@ -307,7 +307,7 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
     of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
     busy = of_one * launches
     per_launch = {"busy_s": named(of_one + numbers.launch_s, "launch"), "overlap_exponent": numbers.overlap_exponent}
-    exposed, issued = _issued(table, numbers, columns=columns, per_launch=per_launch)
+    exposed, issued = _issue_times(table, numbers, columns=columns, per_launch=per_launch)
     exposed = named(exposed, "exposed dispatch")
     if is_symbolic(waits):
         compute_bound = where(waits, 0, 1)
@@ -316,7 +316,7 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
     return busy - memory_bound, memory_bound, launches, issued, exposed, busy
 
 
-def _issued(
+def _issue_times(
     table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt, per_launch: Mapping[str, Quantity]
 ) -> tuple[Quantity, Quantity]:
     """Exposed and total host seconds to issue the launches of each row. [s]"""

@@ -347,7 +347,7 @@ def _copies_into(topology: Topology, parts: tuple[str, ...]) -> tuple[Any, Any]:
 def sum_of_two(measured: MeasuredMachine) -> AllReduce | None:
     """Return the measured sum of two processes in host memory; None if it was not measured."""
     sums = measured.all_reduce
-    return next((each for each in sums if each.library == "gloo" and each.process_count == 2), None)
+    return next((sum_ for sum_ in sums if sum_.library == "gloo" and sum_.process_count == 2), None)
 
 
 def _received(adapter: str, network: Link) -> Route:
@@ -400,11 +400,11 @@ def _rates(
     ways: Sequence[tuple[str, ...]], capacity: Mapping[str, float], *, weights: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     if len(ways) < MANY_FLOWS:
-        return _rates_together(ways, capacity, weights=weights)
+        return _rates_of_set(ways, capacity, weights=weights)
     weight = np.ones(len(ways)) if weights is None else np.asarray(weights, dtype=float)
     rates = np.empty(len(ways))
     solved: dict[object, NDArray[np.float64]] = {}
-    for flows in _apart(ways):
+    for flows in _disjoint_sets(ways):
         some = [ways[flow] for flow in flows]
         place = {name: index for index, name in enumerate(dict.fromkeys(name for way in some for name in way))}
         key = (
@@ -413,12 +413,12 @@ def _rates(
             tuple(weight[flows]),
         )
         if key not in solved:
-            solved[key] = _rates_together(some, capacity, weights=None if weights is None else weight[flows])
+            solved[key] = _rates_of_set(some, capacity, weights=None if weights is None else weight[flows])
         rates[flows] = solved[key]
     return rates
 
 
-def _apart(ways: Sequence[tuple[str, ...]]) -> list[list[int]]:
+def _disjoint_sets(ways: Sequence[tuple[str, ...]]) -> list[list[int]]:
     """Split the flows into sets that share no channel, each in order."""
     above = list(range(len(ways)))  # an earlier flow of the same set, or itself
 
@@ -439,7 +439,7 @@ def _apart(ways: Sequence[tuple[str, ...]]) -> list[list[int]]:
     return list(sets.values())
 
 
-def _rates_together(
+def _rates_of_set(
     ways: Sequence[tuple[str, ...]], capacity: Mapping[str, float], *, weights: ArrayLike | None
 ) -> NDArray[np.float64]:
     names = list(dict.fromkeys(name for way in ways for name in way))

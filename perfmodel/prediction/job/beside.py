@@ -43,10 +43,10 @@ def started_exchanges(stage: Stage, roles: tuple[str, ...]) -> tuple[Started, ..
         for exchange in stage.placed.exchanges
         if exchange.kind != "pass_on" and exchange.beside is not None and exchange.beside.role in roles
     ]
-    return _counted(stage, started, _products(stage.lowered.table)) if started else ()
+    return _by_kind(stage, started, _products(stage.lowered.table)) if started else ()
 
 
-def _counted(
+def _by_kind(
     stage: Stage, started: list[tuple[Exchange, Beside]], groups_of: Mapping[tuple[str, Role], list[int]]
 ) -> tuple[Started, ...]:
     """Count exchanges of the same size beside the same operations; ``groups_of`` finds a layer's by role."""
@@ -74,7 +74,7 @@ def rings_of(stage: Stage, phase: Phase) -> tuple[Started, ...]:
         for exchange in stage.placed.exchanges
         if exchange.kind == "pass_on" and exchange.phase is phase and exchange.beside is not None
     ]
-    return _counted(stage, started, operations)
+    return _by_kind(stage, started, operations)
 
 
 def started_s(stage: Stage, times: Any, roles: tuple[str, ...], exchanges: Any, *, samples: Any) -> Any:

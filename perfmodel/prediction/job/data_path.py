@@ -121,7 +121,7 @@ class DataPath:
         return " and ".join(names) or HOST_MEMORY
 
     @derived_property
-    def _separate(self) -> Reading | None:
+    def _stated_reading(self) -> Reading | None:
         """Rates of a storage that is stated by its file and not part of the system; None otherwise.
 
         Valid for: large data sets read by whole examples. No link limits a drive in the host. Reads from a remote
@@ -147,15 +147,15 @@ class DataPath:
     @derived_property
     def read_bytes_per_s(self) -> float:
         """Read rate of all workers together, at the pace of the slowest. [B/s]"""
-        if self._separate is not None:
-            return self._separate.bytes_per_s
+        if self._stated_reading is not None:
+            return self._stated_reading.bytes_per_s
         return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf
 
     @property
     def read_limited_by_storage(self) -> bool:
         """Whether the storage itself limits reading, rather than a link behind it."""
-        if self._separate is not None:
-            return self._separate.is_limited_by_storage
+        if self._stated_reading is not None:
+            return self._stated_reading.is_limited_by_storage
         ways = self.read_routes
         return bool(ways) and all(way.channels[0].capacity_bytes_per_s <= way.capacity_bytes_per_s for way in ways)
 

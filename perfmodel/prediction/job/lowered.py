@@ -371,8 +371,8 @@ def gradient_sizes(
 ) -> GradientSizes:
     """Sizes of an element of gradients; parameters arrive narrow if it ``gathers``, sums are shares if ``shared``."""
     whole = whole_dtype(profile, processor, dtype=dtype)
-    own = gradient_dtype(profile, processor, dtype=dtype, asked=asked)
-    kept_bytes = max(ELEMENT_BYTES[whole], ELEMENT_BYTES[own])
+    added = gradient_dtype(profile, processor, dtype=dtype, asked=asked)
+    kept_bytes = max(ELEMENT_BYTES[whole], ELEMENT_BYTES[added])
     has_buffers = isinstance(getattr(profile, processor).lowering.gradient_accumulation, str)
     of_sums = shared and not has_buffers  # of what workers have added up
     return GradientSizes(kept_bytes if of_sums else ELEMENT_BYTES[dtype if gathers else whole], kept_bytes)

@@ -423,9 +423,9 @@ class Server:
         if self.node is not None:
             check_known(f"machine of {self.system_part.system.name}", self.node, self.system_part.system.hosts)
         machines = (*self.system_part.free_nodes, *self.system_part.worker_nodes) if self.node is None else (self.node,)
-        own = dict.fromkeys(topology.home_memory(name) for name in self.system_part.names)
+        near_workers = dict.fromkeys(topology.home_memory(name) for name in self.system_part.names)
         of_machine: dict[str, dict[str, None]] = {machine: {} for machine in machines}
-        for memory in own:  # those near the workers first
+        for memory in near_workers:  # first on each machine
             of_machine.get(topology.places[memory].node, {})[memory] = None
         for machine, listed in of_machine.items():
             listed.update(dict.fromkeys(topology.of_node(machine, "memory")))

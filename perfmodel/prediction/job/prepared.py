@@ -177,7 +177,7 @@ class Prepared:
 
     def like(self, **changes: Any) -> Prepared:
         """Change fields of an untimed job that lowering does not depend on, six times as fast as ``replace``."""
-        _ = self._how, self.gradient_bytes, self.exchanged_bytes  # computed once for all of them
+        _ = self._turn_options, self.gradient_bytes, self.exchanged_bytes  # computed once for all of them
         other = object.__new__(Prepared)
         other.__dict__.update(self.__dict__, **changes)
         return other
@@ -366,11 +366,11 @@ class Prepared:
             copies_s=self.feed_times(factors),
             first_step_s=self._share_of_first_step(factors),
             fed=fed,
-            **self._how,
+            **self._turn_options,
         )
 
     @derived_property
-    def _how(self) -> dict[str, Any]:
+    def _turn_options(self) -> dict[str, Any]:
         layout, agreement = self.layout, self.agreement
         return {
             "orders": self.orders,
@@ -384,7 +384,7 @@ class Prepared:
     def step_with_exchanges(self, timed: TimedStep, *, slower: float, calls_slower: float = 1.0) -> float:
         """Step time if exchanges between devices, and calls to servers, take this many times as long. [s]"""
         shorter = [SlowedTimes(stage_times, 1 / slower) for stage_times in timed.stages]
-        how = self._how
+        how = self._turn_options
         if self.agreement is not None:
             how = {**how, "agreement": self.agreement.with_calls(calls_slower / slower)}
         device_s = compose(self.works(shorter), **how).parts.device_s

@@ -63,8 +63,8 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
     assert path is not None
     path = path.with_workers(worker_count)
     target = prepared.target.with_workers(worker_count * prepared.layout.stages * prepared.layout.tensor_size)
-    there = replace(prepared, target=target, data_path=path)
-    composed = there.composed(basis.timed.stages, basis.factors)
+    resized = replace(prepared, target=target, data_path=path)
+    composed = resized.composed(basis.timed.stages, basis.factors)
     stages = {stage: float(seconds) for stage, seconds in path.stages(prepared.batch_size).items()}
     period_s = float(composed.parts.step_s)
     device_s = float(composed.parts.device_s)
@@ -110,11 +110,11 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
     assert path is not None
     size = job_size(basis, path.worker_count)
     device_s = size.stage_s[DEVICE]
-    have = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
+    unit_counts = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
     if path.read_limited_by_storage:
-        have["read"] = 1
+        unit_counts["read"] = 1
     units_of = {}
-    for stage, units in have.items():
+    for stage, units in unit_counts.items():
         shares_cores = stage == "decode" and CORES in size.stage_s
         if size.stage_s[stage] > device_s or shares_cores:
             needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
@@ -333,8 +333,8 @@ def _jitter(basis: Basis, path: DataPath) -> list[str]:
     slowest, second = sorted(stages, key=lambda stage: stages[stage], reverse=True)[:2]
     share = float(stages[second] / stages[slowest])
     if share > COUPLED:
-        also = f"{STAGE_NAMES[second]} reach{'' if second == 'host_copy' else 'es'} {percent_text(share)} of it"
-        sentences.append(f"What is slowest there is {STAGE_NAMES[slowest]}; {also}, which can make steps longer still.")
+        near = f"{STAGE_NAMES[second]} reach{'' if second == 'host_copy' else 'es'} {percent_text(share)} of it"
+        sentences.append(f"What is slowest there is {STAGE_NAMES[slowest]}; {near}, which can make steps longer still.")
     return sentences
 
 
