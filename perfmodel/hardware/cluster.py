@@ -525,9 +525,7 @@ def _relinking(system: Wired, link: str | Path) -> tuple[Callable[[SystemFile], 
     kinds = {"pcie": bool(system.devices), "nvlink": has_peers, "network": bool(system.networks)}
     kind = "network" if protocol in NETWORKS else "nvlink" if protocol in DEVICE_LINKS else protocol
     if not kinds.get(kind, False):
-        of_kinds = (
-            " or ".join(kind for kind, is_present in kinds.items() if is_present) or "none: it has no link to replace"
-        )
+        of_kinds = " or ".join(kind for kind, wired in kinds.items() if wired) or "none: it has no link to replace"
         raise ArgumentError("link", str(link), f"a link of a kind that {system.name} has: {of_kinds}")
     if kind != "network":
         return partial(with_peer_links if kind == "nvlink" else with_host_links, link=name), None

@@ -138,17 +138,13 @@ def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *,
         if isinstance(last.layer, nn.Dense) or not isinstance(last.layer, IN_HEADS):
             break
         after.append(last)
-    is_unshared = not any(product.usage.shared_parameters for product in (*products, last))
+    alone = not any(product.usage.shared_parameters for product in (*products, last))
     parts = {between.name for between in before}
-    is_unshared &= all(
+    alone &= all(
         len(readers_of := readers[product.name]) == 1 or parts.issuperset(reader.name for reader in readers_of)
         for product in products
     )
-    if (
-        not isinstance(last.layer, nn.Dense)
-        or not is_unshared
-        or len({product.input_names for product in products}) != 1
-    ):
+    if not isinstance(last.layer, nn.Dense) or not alone or len({product.input_names for product in products}) != 1:
         return {}
     for between in (*before, *after):
         if (
