@@ -365,7 +365,7 @@ class _Stack:
         )
         """The first configuration with the turns of each."""
         worker = worker_of_cuts(list(first.values()))
-        turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
+        turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "forward_send_s", "backward_send_s"), ())
         self.without_turns = replace(worker, **turns)
         self.turns = replace(worker, once=NO_TIME, update=NO_TIME, updates=(), tied_s=())
         self.devices = memory_of_units(units)

@@ -68,9 +68,9 @@ class StageNumbers(NamedTuple):
 
     forward_s: Quantity
     backward_s: Quantity
-    there_s: Quantity
-    back_s: Quantity
-    once: StepTime
+    forward_send_s: Quantity
+    backward_send_s: Quantity
+    per_micro_batch: StepTime
     update: StepTime
     update_s: tuple[Quantity, Quantity]
     adding: StepTime
@@ -117,9 +117,9 @@ class StageWork:
         return StageNumbers(
             forward_s=0.0,
             backward_s=0.0,
-            there_s=self.send_s[0],
-            back_s=self.send_s[1],
-            once=_with_inner_exchanges(self.times.forward + self.times.backward, [self]),
+            forward_send_s=self.send_s[0],
+            backward_send_s=self.send_s[1],
+            per_micro_batch=_with_inner_exchanges(self.times.forward + self.times.backward, [self]),
             update=update,
             update_s=(update.step_s - update.update_s, update.update_s),
             adding=adding,
@@ -167,8 +167,8 @@ class WorkerWork:
     device_of_chunk: tuple[int, ...]
     forward_s: tuple[Quantity, ...]
     backward_s: tuple[Quantity, ...]
-    there_s: tuple[Quantity, ...]
-    back_s: tuple[Quantity, ...]
+    forward_send_s: tuple[Quantity, ...]
+    backward_send_s: tuple[Quantity, ...]
     works_s: tuple[Quantity, ...]
     updates: tuple[tuple[Quantity, Quantity], ...]
     tied_s: tuple[Quantity, ...]
@@ -176,7 +176,7 @@ class WorkerWork:
     longest: int
     longest_places: Quantity
     compared_s: tuple[Quantity, ...]
-    once: StepTime
+    per_micro_batch: StepTime
     update: StepTime
     adding: StepTime
 
@@ -363,17 +363,17 @@ def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int]
         named(sum(stage.forward_s + stage.backward_s for stage in chunk), "work of a device") if is_cut else 0.0
         for chunk in chunks
     ]
-    once, updates, adding = (
+    per_micro_batch, updates, adding = (
         [reduce(StepTime.__add__, [getattr(stage, name) for stage in chunk]) for chunk in chunks]
-        for name in ("once", "update", "adding")
+        for name in ("per_micro_batch", "update", "adding")
     )
     longest = Longest(works_s)
     return WorkerWork(
         device_of_chunk=tuple(device_of_chunk),
         forward_s=tuple(stage.forward_s for stage in numbers) if is_cut else (),
         backward_s=tuple(stage.backward_s for stage in numbers) if is_cut else (),
-        there_s=tuple(stage.there_s for stage in numbers[:-1]),
-        back_s=tuple(stage.back_s for stage in numbers[1:]),
+        forward_send_s=tuple(stage.forward_send_s for stage in numbers[:-1]),
+        backward_send_s=tuple(stage.backward_send_s for stage in numbers[1:]),
         works_s=tuple(works_s),
         updates=tuple(reduce(_both_added, [stage.update_s for stage in chunk]) for chunk in chunks),
         tied_s=tuple(sum(stage.tied_s for stage in chunk) for chunk in chunks),
@@ -381,7 +381,7 @@ def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int]
         longest=longest.first,
         longest_places=longest.places,
         compared_s=tuple(works_s) if longest.is_open else (),
-        once=longest.step(once),
+        per_micro_batch=longest.step(per_micro_batch),
         update=longest.step(updates),
         adding=longest.step(adding),
     )
@@ -530,7 +530,7 @@ def stepped(
 ) -> tuple[StepTime, Exchanged]:
     """Step of the device that works longest, alone, and its exchanges with other workers. [s]"""
     longest, count = Longest.again(worker), micro_batches * passes
-    alone = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
+    alone = worker.per_micro_batch if isinstance(count, int) and count == 1 else worker.per_micro_batch.times(count)
     alone = _with_tied_sums(alone + worker.update.times(update_share), longest.of(worker.tied_s))
     if not (isinstance(count, int) and count == 1):
         alone = alone + worker.adding.times(count - 1)
@@ -541,7 +541,7 @@ def stepped(
     slowed = turns if turns.slowed is None else turns.slowed
     assert slowed.ends is not None
     assert slowed.free is not None
-    besides_s = [
+    rest_s = [
         tied_s + (passes - 1) * added_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
         for tied_s, added_s, (overhead_s, update_s), (_, exposed_s) in zip(
             worker.tied_s, worker.added_s, worker.updates, exchanged, strict=True
@@ -558,10 +558,8 @@ def stepped(
             (total_s, exposed_s + end_s - start_s)
             for (total_s, exposed_s), end_s, start_s in zip(exchanged, slowed_s, free_s, strict=True)
         ]
-    last_s = reduce(
-        maximum, [named(end + rest, "end of a device") for end, rest in zip(ends_s, besides_s, strict=True)]
-    )
-    finish_s = [named(end + rest, "end with free links") for end, rest in zip(slowed_s, besides_s, strict=True)]
+    last_s = reduce(maximum, [named(end + rest, "end of a device") for end, rest in zip(ends_s, rest_s, strict=True)])
+    finish_s = [named(end + rest, "end with free links") for end, rest in zip(slowed_s, rest_s, strict=True)]
     unhindered_s = reduce(maximum, finish_s)
     of = longest.of
     total_s, exposed_s = (of([exchange_s[place] for exchange_s in exchanged]) for place in (0, 1))

@@ -227,7 +227,7 @@ class Lowering:
         has_server = job is not None and job.is_of_several and job.sync in WITH_SERVER
         if self.layout.workers > 1 or has_server:
             others = "a server" if has_server else "several devices"
-            allowed = f"1 with {others}, as every evaluation exchanges gradients; predict an evaluation a step"
+            allowed = f"1 with {others}, because every evaluation exchanges gradients; predict one evaluation per step"
             raise ArgumentError("evaluations", evaluations, allowed)
 
     def _refuse_cut_products_between_machines(self) -> None:

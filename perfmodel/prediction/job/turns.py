@@ -47,7 +47,7 @@ def all_turned(
     turned_of, pipelines, together = [Turned(None, None)] * len(orders), [], []
     messages = [()] * len(orders) if messages is None else messages
     for place, (worker, order, sent) in enumerate(zip(workers, orders, messages, strict=True)):
-        times_s = (*worker.there_s, *worker.back_s)
+        times_s = (*worker.forward_send_s, *worker.backward_send_s)
         if len(order) > 1 and any(isinstance(send_s, np.ndarray) for send_s in times_s):
             sends_s = [np.reshape(send_s, (1, -1)) for send_s in times_s]
             if any(map(np.any, sends_s)):  # with and without transfers
@@ -63,9 +63,9 @@ def all_turned(
 
 def _turned_apart(worker: WorkerWork, orders: Orders, messages: Messages) -> Turned:
     how: dict[str, Any] = {"forward_s": worker.forward_s, "backward_s": worker.backward_s, "messages": messages}
-    free = (0.0,) * len(worker.there_s)
+    free = (0.0,) * len(worker.forward_send_s)
     return Turned(
-        ends=pipeline_ends(orders, forward_send_s=worker.there_s, backward_send_s=worker.back_s, **how),
+        ends=pipeline_ends(orders, forward_send_s=worker.forward_send_s, backward_send_s=worker.backward_send_s, **how),
         free=pipeline_ends(orders, forward_send_s=free, backward_send_s=free, **how),
     )
 
