@@ -30,9 +30,10 @@ parameters outside them), or of blocks and ends."""
 class TensorHabits(NamedTuple):
     """Ways in which software departs from Megatron-LM's tensor groups.
 
-    Software may gather the scores of all classes on every device; sum the input gradients of a gate and of its units
-    apart; keep gathered inputs for their weight gradients; cut products into parts that run beside their exchange, but
-    run sums of input gradients beside weight gradients; gather operands of products in elements of their own size.
+    It gathers the scores of all classes on every device, or adds up the gradient of the tensor that a gate and its
+    units read once for each. It keeps gathered inputs for their weight gradients. It cuts products into parts that run
+    beside those of their exchange, but for sums of input gradients if they run beside weight gradients. It gathers
+    operands of the products of blocks in elements of a size of their own.
     """
 
     gathers_scores: bool = False

@@ -34,9 +34,9 @@ def context_split(whole: StageGraph, *, context_size: int, context_method: str, 
     ``ring``: keys and values go round [1]_; ``all_to_all``: devices exchange positions for heads before attention, and
     back after it [2]_; ``gather``: each gathers all keys and values first [3]_.
     Under a causal mask each device of a ring has an early and an equally late part of the sequence, so that all have
-    the same number of scores: those of its own positions, and half of those of every other device's. The same holds
-    where keys and values are gathered; these are not kept but gathered again for their gradients, which are added up
-    and scattered. Ignores copies that order heads for an exchange.
+    the same number of scores: those of its own positions, and half of those of every other device's; so it is where
+    keys and values are gathered. These are not kept, but gathered again for their gradients, which are added up and
+    scattered. Ignores copies that order heads for an exchange.
 
     References
     ----------
