@@ -239,7 +239,7 @@ def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
 
 
 def _in_rows(times_s: Sequence[Sequence[Quantity]], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return a row for each of the times of all pipelines [s], as wide as the widest."""
+    """Arrange the times of all pipelines [s] in rows as wide as the widest."""
     rows = np.zeros((sum(map(len, times_s)), *shape))
     for row, time_s in zip(rows, chain.from_iterable(times_s), strict=True):
         row[..., : np.shape(time_s)[-1] if np.ndim(time_s) else None] = time_s
@@ -337,7 +337,7 @@ def _turns_of(key: ById, chunk_count: int) -> _Turns:
 
 
 def _levels_of_turns(orders: Sequence[Sequence[int]], batch_count: int, count: int) -> list[int]:
-    """Return the level of each turn: one more than those of its device's turn before and of the turn it waits for.
+    """Return the level of each turn: one above both its device's turn before and the turn it waits for.
 
     Turns are numbered micro-batch by micro-batch in each step of their way, so that a turn waits for the one as many
     numbers before as there are micro-batches.
@@ -395,7 +395,7 @@ def _most_waiting(written: NDArray[np.intp], read: NDArray[np.intp]) -> int:
 
 @lru_cache(maxsize=MOST_ORDERS)
 def _events(key: ById, chunk_count: int) -> list[tuple[int, int, int, int, bool]]:
-    """Return the turns of all devices in one sequence, each with whether it is the last of its chunk.
+    """Return the turns of all devices in one sequence; the last turn of each chunk is marked.
 
     Device, work, link, and place of the turn that each awaits come first.
     """

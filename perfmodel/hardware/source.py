@@ -249,7 +249,7 @@ class SpecFile(SpecTable):
         return ()
 
     def source_of(self, field: str) -> Source | None:
-        """Return the source of a number: of those that cover it, the one that names it most specifically."""
+        """Return the source of a number: the most specific one that covers it."""
         named = _source_by_name(self)
         return named.get(_covering(field, named))
 

@@ -26,7 +26,7 @@ class Channel:
 
     @property
     def ends(self) -> tuple[str, str, str]:
-        """The node that it starts from (or one of two that share it), the sign between them, and the other node."""
+        """First node, sign and second node of its name; ``=`` joins nodes that share both directions."""
         one, sign, other = re.split("([>=])", self.name)
         return one, sign, other
 

@@ -96,7 +96,7 @@ OF_ROLE: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """Machines of which the first two of each role stand for all of that role.
+    """Roles of machines; the first two machines of a role stand for all in it.
 
     Parameters
     ----------

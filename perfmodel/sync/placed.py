@@ -36,7 +36,7 @@ def has_open_links(routes: Sequence[Route]) -> bool:
 
 
 def byte_times(routes: Sequence[Route], weights: Sequence[float] | None = None) -> list[Quantity]:
-    """Time per byte of each flow, with one flow on each route, or as many as its weight. [s/B]"""
+    """Time per byte of each flow; a route has one flow, or as many as its weight. [s/B]"""
     counts: Sequence[float] = [1] * len(routes) if weights is None else weights
     flows: dict[str, float] = {}
     for route, count in zip(routes, counts, strict=True):

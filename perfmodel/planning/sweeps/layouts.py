@@ -367,7 +367,7 @@ class _Stack:
         worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "forward_send_s", "backward_send_s"), ())
         self.without_turns = replace(worker, **turns)
-        self.turns = replace(worker, once=NO_TIME, update=NO_TIME, updates=(), tied_s=())
+        self.turns = replace(worker, per_micro_batch=NO_TIME, update=NO_TIME, updates=(), tied_s=())
         self.devices = memory_of_units(units)
         self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
         self.alones, self.alone_counts = tuple(first.values()), counts

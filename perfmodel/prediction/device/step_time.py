@@ -44,7 +44,7 @@ def distinct_names(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.
 
 
 class NamedRows(NamedTuple):
-    """Rows that have one of some names."""
+    """Rows with one of the listed names."""
 
     rows: slice | NDArray[np.intp]
     name_of_row: tuple[str, ...]

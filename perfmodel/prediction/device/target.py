@@ -47,7 +47,7 @@ class Copy(NamedTuple):
         return not (is_staged or np.any(self.copied_bytes))
 
     def repeated(self, count: int) -> Copy:
-        """Return ``count`` such copies in sequence as one."""
+        """Join ``count`` such copies, one after the other, into one."""
         if count == 1 or self is NO_COPY:
             return self
         return Copy(

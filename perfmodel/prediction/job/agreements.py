@@ -415,7 +415,7 @@ def _through_server(workers: Workers) -> Agreement:
 
 
 def _beside_ratio(workers: Workers, place_: int) -> float:
-    """Gradients that other places of a worker send beside those of this place, in units of these. [1]"""
+    """Gradients that a worker's other places send meanwhile, over those of this place. [1]"""
     counts = workers.parameter_counts
     here = counts[place_]
     others = counts[:place_] + counts[place_ + 1 :]

@@ -152,7 +152,7 @@ def _products(table: KernelTable) -> dict[tuple[str, Role], list[int]]:
 
 @derived
 def alike_exchanges(placed: StageGraph) -> Mapping[Hashable, tuple[Exchange, int]]:
-    """Exchanges of a stage other than gradient sums, each kind once, with its count, by what makes them alike."""
+    """Exchanges of a stage without gradient sums: key of a kind -> one of that kind, and how many there are."""
     counted: dict[Hashable, tuple[Exchange, int]] = {}
     for exchange in placed.exchanges:
         if exchange.group != "data" or exchange.kind == "all_gather":

@@ -412,7 +412,7 @@ class Server:
 
     @derived_property
     def memories(self) -> tuple[str, ...]:
-        """Host memory of each shard: of the machine that was named, or one on each machine before any has two.
+        """Host memory of each shard: on the named machine, or one on each machine before any has two.
 
         Machines without workers come first, of these that of the system's ``[server]``; then those of workers in order.
         """

@@ -184,7 +184,7 @@ class MemoryFootprint:
 
 
 def fullest_of(footprints: Sequence[MemoryFootprint]) -> MemoryFootprint:
-    """Return the largest footprint, with numbers of Python where it has those of numpy."""
+    """Return the largest footprint, with Python numbers in place of numpy's."""
     fullest, *others = footprints
     if others:
         fullest = max(footprints, key=lambda footprint: float(np.max(footprint.total_bytes)))
