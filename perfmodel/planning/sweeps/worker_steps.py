@@ -23,7 +23,7 @@ from perfmodel.prediction.device_prices import Prices, price_names
 from perfmodel.prediction.energy import Draws, energy_of_all, worker_draws
 from perfmodel.prediction.job.agreement import Agreement, Asynchronous
 from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
-from perfmodel.prediction.job.agreements import agreement_of, blocks_on, slowed_by_blocks
+from perfmodel.prediction.job.agreements import agreement_of, beside_blocks, blocks_on
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with, is_served
 from perfmodel.prediction.job.data_path import DataPath, resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
@@ -573,7 +573,7 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
-    agreement = slowed_by_blocks(agreement, section.blocks, joined=section.joined)
+    agreement = beside_blocks(agreement, section.blocks, joined=section.joined)
     copied_s = 0.0 if agreement is None else section.copied_s(agreement)
     work = StageWork(times=section, exchanges_gradients=agreement is not None, copied_s=copied_s)
     composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)

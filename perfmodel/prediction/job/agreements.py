@@ -227,20 +227,20 @@ def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibra
 
 
 def blocks_on(job: Prepared) -> tuple[str | None, int]:
-    """Library whose thread blocks add gradients on a job's device, None on hosts, and the device's units [1]."""
+    """Name the library whose blocks make sums on a job's device, and count the units that they share; none on hosts."""
     part = job.target.system_part
     if part is None or part.computes_on_hosts:
         return None, 1
     return job.profile.exchange.collectives, part.unit_count
 
 
-def slowed_by_blocks(
+def beside_blocks(
     agreement: Agreement | None,
     blocks: Sequence[tuple[str | None, int]],
     *,
     joined: Callable[[Any], Any],
 ) -> Agreement | None:
-    """Slow each job's device by the thread blocks of a named algorithm; ``joined`` spreads the slowdown over rows."""
+    """Return a sum by a named algorithm with what the ``blocks_on`` each job's device take of it, joined."""
     if not isinstance(agreement, Synchronous) or agreement.name == LIBRARY:
         return agreement
     reduction = agreement.reduction
@@ -251,9 +251,9 @@ def slowed_by_blocks(
         np.array([count for _, count in blocks]),
         np.zeros(len(blocks)),
     )
-    for named in {library for library, _ in blocks}:
-        places = [place for place, (library, _) in enumerate(blocks) if library == named]
-        taken[places] = _slowdown_beside(named, algorithm, placed, unit_count=units[places])
+    for named in {each for each, _ in blocks}:
+        those = [place for place, (each, _) in enumerate(blocks) if each == named]
+        taken[those] = _slowdown_beside(named, algorithm, placed, unit_count=units[those])
     slowdown = joined(taken) if np.ptp(taken) else float(taken[0])
     return replace(agreement, reductions=(replace(reduction, slowdown=slowdown),))
 

@@ -119,7 +119,7 @@ class StageWork:
             backward_s=0.0,
             forward_send_s=self.send_s[0],
             backward_send_s=self.send_s[1],
-            per_micro_batch=_with_inner_exchanges(self.times.forward + self.times.backward, [self]),
+            per_micro_batch=_exchanging(self.times.forward + self.times.backward, [self]),
             update=update,
             update_s=(update.step_s - update.update_s, update.update_s),
             adding=adding,
@@ -294,7 +294,7 @@ def agreed(
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
         longest = 0  # nothing to put together
-        alone = _with_tied_sums(_with_inner_exchanges(stages[0].times.whole, stages), stages[0].tied_s)
+        alone = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s)
         devices = () if agreement is None else devices_of(stages, Turned(None, None))
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
@@ -391,7 +391,7 @@ def _both_added(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]
     return one[0] + other[0], one[1] + other[1]
 
 
-def _with_inner_exchanges(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
+def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
     """Device time for one micro-batch, with exchanges inside the worker. [s]"""
     exposed_s = sum([sum(stage.group_s) for stage in stages])
     total_s = sum([stage.exchanged_s for stage in stages])
@@ -400,7 +400,7 @@ def _with_inner_exchanges(computed: StepTime, stages: Sequence[StageWork]) -> St
     return computed._replace(exposed_sync_s=exposed_s, sync_s=total_s)
 
 
-def _with_tied_sums(step: StepTime, tied_s: Quantity) -> StepTime:
+def _tied(step: StepTime, tied_s: Quantity) -> StepTime:
     """Add the exposed sums of gradients of tied tables. [s]"""
     if not _is_something(tied_s):
         return step
@@ -531,7 +531,7 @@ def stepped(
     """Step of the device that works longest, alone, and its exchanges with other workers. [s]"""
     longest, count = Longest.again(worker), micro_batches * passes
     alone = worker.per_micro_batch if isinstance(count, int) and count == 1 else worker.per_micro_batch.times(count)
-    alone = _with_tied_sums(alone + worker.update.times(update_share), longest.of(worker.tied_s))
+    alone = _tied(alone + worker.update.times(update_share), longest.of(worker.tied_s))
     if not (isinstance(count, int) and count == 1):
         alone = alone + worker.adding.times(count - 1)
     if exchanged is None:
