@@ -483,18 +483,18 @@ def _placed(round_: Round, ends: Ends) -> PlacedRound:
         way=ends.route,
         latencies_s=tuple(route.latency_s for route in routes),
         leaves=tuple(route.leaves_machine for route in routes),
-        rates_bytes_per_s=_rates_in_sets(round_, routes, flows),
+        rates_bytes_per_s=_rates_of(round_, routes, flows),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
-        apart_bytes_per_s=_rates_in_sets(round_, routes, near, far) if to_servers(round_) and near and far else (),
+        apart_bytes_per_s=_rates_of(round_, routes, near, far) if to_servers(round_) and near and far else (),
     )
 
 
-def _rates_in_sets(round_: Round, routes: Sequence[Route], *sets: list[int]) -> tuple[float, ...]:
-    """Rate of each message while only its own set is in flight; infinite for one without bytes, in no set. [B/s]"""
+def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> tuple[float, ...]:
+    """Rate of each message while only its own set is in flight; infinite for a message of no set. [B/s]"""
     open_links = has_open_links(routes)
     rates = np.full(len(routes), np.inf, dtype=object if open_links else float)
-    for flows in filter(None, sets):
+    for flows in filter(None, together):
         used = [routes[index] for index in flows]
         weights = [round_.weight(share) for share in round_.shares[flows].tolist()]
         if open_links:

@@ -65,7 +65,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     def distance(one: int, other: int) -> tuple[float, float]:
         ends = attachment(one), attachment(other)
         if ends not in between:
-            rate, latency_s = _between_ranks(topology.reach, ranks[one], ranks[other], through_host=through_host)
+            rate, latency_s = _asked(topology.reach, ranks[one], ranks[other], through_host=through_host)
             between[ends] = 1 / rate, latency_s
         return between[ends]
 
@@ -217,10 +217,10 @@ def way_between(topology: Topology, source: str, sink: str, *, through_host: boo
     UnknownNameError
         If a node does not exist.
     """
-    return _between_ranks(topology.route, source, sink, through_host=through_host)
+    return _asked(topology.route, source, sink, through_host=through_host)
 
 
-def _between_ranks(find: Callable[..., Found], source: str, sink: str, *, through_host: bool) -> Found:
+def _asked(find: Callable[..., Found], source: str, sink: str, *, through_host: bool) -> Found:
     """Ask a topology about two ranks; the error names both."""
     try:
         return find(source, sink, through_host=through_host)
