@@ -91,7 +91,7 @@ LAST_RESORTS: Final = {
     "framework": ("pytorch_1_0", "tensorflow_0_9", "tensorflow_1_1"),
     "sync": ("one_to_all",),
 }
-"""Values that are among the rows but not the best of their kind: newer versions and better algorithms have files."""
+"""Values that stay in the rows but are never the best of their kind: newer versions and better algorithms exist."""
 
 
 def _is_last_resort(row: AdviceRow) -> bool:
@@ -130,7 +130,7 @@ class Advice(Result):
 
     @derived_property
     def side_by_side(self) -> Table[Alternative]:
-        """The job as it is and every change that can be timed, without room too: parameters, memory and time. [-]"""
+        """Parameters, memory and time of the job and of every change that can be timed, even if memory is short. [-]"""
         names = [field.name for field in fields(Alternative)]
         timed = [*self.rows, *(row for row in self.rejected if row.memory_bytes is not None)]
         alternatives = [Alternative(**{name: getattr(row, name) for name in names}) for row in timed]
@@ -148,7 +148,7 @@ class Advice(Result):
         Returns
         -------
         dict of str to object
-            For ``predict(graph, **arguments)``; of kind ``architecture``, with the row's graph. [unit of each argument]
+            For ``predict(graph, **arguments)``; kind ``architecture`` needs the row's graph. [unit of each argument]
 
         Raises
         ------
@@ -193,7 +193,7 @@ class Advice(Result):
 
 
 def _figures(p: Prediction) -> dict[str, Any]:
-    """Return what jobs are compared by: parameters, memory and time."""
+    """Parameters, memory and time of a job, for comparison with others."""
     return {
         "parameter_count": p.job.subject.graph.parameter_count,
         "memory_bytes": p.memory.total_bytes,

@@ -29,7 +29,7 @@ from perfmodel.zoo.transformer import LLAMA_SIZES
 Options: TypeAlias = Mapping[str, Any]
 
 DEPTHS: Final = {"layers": "layer", "hidden_layers": "hidden layer", "layer_count": "recurrent layer"}
-"""Options that are a number of equal layers or blocks -> what they count, one of it."""
+"""Options that are a number of equal layers or blocks -> the word for one of these."""
 WIDTHS: Final = ("width", "hidden_size")
 """Options that are the width of all layers."""
 WITH_WIDTH: Final = ("intermediate", "head_size")
@@ -105,7 +105,7 @@ def _is_alike(one: LayerGraph, other: LayerGraph) -> bool:
 
 
 def _changed_like(graph: LayerGraph, design: Design) -> Design:
-    """Return a design whose networks are quantised, pruned or at inference as a graph is."""
+    """Apply to a design the quantisation, pruning or inference mode of a graph."""
     return replace(design, build=lambda width: changed_like(design.build(width), graph))
 
 
@@ -149,7 +149,7 @@ def _of_family(name: str, options: Options) -> Iterator[Design]:
 
 
 def _of_width(name: str, options: Options, size: int) -> LayerGraph:
-    """Return a network of a width, with those options that its builder has too."""
+    """Build a network of a width, without the options that its builder does not have."""
     known = signature(zoo.BUILDERS[name]).parameters
     return zoo.build(name, **{key: value for key, value in options.items() if key in known} | {"width": size})
 

@@ -212,7 +212,7 @@ class InWorkers:
         )
 
     def _by_lines(self, placed: Placed) -> Callable[..., Any]:
-        """Return a cost that is the least of several, with factors that were counted at every number of workers."""
+        """Return a cost that is the least of a collective's lines, each with closed forms in the workers as factors."""
         every = zip(*(placed.collective.lines(count) for count in self.counts), strict=True)
         lines = [
             [in_stretches(self.symbol, self.counts, numbers) for numbers in zip(*of_counts, strict=True)]
@@ -379,7 +379,7 @@ class OpenSystem:
         if self.links:
             family, system = target.link.family.stem, target.system_part.system
             arguments["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
-            arguments["machines"] = None  # they are in that system
+            arguments["machines"] = None  # the system has them already
         return self.job.replace(**arguments)
 
     @derived_property

@@ -83,9 +83,9 @@ class Question:
     predictions: dict[Any, Answer] = field(default_factory=dict)
 
     def predicted(self, candidate: Candidate, sync: str, workers: int) -> Answer:
-        """Return the prediction on a candidate, or the error that prevents it, and a layout that was searched.
+        """Return the prediction on a candidate, or the error that prevents it, and the layout if one was searched.
 
-        Equal hardware shares one.
+        Candidates on equal hardware share the answer.
         """
         hardware = tuple(
             (kind, str(thing) if isinstance(thing, str | Path) else id(thing))
@@ -193,7 +193,7 @@ class Question:
 
 
 def _with_remedy(error: ArgumentError) -> ArgumentError:
-    """Add to an error how to state for a plan how examples are read and decoded."""
+    """Add to an error how a candidate states where its examples are read and decoded."""
     if error.argument not in FEED or error.given is not None:
         return error
     remedy = "set it per candidate, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
@@ -254,7 +254,7 @@ class Candidate:
 
     @property
     def known_cores(self) -> int | None:
-        """Host cores behind the price's virtual processors; None if unknown, or if a system has no more. [1]"""
+        """Host cores behind the price's virtual processors; None if unknown, or if its system has no more. [1]"""
         if not isinstance(self.price, InstancePrice) or self.price.processor_count is None:
             return None
         cores = max(1, self.price.processor_count // VCPUS_PER_CORE)
@@ -322,7 +322,7 @@ def _of_several(hardware: Mapping[str, Any], machines: Any) -> dict[str, Any]:
 
 
 def _name(stated: Mapping[str, Any], hardware: Mapping[str, Any], price: InstancePrice | float) -> str:
-    """Return the name of a candidate: that of its price, else of its hardware, and of a device in a system's slots."""
+    """Name a candidate after its price, else its hardware; a device in a system's slots is added."""
     given = [stated[key] for key in ("system", "device") if stated.get(key) is not None]
     name = (price.stem or price.name) if isinstance(price, InstancePrice) else _named(given[0])
     return f"{name} with {_named(given[-1])}" if len(hardware) == 2 else name
@@ -336,7 +336,7 @@ def _named(thing: Any) -> str:
 def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[str, Any]:
     """Return the device and system of a candidate: the stated ones, else those of its price.
 
-    A device alone is a device of that instance, unless machines are counted: they are then those of the price.
+    A device without ``machines`` is used by itself; with them, it stands in the slots of the price's system.
     """
     hardware = {key: stated[key] for key in ("device", "system") if stated.get(key) is not None}
     named = price.system if isinstance(price, InstancePrice) else None

@@ -91,7 +91,7 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
 
 
 def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRow]) -> list[str]:
-    """Return notes on prices whose source nobody read, and on prices that fall with use."""
+    """Return notes on prices from unread sources, and on prices that fall with use."""
     prices = {bought.name: bought.price for bought in question.candidates if isinstance(bought.price, InstancePrice)}
     fields = [field for how, field in PRICE_FIELDS.items() if how in purchases]
     sources = {name: [price.source_of(field) for field in fields] for name, price in prices.items()}

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grid:
-    """Layouts as columns, the number of those left out by argument, and rules of the program that none of them meets.
+    """Layouts as columns, the number left out by argument, and rules of the program that no layout meets.
 
-    Those left out are what the training program does not start. A rule that no layout meets leaves none out.
+    Layouts that the training program cannot start are left out, except by a rule that would leave none.
     """
 
     columns: Mapping[str, NDArray[Any]]
@@ -82,7 +82,7 @@ def _listed(name: str, stated: Any) -> tuple[Any, ...]:
 
 
 def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Grid:
-    """Return all layouts that divide devices and batch; raise ArgumentError, with what would, if none does."""
+    """Return all layouts that divide devices and batch; if none does, raise ArgumentError with values that would."""
     values = values_of(setting, stated, limits)
     columns: Columns = {
         "block_count": np.array([setting.block_count]),
@@ -103,7 +103,7 @@ def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, in
 
 
 def _of_program(columns: Columns, setting: Setting) -> Grid:
-    """Keep the layouts that the training program starts, unless it starts none; count what is left out."""
+    """Leave out and count the layouts that each rule of the training program refuses, unless it refuses all."""
     count = len(columns["workers"])
     columns = columns | {name: np.full(count, value) for name, value in setting.read_by_rules.items()}
     left_out: Counter[str] = Counter()
@@ -120,7 +120,7 @@ def _of_program(columns: Columns, setting: Setting) -> Grid:
 
 
 def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Columns:
-    """Return every layout with every value of an axis that it can have."""
+    """Combine every layout with every value of an axis that it allows."""
     columns = _crossed(columns, axis.name, values)
     if axis.divides_devices:
         columns["group"] = columns["group"] * columns[axis.name]
@@ -131,7 +131,7 @@ def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Col
 
 
 def _refusal(axis: SearchAxis, columns: Columns, values: Sequence[Any], setting: Setting) -> ArgumentError:
-    """Return the error of values that no layout can have, with those that some can."""
+    """Return the error for values that fit no layout; it names values that do."""
     tried = dict.fromkeys(axis.usual(setting))
     if all(type(value) is int for value in values):
         tried |= dict.fromkeys(divisors(setting.devices, most=setting.devices))
@@ -142,7 +142,7 @@ def _refusal(axis: SearchAxis, columns: Columns, values: Sequence[Any], setting:
 
 
 def _some_of(could_be: Sequence[Any], values: Sequence[Any]) -> str:
-    """Name values that work, in order: those nearest to the given ones.
+    """Name the values that work and are nearest to the given ones, in order.
 
     Examples
     --------

@@ -24,7 +24,7 @@ OF_LAYOUT: Final = ("parallelism", "workers", "micro_batches", *(name for name i
 
 
 def why_not_searched(p: Prediction) -> str:
-    """Return why layouts of a job are not searched; empty if they can be."""
+    """Reason why layouts of a job are not searched; empty if they can be."""
     job = p.job
     part = p.basis.prepared.target.system_part
     if not isinstance(job.graph, LayerGraph) or tokens_per_sample(job.graph) is None:

@@ -25,9 +25,9 @@ ROWS_AT_ONCE: Final = 1_000_000
 
 
 def rows_beyond(space: Space, rows: NDArray[np.int64]) -> dict[str, int]:
-    """Count rows of a space by what their framework cannot do, asking one row of each kind.
+    """Count rows of a space by what their framework cannot do; one row answers for its kind.
 
-    A kind has one framework, class of device, phase, data type and layout; its other rows are not asked.
+    Rows of a kind share framework, class of device, phase, data type and layout.
     """
     limited = _limited_frameworks(space)
     if not limited.any():
@@ -60,7 +60,7 @@ def _limited_frameworks(space: Space) -> NDArray[np.bool_]:
 
 
 def _kind(space: Space, codes: dict[str, int]) -> tuple[Any, ...]:
-    """Return the values of a combination, a device as its class: which of a class it is makes no difference."""
+    """Return the values of a combination, with a device replaced by its class, which alone makes a difference."""
     device = space.value("device", codes.pop("device", 0))
     return (type(device), *codes.items())
 

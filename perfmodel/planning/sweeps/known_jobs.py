@@ -38,8 +38,8 @@ class KnownJobs:
     def job(self, codes: Mapping[str, int], arguments: Mapping[str, Any]) -> Job:
         """Return the job of some arguments, which are at these indices on their axes."""
         job = self.unplaced(arguments)
-        whose = () if job.reordered_by is None else ("framework",)  # the one that says where stages are placed
-        names = (*PLACED_BY, *whose)
+        reordering = () if job.reordered_by is None else ("framework",)  # its file says where stages are placed
+        names = (*PLACED_BY, *reordering)
         on = tuple((name, code) for name, code in codes.items() if name in names)
         key = ("target", on, job.device_count, job.reordered_by, job.sync in WITH_SERVER)
         job.__dict__["target"] = self.once(key, lambda: job.target)
@@ -75,7 +75,7 @@ def groups(columns: Sequence[NDArray[np.int64]]) -> Iterator[tuple[tuple[int, ..
     if not varied:
         yield tuple(int(column[0]) for column in columns), np.arange(len(key))
         return
-    narrow = key.astype(np.min_scalar_type(key.max()))  # which numpy sorts ten times as fast if it has 16 bits
+    narrow = key.astype(np.min_scalar_type(key.max()))  # numpy sorts keys of 16 bits ten times as fast
     order = np.argsort(narrow, kind="stable")
     edges = np.flatnonzero(np.diff(key[order])) + 1
     for places in np.split(order, edges):

@@ -51,7 +51,7 @@ BATCH: Final = ("batch_size", "global_batch_size")
 PASSES: Final = "accumulation_steps"
 """Axis that counts passes of all micro-batches, which take the same turns."""
 SHARED: Final = ("shard_stage", "no_sync")
-"""Axes that only decide what workers share and when, beside which a worker alone does the same."""
+"""Axes that only decide what workers share and when: the steps of a worker alone do not depend on them."""
 TURNS: Final = ("schedule", "micro_batches", PASSES)
 """Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
@@ -295,8 +295,8 @@ class _Request:
     ) -> list[tuple[Any, Ints]]:
         """Call ``make`` for each combination of some axes' values; return values and rows; reject failures.
 
-        All values but the default of the axis ``alike`` make the same, or fail alike unless the error is about that
-        axis.
+        On the axis ``alike``, all values but the default give one result; each fails separately only if the error
+        names that axis.
         """
         made = []
         fixed = dict.fromkeys(names, 0)
@@ -320,13 +320,13 @@ class _Request:
         return made
 
     def _first_alike(self, name: str) -> Ints:
-        """Return for each value of an axis the first that is, like it, the default or another."""
+        """Map each value of an axis to the first default or, for other values, to the first that is not the default."""
         values = [self.space.value(name, code) == DEFAULTS[name] for code in range(len(self.space.by_name[name]))]
         return np.array([values.index(value) for value in values])
 
 
 class _OrderedRows(NamedTuple):
-    """Rows of a stack with one order of turns: the unit and the configuration in the stack of each, and its place."""
+    """Rows of a stack with one order of turns; for each its unit, its configuration in the stack, and its place."""
 
     stack: _Stack
     layout: Layout
@@ -336,7 +336,7 @@ class _OrderedRows(NamedTuple):
 
 
 class _TurnedRows(NamedTuple):
-    """The ends of turns, and the exchanges, of the configurations that rows of one order of turns share."""
+    """Ends of turns and exchanges of the configurations in rows with one order of turns."""
 
     used: Ints
     row: Ints
@@ -363,7 +363,7 @@ class _Stack:
         self.turns_like = np.concatenate(
             [turns_like.setdefault(unit.turns_like, span) for unit, span in zip(units, spans, strict=True)]
         )
-        """The first configuration with the turns of each."""
+        """For each configuration, the first one with the same turns."""
         worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
         self.without_turns = replace(worker, **turns)
@@ -507,7 +507,7 @@ class _Stack:
         return stacked([alone.energies for alone in self.alones], self.alone_counts)
 
     def memory(self, layout: Layout, at: Ints, *, parts: Ints, passes: Ints) -> tuple[Any, Any]:
-        """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
+        """Memory needed on the fullest device of a worker, and its capacity. [B]"""
         orders, has_several = self.orders(layout), passes > 1
         needed = np.zeros(len(at))
         for cut, times, rows in ((1, 1, parts == 1), (2, 1, (parts > 1) & ~has_several), (2, 2, has_several)):
@@ -517,7 +517,7 @@ class _Stack:
         return needed, capacity[at]
 
     def _memory_of(self, orders: Orders, *, parts: int, passes: int) -> tuple[Any, Any]:
-        """Return the memory, and its capacity, of all configurations; orders that hold as much share it. [B]"""
+        """Memory of all configurations and its capacity; orders that hold equally much are computed once. [B]"""
         shares_late = any(device.shares_late for device in self.devices)
         moments = (
             kept_counts(order, device.chunks, with_working=passes == 1 and device.shares_late)
@@ -538,13 +538,13 @@ class _Stack:
 
     @derived_property
     def _held_beside(self) -> list[Any]:
-        """What each device holds beside a worker, of all configurations. [B]"""
+        """Memory that each device needs besides its worker, for all configurations. [B]"""
         beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)
         return [np.repeat(of_units, self.counts) for of_units in beside]
 
 
 def _turned(rows: Sequence[_OrderedRows]) -> list[_TurnedRows]:
-    """Return the ends of turns and the exchanges of rows, whose turns are all added up at once."""
+    """Return the ends of turns and the exchanges of rows; the turns of all rows are added up at once."""
     stacks, layouts = [some.stack for some in rows], [some.layout for some in rows]
     shared = [np.unique(some.at, return_inverse=True) for some in rows]  # many rows share a few micro-batch sizes
     alike = [

@@ -61,7 +61,7 @@ class Outcome:
 
     @derived_property
     def has_times(self) -> bool:
-        """Whether each step takes a time that a number can hold."""
+        """Whether the time of every step is finite."""
         return bool(np.min(self.step_s) >= 0 and np.max(self.step_s) < np.inf)
 
     @property
@@ -122,7 +122,7 @@ def epoch_size(dataset_size: int | None, dataset: Dataset | None) -> int:
 
 @lru_cache(maxsize=65_536)
 def memory_reason(memory_bytes: float, capacity_bytes: float, missing_elsewhere_bytes: float = 0.0) -> str:
-    """Return why a configuration does not fit; empty if it does."""
+    """Reason why a configuration does not fit; empty if it does."""
     missing = missing_text(memory_bytes - capacity_bytes, missing_elsewhere_bytes, of=" of device memory")
     return f"{NO_FIT}: {missing}" if missing else ""
 

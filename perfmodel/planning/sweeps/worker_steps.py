@@ -110,7 +110,7 @@ class Section:
         joined: NDArray[Any]
         if any(value.ndim for value in values):
             sized = zip(values, self.counts, strict=True)
-            parts = [  # broadcasting what needs none takes as long as all the rest
+            parts = [  # a broadcast that changes nothing would take as long as all the rest
                 value if value.shape[-1:] == (count,) else np.broadcast_to(value, (*value.shape[:-1], count))
                 for value, count in sized
             ]
@@ -121,7 +121,7 @@ class Section:
 
     @derived_property
     def bare(self) -> Section:
-        """The same workers without what is cached of them, for results that are cached there."""
+        """The same workers with an empty cache."""
         return replace(self, kept={})
 
     @derived_property
@@ -154,11 +154,11 @@ class Section:
         return self._of_messages(agreement, "copied_s", lambda kind: (kind.timed.stages[0], agreement))
 
     def buckets_bytes(self, agreement: Agreement | None) -> Any:
-        """Second copies of gradients in buckets, where workers exchange copies. [B]"""
+        """Bytes of gradients copied into buckets, if workers exchange such copies. [B]"""
         return self._of_messages(agreement, "buckets_bytes", lambda _: (agreement,))
 
     def _of_messages(self, agreement: Agreement | None, name: str, given: Callable[[WorkerKind], Any]) -> Any:
-        """Ask the job of each kind for a number that it has if workers exchange copies of gradients."""
+        """Ask the job of each kind for a number that is zero unless workers exchange copies of gradients."""
         key = (name, getattr(agreement, "all_reduces", False))  # nothing else of an agreement counts
         if key not in self.kept:
             numbers = [getattr(kind.prepared, name)(*given(kind)) for kind in self.kinds]
@@ -194,7 +194,7 @@ class Section:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
         key = ("memory", is_served(agreement))
         if key not in self.kept:
-            self.kept[key] = self._memory_bytes([without_served_state(each, agreement) for each in self.footprints])
+            self.kept[key] = self._memory_bytes([without_served_state(held, agreement) for held in self.footprints])
         memory: tuple[Any, Any, Any] = self.kept[key]
         return memory
 
@@ -224,12 +224,12 @@ class Section:
 
     @derived_property
     def blocks(self) -> list[tuple[str | None, int]]:
-        """Libraries whose blocks make sums on the device of each kind, and the units that they share."""
+        """Of each kind, the library whose blocks add up on its device, and the units that they share."""
         return [blocks_on(kind.prepared) for kind in self.kinds]
 
     @derived_property
     def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
-        """Names of devices, as prices may have them, without repeats, and each worker's index among them."""
+        """The different names under which devices may have prices, and each worker's index among them."""
         names = list(dict.fromkeys(kind.device for kind in self.kinds))
         return names, self.joined([np.full(1, names.index(kind.device)) for kind in self.kinds])
 
@@ -373,7 +373,7 @@ class Workers:
         return self._wired(target.system_part.system)
 
     def _wired(self, system: Wired) -> int:
-        """Return a number for the wiring of a system, whatever devices are in its slots."""
+        """Return a number for the wiring of a system; devices in its slots do not count."""
         devices = [device for _, device in system.devices]
         alike = tuple(devices.index(device) for device in devices)
         boards = tuple(dict.fromkeys(device.board for device in devices))
@@ -390,7 +390,7 @@ class Workers:
 
 
 MOST_OUTCOMES: Final = 4
-"""Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
+"""Outcomes cached per section, as jobs may have equal results: prefetch of 1 and 2 without a data set. [1]"""
 
 
 class Refusal(Exception):  # noqa: N818 - not an error: a row of the table
@@ -514,7 +514,7 @@ class JointSteps:
         )
 
     def _asked(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
-        """Return some arguments of a job, checked as predict checks them."""
+        """Return a job of some arguments alone, which checks them as predict does."""
         values: Any = {name: job.values[name] for name in names}
         graph = section.first.prepared.subject.graph
         asked: Job = self._once(section, ("asked", names, key), lambda: Job(graph, **values))
@@ -549,7 +549,7 @@ class JointSteps:
 
 
 def _of_server(agreement: Agreement | None, target: Target) -> tuple[float, float]:
-    """Memory of a parameter server beside the worker with most of it, and what it lacks elsewhere. [B]"""
+    """Memory of a parameter server on the fullest worker's machine, and the memory it lacks on other machines. [B]"""
     part, server = target.system_part, None if agreement is None else agreement.server
     if server is None or part is None:
         return 0.0, 0.0

@@ -38,22 +38,22 @@ SCHEDULES: Final[Mapping[str, str]] = {"1f1b": "1F1B", "gpipe": "GPipe", "interl
 """Schedule of a pipeline -> its name in torch.distributed.pipelining."""
 
 DEFAULT_CHUNKS: Final = 2
-"""Stages that a device has in an interleaved schedule unless it is told otherwise. [1]"""
+"""Stages on a device in an interleaved schedule, by default. [1]"""
 
 
 @lru_cache(maxsize=1024)
 def _end_weights(block_count: int, stage_count: int, *, chunks_each: int) -> tuple[tuple[int, int], ...]:
-    """Blocks for which either end of the network may count [1]_, so that there are as many stages as a layout has.
+    """Weights in blocks of the first and the last end of the network [1]_ with which torchtitan makes so many stages.
 
-    Blocks and ends are divided evenly, what is left over to the first stages; an end is no more than an even share.
+    Blocks and ends are divided evenly, and the first stages take the remainder; an end is at most an even share.
 
     References
     ----------
     .. [1] torchtitan, torchtitan/distributed/pipeline.py, generate_llm_fqn_per_model_part; models/llama3/infra/
-       pipeline.py: the number of stages is that of all these over those of a stage, rounded up.
+       pipeline.py: the number of stages is the sum of blocks and ends over that of a stage, rounded up.
     """
 
-    def is_had(first: int, last: int) -> bool:
+    def gives_stage_count(first: int, last: int) -> bool:
         shared = block_count + first + last
         if shared < stage_count:
             return False
@@ -61,11 +61,11 @@ def _end_weights(block_count: int, stage_count: int, *, chunks_each: int) -> tup
         return max(first, last) <= shared // stage_count and (makes_as_many or chunks_each <= DEFAULT_CHUNKS)
 
     most = block_count // max(1, stage_count - 2)
-    return tuple((first, last) for first, last in product(range(most + 1), repeat=2) if is_had(first, last))
+    return tuple((first, last) for first, last in product(range(most + 1), repeat=2) if gives_stage_count(first, last))
 
 
 def _has_other_stages(at: Layout) -> Any:
-    """Tell whether a layout has more stages on a device than torchtitan makes of these blocks."""
+    """Tell whether torchtitan cannot cut these blocks into as many stages as a layout has."""
     columns = np.broadcast_arrays(at["block_count"], at["stages"], at["interleave"])
     return np.array(
         [
@@ -76,7 +76,7 @@ def _has_other_stages(at: Layout) -> Any:
 
 
 def _adds_up_each_pass(at: Layout) -> Any:
-    """Tell whether a pipeline scatters gradients: torch's does so behind the last micro-batch of each pass [1]_.
+    """Tell whether a pipeline scatters gradients, as torch does after the last micro-batch of each pass [1]_.
 
     References
     ----------
@@ -86,8 +86,8 @@ def _adds_up_each_pass(at: Layout) -> Any:
     return (at["stages"] > 1) & (at["shard_stage"] == 2) & (copies > 1)
 
 
-# torch's "allgather" gathers keys, but attends to one part after another and lets gradients go round, in neither way
-# as gathered keys are predicted (torch/distributed/tensor/experimental/_context_parallel/_attention.py)
+# torch's "allgather" differs from the predicted one: it attends to one part after another and sends gradients round
+# the ring (torch/distributed/tensor/experimental/_context_parallel/_attention.py)
 RULES: Final = (
     NO_BLOCKS,
     Rule(
