@@ -120,14 +120,14 @@ def hold_out(
     return protocols.predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
 
 
-def _baselines(held: HeldOut, *, subset: str, table: MeasurementTable, told_all: bool) -> tuple[Baseline, ...]:
+def _baselines(held: HeldOut, *, subset: str, table: MeasurementTable, sees_all_cells: bool) -> tuple[Baseline, ...]:
     """Predict by the naive rules in the same folds; if nothing is held out they may use every cell."""
     rules = baselines.RULES[subset]
     if subset == "cpu_oversubscribed":
         below = [predict_cell(cell)[0] for cell in prepare_cells(table, table.subset("cpu"))]
         rules = (*rules, baselines.all_cores_rule(below, table.physical_cores))
     scored = [[cell for cell in outcome.predicted if cell.status == "measured"] for outcome in held.outcomes]
-    if told_all:
+    if sees_all_cells:
         trained = [[cell for cells in scored for cell in cells]]
     else:
         plain = [predict_cell(cell)[0] for cell in held.cells]  # the rules need their counts and peaks
@@ -213,9 +213,9 @@ def validate_steps(
     for place, subset in enumerate(wanted):
         progress_of_subset = progress_of_part(progress, place, len(wanted))
         held_out = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=progress_of_subset)
-        told_all = fit_share is None and protocol in (protocols.NOTHING_FITTED, protocols.ALL_FITTED)
+        sees_all_cells = fit_share is None and protocol in (protocols.NOTHING_FITTED, protocols.ALL_FITTED)
         outcomes, ratios = with_intervals(held_out, subset=subset, protocol=name, table=loaded.key)
-        rules = _baselines(held_out, subset=subset, table=loaded, told_all=told_all)
+        rules = _baselines(held_out, subset=subset, table=loaded, sees_all_cells=sees_all_cells)
         of_subsets.append(SubsetCells.of(subset, outcomes, baselines=rules, ratios=ratios))
         sources |= {id(spec): spec for spec in held_out.sources}
     require_independence(loaded, sources.values())

@@ -63,7 +63,7 @@ def _all_fitted(cells: Sequence[MeasuredCell]) -> list[Fold]:
 
 
 def _one_device(cells: Sequence[MeasuredCell]) -> list[Fold]:
-    """Fit one framework on one device and the other frameworks on all devices; score it on its other devices."""
+    """Fit one framework on one device and the others on all devices; score the first on its other devices."""
     folds = []
     for framework, device in dict.fromkeys((cell.row.framework, cell.row.device) for cell in cells):
         held_out = [cell.row.framework == framework and cell.row.device != device for cell in cells]

@@ -39,16 +39,16 @@ RESERVE: Final = 0.08
 """Share of a device's memory that a layout which fits leaves free, as in ``pm.search``. [1]"""
 
 CHOSEN_WITHIN: Final = 1.05
-"""Measured time of the first choice over the best measured one, up to which the choice is good. [1]"""
+"""Largest ratio of the first choice's measured time to the best measured time that counts as a good choice. [1]"""
 
 MACHINE_SIZE: Final = 8
 """Devices of a machine. [1]"""
 
 CLEAR: Final = (0.75, 0.85)
-"""Probabilities of a ranking that are held against the share of such pairs that are right, sweep by sweep. [1]"""
+"""Range of predicted certainty; each sweep counts how many pairs ranked with it are right. [1]"""
 
 CERTAINTIES: Final = (0.5, 0.65, *CLEAR, 0.95, 1.0)
-"""Limits of the probabilities of a ranking that are held against that share over all sweeps. [1]"""
+"""Limits of the ranges of certainty in which right pairs are counted over all sweeps. [1]"""
 
 MOST_PAIRS: Final = 12
 """Layouts of a sweep whose pairs are ranked. [1]"""
@@ -72,7 +72,7 @@ def _graph(model: str, length: int, attention: str, *, checkpointed: bool) -> La
 
 
 def _with_every_module_checkpointed(graph: LayerGraph) -> LayerGraph:
-    """Return the same network, each module of which, the table and the head too, runs again as a whole."""
+    """Return the network with every module, even table and head, recomputed as a whole."""
     marked = LayerGraph(graph.name, inputs=graph.input_shapes)
     region = ""
     for node in graph.layers:

@@ -210,7 +210,7 @@ def step_of_row(
 
 
 def job_of_row(table: ParallelTable, row: ParallelRow, graph: LayerGraph) -> Job:
-    """Return what ran in the machines of a row, with workers counted as ``predict`` counts them."""
+    """Return the job of a row, with workers counted as ``predict`` counts them."""
     sizes = dict(row.sizes)
     devices = sizes.pop("workers")
     return Job(
@@ -233,12 +233,12 @@ SAVED_WHERE_LINEAR: Final = 0.5
 
 
 def doubling_claims(file: Path) -> RowReport:
-    """Return the claims with what they imply.
+    """Return the claims with the speed-up and exposed exchange that they imply.
 
     Notes
     -----
-    Valid for: one doubling. A step on twice the GPUs lasts 2 / speed-up times the step on the fewer, each worker with
-    its mini-batch; all of it that is longer is exchange that is exposed: 1 - speed-up / 2.
+    Valid for: one doubling, with the same mini-batch for each worker. A step on twice the GPUs lasts 2 / speed-up times
+    as long as before; all additional time is exposed exchange, a share of 1 - speed-up / 2 of the step.
     """
     table = load_scaling(file.stem)
     rows = [
@@ -343,7 +343,7 @@ def published_report(file: Path) -> RowReport:
 
 
 def cases_of(table: PublishedLayouts) -> Iterator[tuple[str, str, Job, float]]:
-    """Yield study, layout in words, job and measured step of every row; of one at a time, as graphs are large."""
+    """Yield study, layout in words, job and measured step of every row, one at a time because graphs are large."""
     for name in table.also:
         other = load_parallel(name)
         for row in other.rows:

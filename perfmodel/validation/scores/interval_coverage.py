@@ -70,7 +70,7 @@ class Residual:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Residuals of measured tables; intervals are found from them without the cells being scored."""
+    """Residuals of measured tables, from which intervals are made; cells that are scored are left out."""
 
     rows: tuple[Residual, ...]
 

@@ -27,7 +27,7 @@ PERFMODEL: Final = "perfmodel"
 """Name of this library beside naive rules. [-]"""
 
 ONE_MFU: Final = "one MFU, told the answers"
-"""Naive rule: the share of peak that all rows have in the geometric mean. [-]"""
+"""Naive rule: the geometric mean of all rows' shares of peak. [-]"""
 
 WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
 """The model, scored also on the cells that are set aside. [-]"""
@@ -180,7 +180,7 @@ WRONG_UNIT: Final = 8.0
 
 
 def unit_hints(ratio: float) -> list[str]:
-    """Say that a table seems to hold another unit than seconds, where predictions are as much too short as that.
+    """Warn that a table seems not to be in seconds, if predictions are too short by the factor of another unit.
 
     ``ratio`` is the geometric mean of predicted over measured times [1].
 

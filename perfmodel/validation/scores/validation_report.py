@@ -66,7 +66,7 @@ class SubsetCells:
         return max((fit.parameter_count for fit in fits if fit is not None), default=0)
 
     def limited_to(self, is_kept: Callable[[PredictedCell], bool]) -> SubsetCells:
-        """Return some of the scored cells, with the same naive rules and ratios on them."""
+        """Keep some of the scored cells, with the naive rules and ratios on them."""
         keep = np.array([is_kept(cell) for cell in self.cells], dtype=bool)
         return replace(
             self,
