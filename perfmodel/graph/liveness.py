@@ -59,8 +59,8 @@ class TensorTypes:
 class MemoryRules:
     """Rules for sizes of tensors and for sharing memory.
 
-    ``composed`` has the kinds of layers that are made of operators in single precision, each with the tensors of its
-    output's size that these keep in it, beside the input, which they keep in single precision too.
+    ``composed`` maps kinds of layers that consist of operators in single precision to the number of tensors, of the
+    output's size, that these operators keep; they also keep the input in single precision.
     """
 
     element_bytes: int = 4
@@ -70,13 +70,13 @@ class MemoryRules:
     types: TensorTypes | None = None
     composed: tuple[tuple[str, int], ...] = ()
     keeps_unread: bool = False
-    """Whether results that the graph marks to be kept stay although back-propagation reads them nowhere. [-]"""
+    """Whether results that the graph marks to be kept stay in memory even if back-propagation never reads them. [-]"""
     keeps_gathered: bool = False
     """Whether a tensor that a group of devices gathered has its own memory, and keeps it while it is read. [-]"""
     fuses_gates: bool = False
-    """Whether one kernel makes a gate and multiplies by it, and makes the gate again for the gradients. [-]"""
+    """Whether one kernel computes a gate and multiplies by it, and computes the gate again for the gradients. [-]"""
     divided_loss_tensors: int = 0
-    """Tensors made for the gradient of a loss over scores that devices share, beyond those of a whole loss. [1]"""
+    """Additional tensors for the gradient of a loss whose scores are divided among devices. [1]"""
 
     @property
     def parameter_bytes(self) -> int:
@@ -88,7 +88,7 @@ class MemoryRules:
         return self.element_bytes if self.types is None else self.types.result_bytes.get(name, self.parameter_bytes)
 
     def softmax_of(self, node: Node) -> SoftmaxTypes | None:
-        """Return the types of softmax in a layer of attention where they are not that of its result."""
+        """Return the types of softmax in a layer of attention, if they differ from that of its result."""
         return None if self.types is None else self.types.softmax.get(node.name)
 
     def saved_bytes(self, node: Node) -> Bytes:
@@ -184,7 +184,7 @@ class Lifetimes:
 
 @derived
 def _passes_on(node: Node, place: int) -> bool:
-    """Return whether an input's gradient is the output's own, without an operation, as in a sum or a view."""
+    """Return whether the output's gradient is also an input's, without an operation, as in a sum or a view."""
     only = [index == place for index in range(len(node.input_names))]
     operations = operations_of(node, only, 1)
     return all(operation.role is not Role.INPUT_GRADIENT for operation in operations)
@@ -201,7 +201,7 @@ def _scratch_bytes(node: Node, into: tuple[bool, ...], element_bytes: int, softm
 
 
 def _gates(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
-    """Return for each product the results of functions of one tensor that it alone reads, as a gated unit does."""
+    """Return for each product the activations that only it reads, as in a gated unit."""
     readers = Counter(name for node in nodes for name in node.input_names)
     made = {node.name for node in nodes if isinstance(node.layer, Pointwise) and readers[node.name] == 1}
     products = [node for node in nodes if isinstance(node.layer, Binary) and node.layer.function == "multiply"]
@@ -234,7 +234,7 @@ class Step:
         self.gates = _gates(nodes) if rules.fuses_gates else {}
         self.copied = {node.name: rules.copied_inputs(node) for node in nodes}
         kept = kept_tensors(nodes, wanted=wanted, copied=self._not_kept)
-        keeps = rules.keeps_unread and rules.recompute is None  # the marks hold where no argument says otherwise
+        keeps = rules.keeps_unread and rules.recompute is None  # else the argument overrides the marks
         self.held = {node.name for node in nodes if keeps and node.usage.keeps_result}
         self.source = shared_storage(
             nodes,
@@ -267,7 +267,7 @@ class Step:
         return self.sizes[name]
 
     def gradient_size(self, name: str) -> Bytes:
-        """Return the bytes of a tensor's gradient: a quantised tensor has one of the network's type."""
+        """Return the bytes of a tensor's gradient, which has the network's type even if the tensor is quantised."""
         if name in self.masks:
             return tensor_bytes(self.shapes[name], element_bytes=self.rules.bytes_of(name))
         return self.size(name)
@@ -283,7 +283,7 @@ class Step:
         source = self.source.get(node.name)
         self.place[node.name] = self.lifetimes.new(self.size(node.name)) if source is None else self.place[source]
         moment = self.place[node.name]
-        if not node.input_names and node.layer.is_view:  # a constant, there before the step and after
+        if not node.input_names and node.layer.is_view:  # a constant stays in memory before and after the step
             moment.first, moment.is_held = 0, True
         moment.is_held |= node.name not in self.read and phase is Phase.FORWARD
         # always allocated, and freed at once without back-propagation
@@ -322,12 +322,12 @@ class Step:
             self._add_gradient(name, self._cast_back(node, name, storage))
 
     def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
-        """Return the gradient of each input that needs one; a layer may pass on the output's own."""
+        """Return the gradient of each input that needs one; it may be the output's gradient itself."""
         into = node.into(self.wanted)
         made = []
         for place, name in enumerate(node.input_names):
             if into[place]:
-                # without an operation, it is the output's gradient, for a sum repeated by a view
+                # without an operation it is the output's gradient, which a view repeats for a sum
                 passed_on = node.layer.gradient_is_view or _passes_on(node, place)
                 copy = self.copies.get((node.name, name))
                 size = self.gradient_size(name) if copy is None else copy.size
@@ -335,7 +335,7 @@ class Step:
         return made
 
     def _cast_back(self, node: Node, name: str, gradient: _Storage) -> _Storage:
-        """Return the gradient of a tensor that a layer read as a copy in another type, in the tensor's own type."""
+        """Cast the gradient of a copied input back to the type of the tensor that was copied."""
         if (node.name, name) not in self.copies or gradient.size == self.gradient_size(name):
             return gradient
         self.lifetimes.begin(node.name, Phase.BACKWARD)

@@ -29,7 +29,7 @@ class Hole:
     step: int
     operator: str
     reason: str
-    is_guess: bool = False  # its shape, or how often it uses its inputs, is not known
+    is_guess: bool = False  # its shape or its use of inputs is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
         and _starts(program, operand)
         and (
             id(end) in read or (end.layer.is_loss and len(starting) > 1)
-        )  # one of several losses is not the end of all
+        )  # with several losses, training starts at all
         else end
         for operand, end in zip(program.outputs, ends, strict=True)
     ]
@@ -92,9 +92,9 @@ def _starts(program: Program, output: Operand) -> bool:
 
 
 def _of_use(nodes: Sequence[TranslatedNode], ends: Iterable[Source]) -> list[TranslatedNode]:
-    """Return the layers that lead to an output, and those that are computed from an input although nothing reads them.
+    """Return the layers that lead to an output, and unread layers that are computed from an input.
 
-    Views that nobody reads, and counters and tables that depend on no input, are excluded.
+    Unread views, and counters and tables that depend on no input, are excluded.
     """
     fed: set[int] = set()
     for node in nodes:

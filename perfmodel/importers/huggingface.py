@@ -113,7 +113,7 @@ def from_huggingface_config(
 
 
 def _not_read(fields: ConfigFields, family: str, *, sequence_length: Any) -> Iterator[PerfmodelWarning]:
-    """Yield a warning of each field that changes how long the network runs, and that is not read."""
+    """Yield a warning for each unread field that changes how long the network runs."""
     if fields.has("quantization_config"):
         remedy = "predict it with weight_dtype= int8, fp8 or int4, or weights count in dtype"
         yield ParameterWarning(f"{fields.where}: quantization_config is not read: {remedy}")
@@ -129,7 +129,7 @@ def _not_read(fields: ConfigFields, family: str, *, sequence_length: Any) -> Ite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What the caller asks of a network instead of what its configuration states."""
+    """Options of the caller that override the configuration."""
 
     sequence_length: Any
     head: str | None
@@ -266,7 +266,7 @@ FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
 
 
 WINDOWED: Final[Mapping[str, bool]] = {"mistral": True, "mixtral": True, "qwen2": False}
-"""Family whose attention may have a window -> whether it has one where ``use_sliding_window`` is not stated."""
+"""Family whose attention may have a window -> default of ``use_sliding_window``."""
 
 WITH_EXPERTS: Final = ("mixtral", "deepseek_v2", "deepseek_v3")
 """Families that are read with their experts and latent attention."""
@@ -337,7 +337,7 @@ class ConfigFields:
         return default
 
     def _checked(self, field: str, check: Check, *, default: Any, instead: Any) -> Any:
-        """Return a field's value, or another one with a fault recorded if it is missing or not allowed."""
+        """Return a field's value; if it is missing or not allowed, record a fault and return ``instead``."""
         value = self._given(field, default=default)
         try:
             if value is not None:

@@ -15,7 +15,7 @@ from perfmodel.files import MOST_DATA_BYTES, file_text, is_folder, json_of, user
 from perfmodel.graph import LayerGraph
 
 FILE_ENDINGS: Final = (".json", ".onnx", ".keras", ".h5", ".hdf5", ".zip")
-"""Suffixes that mark a word without a folder as a file's name."""
+"""Suffixes by which a name without a folder is taken for a file."""
 
 
 def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
@@ -120,4 +120,4 @@ FORMATS: Final = (
     Format("a Keras model", "keras.model:from_keras", _is_keras),
     Format("a deeplearning4j network", "deeplearning4j.network:from_deeplearning4j", _is_deeplearning4j),
 )
-"""Files of other programs; what none recognises is a graph file."""
+"""Formats of other programs; a file that none of them recognises is a graph file."""

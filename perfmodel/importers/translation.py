@@ -87,7 +87,7 @@ Source = TranslatedNode | str
 
 
 def is_seen_otherwise(source: Source) -> bool:
-    """Tell whether a tensor is a view with reordered axes of a tensor that was reshaped before.
+    """Tell whether a tensor is a view that reorders the axes of a reshaped tensor.
 
     The gradient of a copy of the view has the new order and must be copied again before it can be reshaped back.
     Without a reshape, readers of the gradient accept the new order.

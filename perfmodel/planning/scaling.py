@@ -184,8 +184,8 @@ class _Question:
         named = [sync for sync in self.syncs if sync in ALL_REDUCES]
         if named:
             notes.append(
-                f"{', '.join(named)} by name: links at their full rate; sync='all_reduce' adds the start of a "
-                "library's calls and its losses on links"
+                f"{', '.join(named)} by name: links at their full rate; sync='all_reduce' adds the start-up "
+                "of a library's calls and its lower rate on links"
             )
         if straggler is None and set(self.syncs) != {NO_SYNC}:
             notes.append("all workers take equally long in every step; straggler= says how they vary")

@@ -1,4 +1,4 @@
-"""Layers of deeplearning4j: one table from class to what plans its layers. Channels come first, sequences by step."""
+"""Layers of deeplearning4j, in a table from class to translator. Channels come first, sequences by step."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def _both_directions(layer: ConfiguredLayer) -> Tensor:
 
 
 def _merged(layer: ConfiguredLayer, both: Tensor, mode: str) -> Tensor:
-    """Return what a bidirectional layer makes of its two directions."""
+    """Return the result of a bidirectional layer from its two directions."""
     if mode == "CONCAT":
         return both
     joined = layer.made(
@@ -332,11 +332,11 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "Upsampling2D": _enlarged,
     "MaskLayer": lambda layer: layer.first,
 }
-"""Class of a layer -> what plans its layers in the graph."""
+"""Class of a layer -> the function that plans its layers in the graph."""
 
 
 def translated(layer: ConfiguredLayer) -> Tensor:
-    """Return what a layer makes; raise NotTranslatedError for a class that is not known."""
+    """Return the result of a layer; raise NotTranslatedError for an unknown class."""
     translator = TRANSLATORS.get(layer.class_name)
     if translator is None:
         decline("no layer translates it")

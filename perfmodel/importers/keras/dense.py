@@ -65,7 +65,7 @@ def _embedding(call: LayerCall) -> Tensor:
 
 
 def together(call: LayerCall) -> tuple[Tensor, ...]:
-    """Return the tensors with their axes in one order in the graph: that of the first with a map."""
+    """Return the tensors with one order of axes in the graph: channels before the map, if any tensor has them so."""
     is_turned = any(tensor.is_turned for tensor in call.tensors)
     ranks = {len(tensor.shape) for tensor in call.tensors}
     if is_turned and len(ranks) == 1:
@@ -118,7 +118,7 @@ def _flattened(call: LayerCall) -> Tensor:
     tensor = call.first
     if tensor.rows:
         return call.reshaped(tensor, (math.prod(tensor.shape),))
-    # in which order does not matter to what follows: a product with as many weights
+    # their order does not matter: the product that follows has as many weights
     return call.like(call.add(layers.Flatten(), tensor), replace(tensor, is_turned=False))
 
 
@@ -169,4 +169,4 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "Permute": _permuted,
     "RepeatVector": _repeated,
 }
-"""Class -> what plans its layers."""
+"""Class -> the function that plans its layers."""

@@ -19,7 +19,7 @@ from perfmodel.layers.translation import Operand
 BATCH_SIZES: Final = (2, 3, 5)
 """Batch sizes at which shapes are compared: two give the extents of a sample, the third checks them [samples]."""
 BATCH_NAMES: Final = ("n", "b", "bs", "samples", "none", "?")
-"""Names of free sizes that mean the batch, besides all that begin with "batch"."""
+"""Names of free sizes that mean the batch, besides those that begin with "batch"."""
 TIME_FIRST_RANK: Final = 3
 """Axes of an input that may put time before the samples: (steps, samples, features) [1]."""
 RECURRENT: Final = ("LSTM", "GRU", "RNN")

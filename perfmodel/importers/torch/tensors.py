@@ -21,7 +21,7 @@ class _Memory:
 
 @dataclass(slots=True)
 class _Seen:
-    """A tensor object of the run: its key, and the version of its memory at which that was valid."""
+    """A tensor object of the run: its key, and the version of its memory for which the key is valid."""
 
     key: int
     version: int
@@ -30,7 +30,7 @@ class _Seen:
 class TensorBook:
     """The tensors of a run by their identity.
 
-    If the memory of a tensor was written through another view, the tensor is read again from the written value, as in a
+    If the memory of a tensor was written through another view, the tensor becomes a view of the written value, as in a
     program without in-place writes.
     """
 
@@ -143,7 +143,7 @@ class TensorBook:
         return Ref(key)
 
     def spread(self, tensor: Any, key: int, *, path: str) -> None:
-        """Record a copy of a partial write to the whole memory, after the call that wrote."""
+        """Record that a write to a part of a memory makes a new value of the whole memory."""
         memory = self._memory[storage_of(tensor)]
         whole = self.recording.tensors[memory.key]
         if memory.key == key or memory.owner or not tensor.numel():
