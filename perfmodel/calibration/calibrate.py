@@ -149,7 +149,7 @@ def calibrate(
             machine = machine_of(session, allocator=allocator)
             if out is not None:
                 _save(machine, out, kept=_kept(journal, library, out=out, budget_s=1))
-        except KeyboardInterrupt:  # also while it is fitted
+        except KeyboardInterrupt:  # also during the fit
             message = f"interrupted: {_kept(journal, library, out=out, budget_s=budget_s)}"
             raise CalibrationInterrupted(message, journal.path or temporary_journal()) from None
         except _TooFewPointsError as error:
@@ -157,7 +157,7 @@ def calibrate(
             message = f"{error}. {kept}"
             raise CalibrationError(message) from None
     if out is None and resume is None and journal.path is not None:
-        journal.path.unlink(missing_ok=True)  # it was only needed for an interrupt
+        journal.path.unlink(missing_ok=True)  # the record was only needed in case of an interrupt
     return machine
 
 
@@ -179,7 +179,7 @@ def _check_writable(out: str | Path | None) -> None:
     if out is None:
         return
     path = user_path(out)
-    if path.suffix != ".toml":  # no other is read again
+    if path.suffix != ".toml":  # files with other endings are not read again
         raise ArgumentError(argument="out", given=str(out), allowed="a file whose name ends in .toml")
     record = journal_of(path)
     if not path.parent.is_dir():
@@ -233,7 +233,7 @@ def _save(machine: MeasuredMachine, out: str | Path, *, kept: str) -> None:
 
 
 def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
-    """Say in words where the points are, and how to go on with them."""
+    """Say where the points are, and how to continue with them."""
     words = ["perfmodel", "calibrate", journal.header["target"], "--backend", library.name]
     for dtype in journal.header["dtypes"]:
         words += ["--dtype", dtype]

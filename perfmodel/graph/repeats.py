@@ -197,7 +197,7 @@ def _are_alone(graph: LayerGraph, blocks: Blocks) -> bool:
 
 
 def structure_of(graph: LayerGraph) -> tuple[object, ...]:
-    """Hashable structure that is equal for graphs with the same blocks that differ only in names.
+    """Hashable structure, equal for graphs that differ only in names and have the same blocks.
 
     Examples
     --------
