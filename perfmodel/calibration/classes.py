@@ -60,7 +60,7 @@ REPEAT_SPREAD: Final = 0.05
 
 OTHER_POINTS: Final = 0.1
 """Share of points that a second calibration takes at other sizes, with other distances from the curve: 5 to 20 % of
-five pairs of calibrations of one machine; with this share nine of ten constants agreed within their 80 % intervals [1]."""
+five pairs of calibrations of one machine; with it nine of ten constants agreed within their 80 % intervals [1]."""
 
 FEWEST_REPEATS: Final = 10
 """Fewest points taken twice whose scatter is used [1]."""

@@ -200,7 +200,7 @@ class ExchangeTable(spec.SpecTable):
 
     @property
     def awaited_sends(self) -> int:
-        """Transfers that a stage waits for with each of its own sends: none, that one, or also what it receives."""
+        """Transfers that a stage waits for at each send: none, its own, or also the one that it receives. [1]"""
         return {"meanwhile": 0, "waited": 1, "one_by_one": 2}[self.sends]
 
     def adds_up_whole(self, shard_stage: int) -> bool:
@@ -334,7 +334,7 @@ OFTEN_LACKING: Final = frozenset({
 
 
 class Incapacity(spec.SpecTable):
-    """One thing that a framework cannot do. What is left out holds for all: an entry with no layers for any layer.
+    """One thing that a framework cannot do. A field that is left out sets no condition: no layers means any layer.
 
     Attributes
     ----------

@@ -58,8 +58,8 @@ class RecurrentTable(spec.SpecTable):
 class ShardPass(spec.SpecTable):
     """A pass over a unit's parameters or gradients, or over a device's share of them, from one type to another.
 
-    Types are that of the parameters which a device holds, that in which they are gathered and gradients computed, and
-    that in which gradients are summed. A ``cast`` to the type that a tensor already has is none.
+    There are three types: of the parameters that a device holds, of gathered parameters and computed gradients, and of
+    summed gradients. A ``cast`` to a tensor's own type costs nothing.
     """
 
     reads: Literal["held", "gathered", "exchanged"]
@@ -78,7 +78,7 @@ class ShardedPassesTable(spec.SpecTable):
     ``parameters`` and ``gradients`` run where layers compute, over all of a unit: after its parameters have arrived,
     and before its gradients leave. The others are on other streams: before a gather over a device's share
     (``parameter_shares``), before a reduce-scatter over all (``messages``), after it over a share
-    (``message_shares``). Wherever they are, they have blocks for the whole device, so that computing stands still.
+    (``message_shares``). Each of these passes occupies the whole device, so that computing stands still.
     """
 
     parameters: tuple[ShardPass, ...] = ()
@@ -111,7 +111,7 @@ class NarrowTable(spec.SpecTable):
         return replace(recipe, delayed_scales=is_delayed, keeps_weights=self.weights == "kept")
 
     def gathered_bytes(self, dtype: str) -> int | None:
-        """Size of an element of an operand that a tensor group gathers cast; None if it gathers none so. [B]"""
+        """Size of an element of an operand that a tensor group casts before it gathers; None if it casts after. [B]"""
         recipe = RECIPES.get(dtype)
         if self.gathers == "wide" or recipe is None or recipe.block_scaled:
             return None
@@ -121,7 +121,7 @@ class NarrowTable(spec.SpecTable):
 class LoweringTable(spec.SpecTable):
     """Rules by which a framework lowers neutral operations on one kind of processor, as in its file.
 
-    With ``outputs_again`` each layer with parameters computes its output once more before it goes back. Heads of keys
+    With ``outputs_again`` each layer with parameters computes its output again before its backward phase. Heads of keys
     that several heads of queries share are read as they are, or ``repeated`` by passes before attention. Gradients of
     micro-batches are added up by ``gradient_accumulation``: false, in a pass for all but the first; true, by products
     that always add to buffers; ``apart``, to cleared buffers in passes of their own; ``in_product``, by products that

@@ -93,8 +93,8 @@ def _scratch_bytes(op: Attention, *, element_bytes: int, kept_elements: Any, mad
     """Return the scratch memory of the gradients inside the attention, beyond the memory counted elsewhere [B].
 
     Recomputed scores: a statistic per row. Materialised scores: the peak, when the gradients of the probabilities and
-    of the values exist. ``kept_elements`` besides the scores are only the layer's, which frees them before the gradient
-    of the scores exists; of ``made_elements``, the gradients of its inputs, only that of the values exists then [1].
+    of the values exist. By then the layer has freed its ``kept_elements`` besides the scores, and of the gradients of
+    its inputs, ``made_elements``, only that of the values exists [1].
     """
     if op.scores == "recomputed":
         return STATISTIC_BYTES * op.row_elements

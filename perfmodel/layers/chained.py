@@ -1,4 +1,4 @@
-"""Layers made of others, whose operations, parameters and statistics are theirs."""
+"""Layers that consist of others, with the operations, parameters and statistics of these."""
 
 from __future__ import annotations
 
