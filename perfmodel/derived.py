@@ -61,7 +61,7 @@ def record(kind: Record) -> Record:
 
     def filled(self: Any, **values: Any) -> None:
         if names.issuperset(values) and (len(values) == len(names) or needed <= values.keys()):
-            become(self, "__dict__", values)  # as a whole: its keyword arguments are a dict of their own
+            become(self, "__dict__", values)  # ``values`` is a new dict in every call, so no copy is needed
         else:
             checked(self, **values)  # raises an error that says what is wrong
 
@@ -119,13 +119,13 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
     Parameters
     ----------
     function : callable
-        Takes an immutable object first, then further arguments that can be hashed; its results are not changed by
-        whoever gets them. [-]
+        Takes an immutable object first, then further arguments that can be hashed; callers do not change its
+        results. [-]
 
     Returns
     -------
     callable
-        The same, by the object's identity: an equal copy, or one with a field changed, is another object. [-]
+        The function with a cache by the object's identity: a copy, equal or changed, is another object. [-]
 
     Examples
     --------

@@ -38,7 +38,7 @@ _LONG_NUMBER: Final = re.compile(r"\d{309}")
 """More digits than a number of double precision has before its point."""
 
 _LONG_KEY: Final = re.compile(rf"(?:\.\s*[\w\"'-]+\s*){{{MOST_DEPTH}}}")
-"""A dotted key of TOML as deep as tables may be: from its first dot on, as files have more letters than dots."""
+"""A dotted key of TOML that is too deep; the pattern starts at a dot, which files have fewer of than letters."""
 
 
 def user_path(path: str | Path, *, refusal: Refusal = SpecError) -> Path:
@@ -101,7 +101,7 @@ def file_start(path: str | Path, *, size_bytes: int, refusal: Refusal = SpecErro
 
 
 def _read(path: Path, most_bytes: int, refusal: Refusal, *, refused_above: float) -> tuple[bytes, int]:
-    """Return the first bytes of a regular file, none of one that is too large, and its size."""
+    """Return the first bytes of a regular file, or none if it is too large, and its size."""
     try:
         found = os.stat(path)  # noqa: PTH116 - before it is opened: opening a pipe waits
         if not stat.S_ISREG(found.st_mode):

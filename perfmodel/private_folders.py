@@ -57,7 +57,7 @@ def temporary_file(name: str) -> Path:
 
 
 def fault_of_owner(folder: Path) -> str:
-    """Say why another user may write to a folder; empty if none may but the administrator."""
+    """Reason why a user other than the administrator may write to a folder; empty if none may."""
     if not hasattr(os, "getuid"):  # Windows has no modes
         return ""
     found = folder.stat()

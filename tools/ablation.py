@@ -1,4 +1,4 @@
-"""What each physical term is worth: the score of a protocol without it, everything else fitted anew.
+"""The worth of each physical term: the score of a protocol without it, with everything else fitted anew.
 
 Run:  python tools/ablation.py [TABLE] --only gpu --protocol leave_one_device_out
       python tools/ablation.py timm_rtx3090_amp --data FOLDER       (a table of networks; nothing is fitted)
@@ -318,7 +318,7 @@ def ablation(
 
 
 def ablation_rows(predicted: Mapping[str, Any], *, measured: Any, subset: str, protocol: str) -> Iterator[AblationRow]:
-    """Yield the score without each term, and its change from the first, which is without nothing."""
+    """Yield the score without each term, and its change from the first score, which has all terms."""
     whole = None
     for term, values in predicted.items():
         typical = metrics.typical_factor_percent(values, measured=measured)
@@ -405,7 +405,7 @@ def _boundless_power(job: Job) -> dict[str, Any]:
 
 
 NOTHING: Final = "nothing"
-"""What is left out of the first score of each part. [-]"""
+"""Name of the first score of each part, which has all terms. [-]"""
 
 NETWORK_TERMS: Final[dict[str, Change]] = {
     NOTHING: lambda _: {},

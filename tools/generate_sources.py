@@ -1,4 +1,4 @@
-"""Run every command of docs/sources.md, and write what it prints and how far that is from the claim.
+"""Run every command of docs/sources.md, and write its output and the distance of that from the claim.
 
 Run:  python tools/generate_sources.py
 
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What stands after the verdict in bold."""
+        """Text after the bold verdict."""
         return re.sub(r"^\*\*.*?\*\*(, [\d.]+ times| by [\d.]+)?", "", self.verdict)
 
 

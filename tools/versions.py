@@ -38,7 +38,7 @@ UNTRIED = (
     "torch older than the newest, which needs 2 to 3 GB of CUDA libraries for each version (give it as a SET)",
     "what is known of the security of these versions: run pip-audit where its advisories can be had",
 )
-"""What ``--matrix`` leaves out, which it says at its end."""
+"""Things that ``--matrix`` leaves out, printed at its end."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 DEVICES = ("gtx_1080", "tesla_p100_pcie", "h100_sxm")
 NETWORKS = ("alexnet", "googlenet", "resnet50", "gpt2")
@@ -168,7 +168,7 @@ def interpreters(paths: list[str]) -> dict[str, str]:
 
 
 def packages_of(name: str, lines: list[str]) -> list[str]:
-    """Return what pip is asked for: the lowest versions, the newest, or the newest with some pinned.
+    """Return requirements for pip: the lowest versions, the newest, or the newest with some pinned.
 
     Examples
     --------

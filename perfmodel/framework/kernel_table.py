@@ -125,7 +125,7 @@ class KernelTable:
 
     @derived_property
     def issuer_of_row(self) -> tuple[bool, NDArray[np.intp] | None]:
-        """Whether the library launches any row, and who launches each: 0 framework, 1 library; None if a row has both."""
+        """Whether the library launches any row, and who launches each: 0 framework, 1 library; None if any has both."""
         launched, inside = (
             np.concatenate(
                 [

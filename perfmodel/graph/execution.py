@@ -92,7 +92,7 @@ def blocks_of(nodes: Sequence[Node]) -> list[str]:
 def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
     """Raise if a network has fewer blocks than are to run again, or no separate attention core for ``selective``."""
     if isinstance(recompute, int) and recompute > (most := len(blocks_of(nodes))):
-        allowed = f"at most {most}, the blocks of this network that the names of its layers number"
+        allowed = f"at most {most}, the number of blocks in the layer names of this network"
         raise ArgumentError("recompute", recompute, allowed)
     if recompute == BLOCKS and not blocks_of(nodes):
         allowed = "None, full or sqrt: layer names of this network hold no block numbers"

@@ -86,12 +86,12 @@ CONVENTIONS: Final[Mapping[str, Callable[..., float]]] = {
     "palm": palm_flop,
     "tokens": token_count,
 }
-"""Name of what a published rate counts -> the count of a step."""
+"""Unit of a published rate -> its amount in a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """One layout: the network, arguments of ``Job``, and a rate of what its authors count."""
+    """One layout: the network, arguments of ``Job``, and the published rate in its authors' unit."""
 
     study: str
     label: str
@@ -146,7 +146,7 @@ def _layout(line: Line, description: Mapping[str, Any]) -> PublishedRow:
     rate = "tokens_per_s_per_device" if study["counted"] == "tokens" else "tflop_per_s_per_device"
     workers = count["device_count"] // (count["tensor_size"] * count["context_size"] * count["pipeline_stages"])
     options = {"width": count["hidden"], **{name: count[name] for name in ("layers", "heads", "intermediate")}}
-    if "size" in study["builder_options"]:  # whose own number would stay
+    if "size" in study["builder_options"]:  # else the size would set its own number
         options["key_heads"] = count["key_heads"]
     return PublishedRow(
         study=record["study"],

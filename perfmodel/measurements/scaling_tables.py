@@ -1,4 +1,4 @@
-"""Tables of what others measured, or claimed, on many devices or with many networks: a CSV, and a TOML about it."""
+"""Tables of times that others measured or claimed, on many devices or with many networks: a CSV and its TOML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedTable:
-    """What the TOML of every such table says."""
+    """Content of the TOML of every such table."""
 
     key: str
     title: str
@@ -113,7 +113,7 @@ _FOLDER: Final = Path(__file__).parent / "speedups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedupJob(DescribedTable):
-    """Where and how the rows of a table ran."""
+    """System, framework and options with which the rows of a table ran."""
 
     system: str
     other_systems: tuple[str, ...]
@@ -124,7 +124,7 @@ class SpeedupJob(DescribedTable):
 
 
 def load_speedup_job(key: str) -> SpeedupJob:
-    """Load what ran behind a table.
+    """Load the job behind a table.
 
     Examples
     --------
@@ -259,7 +259,7 @@ def _speedup(line: Line, *, run: Mapping[str, Any]) -> ParallelRow:
 
 
 _FORMATS: Final[Mapping[str, Callable[..., ParallelRow]]] = {"language_models": _language_model, "speedups": _speedup}
-"""Format of a CSV to what reads a row."""
+"""Format of a CSV -> reader of its rows."""
 
 
 NETWORK_FOLDER: Final = Path(__file__).resolve().parent / "networks"

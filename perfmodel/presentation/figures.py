@@ -221,7 +221,7 @@ def saved(figure: Figure, path: str | Path | None) -> Figure:
 
 
 def _show_names_as_written(figure: Figure) -> None:
-    """Take a dollar in the name of a network or layer for a dollar, where matplotlib would begin a formula."""
+    """Show a dollar in the name of a network or layer as it is; matplotlib would begin a formula there."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
