@@ -30,7 +30,7 @@ def _published_sizes() -> dict[str, Any]:
 
 
 def published_sizes(family: str) -> dict[str, Any]:
-    """Published size of a family in ``published_sizes.toml`` -> its options.
+    """Map each published size of a family in ``published_sizes.toml`` to its options.
 
     Examples
     --------
