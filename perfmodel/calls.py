@@ -67,11 +67,11 @@ def check_call(function: Callable[..., Any], arguments: Sequence[Any], named: Ma
         if name in named:
             problem = f"is given {name} twice: by its name and as argument {placed.index(name) + 1}"
             raise CallError(function.__name__, problem) from None
-    given = {*placed, *named}
-    missing = [name for name in required if name not in given]
+    passed = {*placed, *named}
+    missing = [name for name in required if name not in passed]
     if missing:
         wanted = " and ".join(f"{name}{_described(function, name)}" for name in missing)
-        example = _example(function.__name__, known, {*given, *missing})
+        example = _example(function.__name__, known, {*passed, *missing})
         raise CallError(function.__name__, f"must be given {wanted}: {example}") from None
 
 

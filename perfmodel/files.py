@@ -103,17 +103,17 @@ def file_start(path: str | Path, *, size_bytes: int, refusal: Refusal = SpecErro
 def _read(path: Path, most_bytes: int, refusal: Refusal, *, refused_above: float) -> tuple[bytes, int]:
     """Return the first bytes of a regular file, or none if it is too large, and its size."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - before it is opened: opening a pipe waits
-        if not stat.S_ISREG(found.st_mode):
-            what = "a folder" if stat.S_ISDIR(found.st_mode) else "a device or pipe"
+        status = os.stat(path)  # noqa: PTH116 - before it is opened: opening a pipe waits
+        if not stat.S_ISREG(status.st_mode):
+            what = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
             raise refusal(path, [f"cannot be read: must be a regular file, not {what}"])
         with path.open("rb") as file:
-            content = b"" if found.st_size > refused_above else file.read(most_bytes)
+            content = b"" if status.st_size > refused_above else file.read(most_bytes)
     except FileNotFoundError:
         raise refusal(path, ["cannot be read: no such file"]) from None
     except OSError as error:
         raise refusal(path, [f"cannot be read ({error.strerror or error})"]) from error
-    return content, max(found.st_size, len(content))  # files of /proc state no size
+    return content, max(status.st_size, len(content))  # files of /proc state no size
 
 
 def file_text(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecError, encoding: str = "utf-8") -> str:

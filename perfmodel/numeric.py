@@ -297,10 +297,10 @@ def divisors(number: int, *, most: int) -> tuple[int, ...]:
     if min(root, most) > FACTORS_TRIED:
         from sympy import divisors as all_divisors
 
-        return tuple(found for found in all_divisors(number) if found <= most)
+        return tuple(divisor for divisor in all_divisors(number) if divisor <= most)
     small = [tried for tried in range(1, min(root, most) + 1) if number % tried == 0]
-    large = [number // found for found in reversed(small) if found * found != number] if most > root else []
-    return (*small, *(found for found in large if found <= most))
+    large = [number // divisor for divisor in reversed(small) if divisor * divisor != number] if most > root else []
+    return (*small, *(divisor for divisor in large if divisor <= most))
 
 
 def share_of(total: Quantity, parts: Quantity) -> Quantity:

@@ -159,11 +159,11 @@ def interpreters(paths: list[str]) -> dict[str, str]:
     for name in wanted:
         path = shutil.which(name)
         say = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
-        said = None if path is None else subprocess.run([path, "-c", say], check=False, capture_output=True, text=True)
-        if path is None or said is None or said.returncode:  # a version manager's stand-in may be there alone
+        reply = None if path is None else subprocess.run([path, "-c", say], check=False, capture_output=True, text=True)
+        if path is None or reply is None or reply.returncode:  # a version manager's stand-in may be there alone
             sys.stdout.write(f"{name}: not found, so not tried\n")
             continue
-        found[said.stdout.strip()] = path
+        found[reply.stdout.strip()] = path
     return found
 
 
@@ -211,10 +211,10 @@ def apart(first: dict[str, float], other: dict[str, float]) -> tuple[float, list
 
 def licences() -> list[tuple[str, str, str]]:
     """Return name, version and licence of every package that perfmodel needs, by what its metadata states."""
-    wanted, seen = [re.split(r"[\[=><]", line)[0] for line in requirements()], {}
+    wanted, licence_of = [re.split(r"[\[=><]", line)[0] for line in requirements()], {}
     while wanted:
         name = wanted.pop()
-        if name.lower() in seen:
+        if name.lower() in licence_of:
             continue
         about = metadata.metadata(name)
         classified = [
@@ -224,10 +224,10 @@ def licences() -> list[tuple[str, str, str]]:
         ]
         expression, words = ((about.get_all(field) or [""])[0] for field in ("License-Expression", "License"))
         stated = expression or ", ".join(classified) or words.split("\n")[0]
-        seen[name.lower()] = (about["Name"], about["Version"], stated or "not stated")
+        licence_of[name.lower()] = (about["Name"], about["Version"], stated or "not stated")
         needed = [line for line in metadata.requires(name) or [] if ";" not in line]
         wanted += [re.split(r"[\s\[=><!~(]", line)[0] for line in needed]
-    return [seen[name] for name in sorted(seen)]
+    return [licence_of[name] for name in sorted(licence_of)]
 
 
 def builds(folder: Path, *, epoch: str = "315532800") -> dict[str, list[str]]:
@@ -262,11 +262,11 @@ def _tried_sets(asked: argparse.Namespace) -> int:
     """Try each set with each Python; print a line of a table for each, and return how many figures differ."""
     lines = requirements(tuple(asked.extra))
     pythons = interpreters(asked.python) if asked.matrix or asked.python else {}
-    own = ".".join(map(str, sys.version_info[:3]))
-    pairs = [(name, own, sys.executable) for name in asked.sets or SETS]
+    this_python = ".".join(map(str, sys.version_info[:3]))
+    pairs = [(name, this_python, sys.executable) for name in asked.sets or SETS]
     if asked.matrix:
-        pairs += [(pin, own, sys.executable) for pin in NUMPY_PINS]
-    pairs += [("newest", version, path) for version, path in pythons.items() if version != own]
+        pairs += [(pin, this_python, sys.executable) for pin in NUMPY_PINS]
+    pairs += [("newest", version, path) for version, path in pythons.items() if version != this_python]
     first: dict[str, float] = json.loads(Path(asked.beside).read_text(encoding="utf-8")) if asked.beside else {}
     differing = 0
     sys.stdout.write("| set | Python | versions | largest difference | figures |\n|---|---|---|---|---|\n")

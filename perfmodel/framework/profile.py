@@ -424,10 +424,10 @@ def shortfalls(
             if "update" not in phases or optimizer not in entry.optimizers:
                 continue
             entry = entry.model_copy(update={"optimizers": (optimizer,)})
-        found = [node for node in graph.layers if node.layer.kind in entry.layers]
-        if entry.layers and not found:
+        nodes = [node for node in graph.layers if node.layer.kind in entry.layers]
+        if entry.layers and not nodes:
             continue
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        place = f" (layer {found[0].name}{more})" if found else ""
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        place = f" (layer {nodes[0].name}{more})" if nodes else ""
         lines.append(f"{profile.name} cannot run {entry.what}{place}: {entry.evidence}")
     return tuple(lines)

@@ -89,7 +89,7 @@ class ShardedPassesTable(spec.SpecTable):
 
     def bytes_per_parameter(self, kind: str, sizes: Mapping[str, int]) -> int:
         """Bytes that the passes of a kind read and write for each parameter they pass over. [B]"""
-        return sum(each.bytes_per_parameter(sizes) for each in getattr(self, kind))
+        return sum(shard_pass.bytes_per_parameter(sizes) for shard_pass in getattr(self, kind))
 
 
 class NarrowTable(spec.SpecTable):
@@ -165,8 +165,8 @@ class LoweringTable(spec.SpecTable):
     @derived
     def rules(self, support: LibrarySupport) -> "LoweringRules":
         """Return the table joined with what libraries support."""
-        own = [name for name in support.algorithms if name in (FUSED, PERSISTENT)]
-        convolutions = tuple(name for name in support.algorithms if name not in own)
+        recurrent = [name for name in support.algorithms if name in (FUSED, PERSISTENT)]
+        convolutions = tuple(name for name in support.algorithms if name not in recurrent)
         from_elsewhere: dict[str, Any] = {
             "convolution_algorithms": self.convolution_algorithms or convolutions,
             "groups_together": support.groups_together,
@@ -175,7 +175,7 @@ class LoweringTable(spec.SpecTable):
             "attention": support.attention,
             "sparse_products": support.sparse_products,
             "narrow_recipe": self.narrow.recipe(support.narrow) if support.narrow else None,
-            "library_recurrence": tuple(own) if self.recurrent.library else (),
+            "library_recurrence": tuple(recurrent) if self.recurrent.library else (),
         }
         return LoweringRules.model_construct(**(self.__dict__ | from_elsewhere))
 

@@ -205,8 +205,8 @@ def _gates(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
     readers = Counter(name for node in nodes for name in node.input_names)
     made = {node.name for node in nodes if isinstance(node.layer, Pointwise) and readers[node.name] == 1}
     products = [node for node in nodes if isinstance(node.layer, Binary) and node.layer.function == "multiply"]
-    found = {node.name: tuple(name for name in node.input_names if name in made) for node in products}
-    return {name: gates for name, gates in found.items() if gates}
+    gates_of = {node.name: tuple(name for name in node.input_names if name in made) for node in products}
+    return {name: gates for name, gates in gates_of.items() if gates}
 
 
 class Step:

@@ -147,8 +147,8 @@ class Node:
     @derived_property
     def updated_shapes(self) -> tuple[Shape, ...]:
         """Shapes of the parameters that are this layer's own and need gradients [1]."""
-        own = self.parameter_shapes
-        return tuple(shape for name, shape in self.trained_shapes.items() if name in own)
+        parameters = self.parameter_shapes
+        return tuple(shape for name, shape in self.trained_shapes.items() if name in parameters)
 
     @derived_property
     def trained_shared_count(self) -> int:

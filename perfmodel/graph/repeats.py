@@ -303,15 +303,15 @@ class _Inside:
         if not all(type(size) is int for storage in storages for size in storage.size):
             return None
         part_of_moment = np.array([short.part_of(name) for name, _ in moments])
-        seen: Counter[Hashable] = Counter()
+        repeats: Counter[Hashable] = Counter()
         same: dict[Hashable, int] = {}
         works = []
         for moment, (name, phase) in enumerate(moments):
             part = part_of_moment[moment]
             place = (short.place_of.get(name, 0) - short.blocks.start) % short.blocks.period
             work = (place, phase, moment in lifetimes.sums)
-            seen[part, work] += 1
-            works.append((*work, seen[part, work]))
+            repeats[part, work] += 1
+            works.append((*work, repeats[part, work]))
             if part == INNER:
                 same[works[-1]] = moment
         spans = np.array([(storage.first, storage.last) for storage in storages]).T
@@ -350,8 +350,8 @@ class _Inside:
         (first, last), (first_part, last_part) = self.spans, self.parts
         is_inner = first_part == INNER
         alone, inner = np.flatnonzero(~is_inner), np.flatnonzero(is_inner)
-        own = np.where(first_part == LAST, copies - 1, 0)[alone]
-        ends = np.where(last_part[alone] == INNER, at[last[alone], own], ends_at[last[alone]])
+        copy = np.where(first_part == LAST, copies - 1, 0)[alone]
+        ends = np.where(last_part[alone] == INNER, at[last[alone], copy], ends_at[last[alone]])
         steps = np.arange(copies) + (last_part[inner] - INNER)[:, None]
         among = at[self.inner[last[inner]][:, None], steps.clip(0, copies - 1)]
         of_copies = np.where((steps >= 0) & (steps < copies), among, ends_at[last[inner]][:, None])

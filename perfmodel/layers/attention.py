@@ -322,7 +322,7 @@ class ScaledDotProductAttention(LayerByInput):
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the attention of all heads, and the passes over its scores."""
         blocks = self._blocks(self._attention(input_shapes, batch_size=batch_size))
-        passes = () if self.fused_softmax else tuple(each for op in blocks for each in _score_passes(op))
+        passes = () if self.fused_softmax else tuple(step for op in blocks for step in _score_passes(op))
         result = blocks[0].output_elements
         return (
             *blocks,
@@ -353,7 +353,7 @@ class ScaledDotProductAttention(LayerByInput):
         gradient = self._attention(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
         if self.ring > 1:
             blocks = self._blocks(gradient)
-            passes = () if self.fused_softmax else tuple(each for op in blocks for each in _score_passes(op))
+            passes = () if self.fused_softmax else tuple(step for op in blocks for step in _score_passes(op))
             sums = elementwise(
                 "gradient_sum", gradient.operand_elements, reads=2, flop_per_element=1, role=gradient.role
             )

@@ -449,10 +449,10 @@ def warn_of_adapted_weights(records: Iterable[LayerRecord], *, where: str, stack
         is_packed = stored_dtype(layers[0].config) is not None
         stored = "weights have their stored bytes" if is_packed else "weights count as those of other layers"
         names = listed([record.name for record in layers])
-        told = "fp8" if mode.startswith("float8") else "int8"
+        dtype = "fp8" if mode.startswith("float8") else "int8"
         message = (
             f"{where}: {len(layers)} layers are quantised ({mode}): {names}: their {stored}; "
-            f"products of eight bits are predicted with dtype={told!r} only"
+            f"products of eight bits are predicted with dtype={dtype!r} only"
         )
         warn(PrecisionWarning(message), stacklevel=stacklevel + 1)
     if adapted:

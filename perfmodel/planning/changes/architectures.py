@@ -192,7 +192,7 @@ def architecture(now: Situation) -> Iterator[Change]:
     now.needs(made and not graph.free_sizes, NO_SIZES)
     now.needs(all(options.get("layers") is None for _, options in changes_of(graph)), BY_NAME)
     designs = [_changed_like(graph, design) for design in made]
-    seen, wanted_of = [graph], {measure: amount(graph) for measure, amount in MEASURES.items()}
+    different, wanted_of = [graph], {measure: amount(graph) for measure, amount in MEASURES.items()}
     for design in designs:
         widths: list[int] = []
         for measure, amount in MEASURES.items():
@@ -205,9 +205,9 @@ def architecture(now: Situation) -> Iterator[Change]:
             if abs(off) > CLOSE or any(abs(width - other) <= ALIKE * other for other in widths):
                 continue
             widths.append(width)
-            if any(_is_alike(network, other) for other in seen):
+            if any(_is_alike(network, other) for other in different):
                 continue
-            seen.append(network)
+            different.append(network)
             yield Change(
                 what=f"{design.what} of width {width:,}: as many {measure} ({_deviation(off)})",
                 graph=network,

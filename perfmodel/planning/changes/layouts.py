@@ -22,11 +22,11 @@ def layout(now: Situation) -> Iterator[Change]:
 
     reason = why_not_searched(now.base)
     now.needs(not reason, reason)
-    found = search_of_job(now.base, keeps_layout=False)
-    now.needs(len(found), "no layout fits")
-    alike = np.flatnonzero(np.all([found.fitting[name] == now[name] for name in SPLITS], axis=0))
+    search = search_of_job(now.base, keeps_layout=False)
+    now.needs(len(search), "no layout fits")
+    alike = np.flatnonzero(np.all([search.fitting[name] == now[name] for name in SPLITS], axis=0))
     for rank in dict.fromkeys([0, *alike[:1].tolist()]):
-        job = found.found(rank).job
+        job = search.found(rank).job
         yield Change(what=text_of(job), changes=_changes(now, job))
 
 

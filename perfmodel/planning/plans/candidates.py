@@ -213,13 +213,13 @@ def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> li
     """Return a row for each candidate, number of workers, ``sync`` (with several workers) and purchase."""
     # a worker whose devices share sequences adds up their gradients
     alone = [NO_SYNC] if {**question.sizes, **question.options}.get("context_size", 1) == 1 else syncs
-    own = [ON_DEMAND] if ON_DEMAND in purchases else purchases  # your own machine is never interrupted
+    for_own = [ON_DEMAND] if ON_DEMAND in purchases else purchases  # your own machine is never interrupted
     entries = [
         question.entry(candidate, sync, workers, purchase)
         for candidate in question.candidates
         for workers in candidate.workers
         for sync in (syncs if workers > 1 else alone)
-        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else own)
+        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else for_own)
     ]
     errors = [p for p, _ in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]
     reasons = {str(error) if isinstance(error, ArgumentError) else _at_fault(error) for error in errors}
@@ -323,9 +323,9 @@ def _of_several(hardware: Mapping[str, Any], machines: Any) -> dict[str, Any]:
 
 def _name(stated: Mapping[str, Any], hardware: Mapping[str, Any], price: InstancePrice | float) -> str:
     """Name a candidate after its price, else its hardware; a device in a system's slots is added."""
-    given = [stated[key] for key in ("system", "device") if stated.get(key) is not None]
-    name = (price.stem or price.name) if isinstance(price, InstancePrice) else _named(given[0])
-    return f"{name} with {_named(given[-1])}" if len(hardware) == 2 else name
+    things = [stated[key] for key in ("system", "device") if stated.get(key) is not None]
+    name = (price.stem or price.name) if isinstance(price, InstancePrice) else _named(things[0])
+    return f"{name} with {_named(things[-1])}" if len(hardware) == 2 else name
 
 
 def _named(thing: Any) -> str:

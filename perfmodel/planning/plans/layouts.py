@@ -27,8 +27,8 @@ def laid_out(p: Prediction, *, layouts: str) -> tuple[Prediction, str | None]:
     if not is_wanted or why_not_searched(p):
         return p, None
     try:
-        found = search_of_job(p, keeps_layout=True)
+        search = search_of_job(p, keeps_layout=True)
     except ArgumentError:  # the stated arguments allow no layout
         return p, None
-    layout = found.best if len(found) else found.smallest
+    layout = search.best if len(search) else search.smallest
     return (p, None) if layout is None else (layout.prediction, text_of(layout.job))

@@ -454,9 +454,9 @@ class Search(Drawn):
         column: NDArray[np.float64] = self.fitting.results[OBJECTIVES[self.objective]]
         return 1 / column if OBJECTIVES[self.objective] in LARGER_IS_BETTER else column
 
-    def _elasticity(self, found: FoundLayout) -> float:
+    def _elasticity(self, layout: FoundLayout) -> float:
         """Elasticity of the objective with respect to time; of energy only the idle power varies with time. [1]"""
-        return time_share(found.prediction) if self.objective == "energy" else 1.0
+        return time_share(layout.prediction) if self.objective == "energy" else 1.0
 
     def _next(self, first: int) -> int | None:
         values = self.fitting.results[OBJECTIVES[self.objective]]
@@ -581,20 +581,20 @@ def layout_text(row: Any) -> str:
     """Write a layout in words."""
     of_row: dict[str, Any] = row if isinstance(row, dict) else vars(row)
     get: Callable[[str], Any] = of_row.get
-    said = ["1 worker" if get("workers") == 1 else f"{get('workers')} workers"]
+    words = ["1 worker" if get("workers") == 1 else f"{get('workers')} workers"]
     if get("tensor_size") > 1:
-        said.append(f"tensor {get('tensor_size')}")
+        words.append(f"tensor {get('tensor_size')}")
     if (get("context_size") or 1) > 1:
-        said.append(f"context {get('context_size')} ({get('context_method') or DEFAULTS['context_method']})")
+        words.append(f"context {get('context_size')} ({get('context_method') or DEFAULTS['context_method']})")
     if get("stages") > 1:
         interleaved = f" x {get('interleave')}" if get("interleave") > 1 else ""
         cut = "" if get("stage_cut") in (None, DEFAULTS["stage_cut"]) else f", {get('stage_cut')}"
-        said.append(f"{get('stages')}{interleaved} stages ({get('schedule')}{cut})")
+        words.append(f"{get('stages')}{interleaved} stages ({get('schedule')}{cut})")
     if get("shard_stage"):
         among = "" if get("shard_group") is None else f" in groups of {get('shard_group')}"
-        said.append(f"shard stage {get('shard_stage')}{among}{', no_sync' if get('no_sync') else ''}")
+        words.append(f"shard stage {get('shard_stage')}{among}{', no_sync' if get('no_sync') else ''}")
     if (size := get("micro_batch_size")) is not None:
-        said.append(f"{get('micro_batches') * get('accumulation_steps')} x {size} samples")
+        words.append(f"{get('micro_batches') * get('accumulation_steps')} x {size} samples")
     if get("recompute"):
-        said.append(f"recompute {get('recompute')}")
-    return ", ".join(said)
+        words.append(f"recompute {get('recompute')}")
+    return ", ".join(words)

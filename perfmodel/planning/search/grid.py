@@ -115,8 +115,8 @@ def _of_program(columns: Columns, setting: Setting) -> Grid:
         elif refused := len(columns["workers"]) - len(kept["workers"]):
             columns = kept
             left_out[rule.argument] += refused
-    own = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
-    return Grid(columns=own, left_out=left_out, unmet=tuple(unmet))
+    arguments = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
+    return Grid(columns=arguments, left_out=left_out, unmet=tuple(unmet))
 
 
 def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Columns:
@@ -152,7 +152,7 @@ def _some_of(could_be: Sequence[Any], values: Sequence[Any]) -> str:
     is_number = all(isinstance(value, int) for value in (*could_be, *values))
     shown = could_be[:SHOWN]
     if is_number:
-        shown = sorted(sorted(could_be, key=lambda value: min(abs(value - given) for given in values))[:SHOWN])
+        shown = sorted(sorted(could_be, key=lambda value: min(abs(value - wrong) for wrong in values))[:SHOWN])
     return ", ".join(map(repr, shown)) + (", ..." if len(could_be) > SHOWN else "")
 
 

@@ -559,8 +559,8 @@ def _turned(rows: Sequence[_OrderedRows]) -> list[_TurnedRows]:
     turns = [taken(of_alike, places) for of_alike, (_, places) in zip(turns, alike, strict=True)]
     exchanges: list[Exchanges] = []
     for stack, of_stack in groupby(range(len(rows)), key=stacks.__getitem__):
-        those = list(of_stack)
-        exchanges += stack.exchanges([turns[row] for row in those], [shared[row][0] for row in those])
+        indices = list(of_stack)
+        exchanges += stack.exchanges([turns[row] for row in indices], [shared[row][0] for row in indices])
     slow = {
         row: places
         for row, (used, _) in enumerate(shared)

@@ -162,8 +162,8 @@ def _places(space: Space, name: str) -> range:
 
 def _check_batch_sizes(space: Space) -> None:
     """Reject a configuration without a batch size, as predict does."""
-    said = (space.value("global_batch_size", code) for code in _places(space, "global_batch_size"))
-    if space.graph.fixed_batch_size is not None or any(size is not None for size in said):
+    global_sizes = (space.value("global_batch_size", code) for code in _places(space, "global_batch_size"))
+    if space.graph.fixed_batch_size is not None or any(size is not None for size in global_sizes):
         return
     for code in _places(space, "batch_size") or (0,):
         resolved_batch_size(space.value("batch_size", code), None)

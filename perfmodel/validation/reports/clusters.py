@@ -335,7 +335,7 @@ def sharded_steps(file: Path) -> RowReport:
     """Score steps of fully sharded language models."""
     records = read_records(file)
     jobs = [_sharded_job(record, file) for record in records]
-    rows = row_table([_sharded_row(*each) for each in zip(records, jobs, strict=True)], title=file.stem)
+    rows = row_table([_sharded_row(*case) for case in zip(records, jobs, strict=True)], title=file.stem)
     networks, measured = np.array(rows.column("network")), np.array(rows.column("measured_s"))
     shares = np.array([float(record["mfu_percent"]) for record in records])
     by_model = np.array([np.exp(np.mean(np.log(shares[networks == name]))) for name in networks])

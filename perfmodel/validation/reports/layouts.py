@@ -119,7 +119,7 @@ def layout_report(file: Path) -> RowReport:
     sweeps = np.array([row["sweep"] for row in rows])
     is_timed = np.array([record["outcome"] == "timed" for record in records])
     measured = np.array([row["measured_s"] for row in rows], dtype=float)[is_timed]
-    told = {
+    times = {
         PERFMODEL: np.array([row["predicted_s"] for row in rows])[is_timed],
         ONE_MFU: _by_one_mfu(records, sweeps)[is_timed],
     }
@@ -134,10 +134,10 @@ def layout_report(file: Path) -> RowReport:
         pairs += ranked
         note = _choice([rows[place] for place in places], ranked)
         of_sweep = sweeps[is_timed] == name
-        parts += compared("layouts", told, measured=measured, fitted={ONE_MFU: 1}, part=name, rows=of_sweep, note=note)
+        parts += compared("layouts", times, measured=measured, fitted={ONE_MFU: 1}, part=name, rows=of_sweep, note=note)
     whole = compared(
         "layouts",
-        told,
+        times,
         measured=measured,
         fitted={ONE_MFU: len(set(sweeps.tolist()))},
         note=f"{_fits(rows, 'all sweeps: ')}; {_reliability(pairs)}",
@@ -190,8 +190,8 @@ def balanced_accuracy(predicted: Sequence[bool], actual: Sequence[bool]) -> floa
     >>> balanced_accuracy([True, True, False, True], [True, True, False, False])
     0.75
     """
-    said, true = np.asarray(predicted), np.asarray(actual)
-    return float(np.mean([(said[true == value] == value).mean() for value in np.unique(true)]))
+    answers, true = np.asarray(predicted), np.asarray(actual)
+    return float(np.mean([(answers[true == value] == value).mean() for value in np.unique(true)]))
 
 
 def _fits(rows: Sequence[Mapping[str, Any]], what: str) -> str:
@@ -204,26 +204,26 @@ def _choice(rows: Sequence[Mapping[str, Any]], pairs: Sequence[_Pair]) -> str:
     timed = [place for place, row in enumerate(rows) if row["ran"]]
     ranks = rank_correlation([rows[place]["predicted_s"] for place in timed], [rows[at]["measured_s"] for at in timed])
     best = min(rows[place]["measured_s"] for place in timed)
-    said = f"{rows[0]['sweep']}: rank correlation {ranks:.2f}"
+    note = f"{rows[0]['sweep']}: rank correlation {ranks:.2f}"
     fitting = [row for row in rows if row["fits"]]
     if fitting:
         chosen = min(fitting, key=lambda row: row["predicted_s"])
         ratio = chosen["measured_s"] / best if chosen["ran"] else math.inf
         took = f"{100 * (ratio - 1):.1f} % longer than the best" if chosen["ran"] else "out of memory"
-        said += f", first choice {took}{'' if ratio <= CHOSEN_WITHIN else ' (missed)'}"
+        note += f", first choice {took}{'' if ratio <= CHOSEN_WITHIN else ' (missed)'}"
     clear = [pair.is_right for pair in pairs if CLEAR[0] <= pair.certainty < CLEAR[1]]
-    said += f", {_fits(rows, '')}"
-    return said if not clear else f"{said}; of {len(clear)} pairs said to be about 80 % sure {sum(clear)} are right"
+    note += f", {_fits(rows, '')}"
+    return note if not clear else f"{note}; of {len(clear)} pairs said to be about 80 % sure {sum(clear)} are right"
 
 
 def _reliability(pairs: Sequence[_Pair]) -> str:
     """Count the pairs ranked correctly, by their predicted certainty."""
-    told = []
+    ranges = []
     for low, high in pairwise(CERTAINTIES):
         inside = [pair.is_right for pair in pairs if low <= pair.certainty < high or pair.certainty == high == 1]
         if inside:
-            told.append(f"{100 * low:.0f} to {100 * high:.0f} % sure {sum(inside)} of {len(inside)}")
-    return "pairs ranked right: " + ", ".join(told)
+            ranges.append(f"{100 * low:.0f} to {100 * high:.0f} % sure {sum(inside)} of {len(inside)}")
+    return "pairs ranked right: " + ", ".join(ranges)
 
 
 class _Pair(NamedTuple):

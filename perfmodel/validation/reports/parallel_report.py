@@ -332,13 +332,13 @@ def published_report(file: Path) -> RowReport:
     table = load_published(file.stem)
     rows = row_table([_published_row(*case) for case in cases_of(table)], title=table.title)
     measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))
-    told = {PERFMODEL: np.array(rows.column("predicted_s")), ONE_MFU: by_one_mfu(measured, mfu)}
+    times = {PERFMODEL: np.array(rows.column("predicted_s")), ONE_MFU: by_one_mfu(measured, mfu)}
     studies = rows.column("study")
     parts: list[PartScore] = []
     for part in (EVERY_ROW, *dict.fromkeys(studies)):
         of_part = [part in (EVERY_ROW, study) for study in studies]
         note = _worst(rows, part, of_part)
-        parts += compared("steps", told, measured=measured, fitted={ONE_MFU: 1}, part=part, rows=of_part, note=note)
+        parts += compared("steps", times, measured=measured, fitted={ONE_MFU: 1}, part=part, rows=of_part, note=note)
     return RowReport(table=table.key, rows=rows, parts=tuple(parts), caveats=(*table.caveats, *_too_large(rows)))
 
 

@@ -78,10 +78,10 @@ def micro_batch_size(job: Job) -> int:
 
 def blocks_of_chunks(job: Job) -> tuple[int, ...]:
     """Return the blocks of each chunk of a pipeline; a block that a cut halves counts where it begins. [1]"""
-    met: set[str] = set()
+    counted: set[str] = set()
     counts = []
     for stage in job.prepared.stages:
-        begun = set(blocks_of(stage.placed.graph.layers)) - met
+        begun = set(blocks_of(stage.placed.graph.layers)) - counted
         counts.append(len(begun))
-        met |= begun
+        counted |= begun
     return tuple(counts)

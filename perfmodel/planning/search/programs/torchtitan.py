@@ -169,11 +169,11 @@ def _cuts(blocks: Sequence[int], *, chunks_each: int) -> Iterator[Flag]:
     """Yield the flags with which torchtitan's stages come nearest to a layout's."""
     count, nearest = len(blocks), []
     for first, last in _end_weights(sum(blocks), count, chunks_each=chunks_each):
-        each, more = divmod(sum(blocks) + first + last, count)
-        cut = [each + (place < more) for place in range(count)]
+        share, more = divmod(sum(blocks) + first + last, count)
+        cut = [share + (place < more) for place in range(count)]
         cut[0], cut[-1] = cut[0] - first, cut[-1] - last
         distance = sum(abs(here - there) for here, there in zip(blocks, cut, strict=True))
-        nearest.append((distance, first, last, each + (more > 0)))
+        nearest.append((distance, first, last, share + (more > 0)))
     _, first, last, most = min(nearest)
     yield "--parallelism.pipeline_parallel_first_stage_less_layers", first
     yield "--parallelism.pipeline_parallel_last_stage_less_layers", last
