@@ -248,7 +248,7 @@ def builds(folder: Path, *, epoch: str = "315532800") -> dict[str, list[str]]:
     return made
 
 
-def _said_builds() -> int:
+def _print_builds() -> int:
     """Print a line for each file that was built; return 1 if two of one name differ."""
     with tempfile.TemporaryDirectory() as folder:
         made = builds(Path(folder))
@@ -306,7 +306,7 @@ def main() -> int:
     if asked.licences:
         sys.stdout.writelines(f"| {' | '.join(line)} |\n" for line in licences())
         return 0
-    return _said_builds() if asked.builds else min(_tried_sets(asked), 1)
+    return _print_builds() if asked.builds else min(_tried_sets(asked), 1)
 
 
 if __name__ == "__main__":

@@ -148,12 +148,12 @@ def calibrate(
             session.run()
             machine = machine_of(session, allocator=allocator)
             if out is not None:
-                _save(machine, out, kept=_kept(journal, library, out=out, budget_s=1))
+                _save(machine, out, kept=_how_to_continue(journal, library, out=out, budget_s=1))
         except KeyboardInterrupt:  # also during the fit
-            message = f"interrupted: {_kept(journal, library, out=out, budget_s=budget_s)}"
+            message = f"interrupted: {_how_to_continue(journal, library, out=out, budget_s=budget_s)}"
             raise CalibrationInterrupted(message, journal.path or temporary_journal()) from None
         except _TooFewPointsError as error:
-            kept = _kept(journal, library, out=out, budget_s=max(budget_s, USUAL_BUDGET_S))
+            kept = _how_to_continue(journal, library, out=out, budget_s=max(budget_s, USUAL_BUDGET_S))
             message = f"{error}. {kept}"
             raise CalibrationError(message) from None
     if out is None and resume is None and journal.path is not None:
@@ -232,7 +232,7 @@ def _save(machine: MeasuredMachine, out: str | Path, *, kept: str) -> None:
         raise CalibrationError(message) from error
 
 
-def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
+def _how_to_continue(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
     """Say where the points are, and how to continue with them."""
     words = ["perfmodel", "calibrate", journal.header["target"], "--backend", library.name]
     for dtype in journal.header["dtypes"]:

@@ -203,7 +203,7 @@ def show_command(
     return Answer(text=lambda: text, content=lambda: content)
 
 
-def _folder_told_by(path: Path, *, otherwise: str) -> str:
+def _folder_from_content(path: Path, *, otherwise: str) -> str:
     """Return the calibrations folder if a file declares itself a calibration, which may be in any folder."""
     from perfmodel.hardware.fit_file import CALIBRATION_KINDS
     from perfmodel.hardware.spec_files import kind_of
@@ -219,7 +219,7 @@ def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
     from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
 
     loaders = _loaders()
-    folder = folder if folder in loaders else _folder_told_by(path, otherwise=folder)
+    folder = folder if folder in loaders else _folder_from_content(path, otherwise=folder)
     if folder not in loaders:
         known = ", ".join(f"{name}/" for name in loaders)
         reason = "this version cannot check it" if folder in NOUN_BY_FOLDER else "its folder is not a kind folder"

@@ -168,7 +168,7 @@ def _balanced(nodes: Sequence[Node], cuts: Sequence[_Cut], *, wanted: Mapping[st
     return [chosen[place] for place in sorted(chosen)]
 
 
-def _again(segment: Sequence[Node], *, checkpoint: str, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
+def _rerun(segment: Sequence[Node], *, checkpoint: str, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
     """Return the layers of a segment whose forward results its back-propagation needs, directly or indirectly."""
     needed = {node.name for node in segment if wanted[node.name] and _saves(node)} | kept_tensors(
         segment, wanted=wanted
@@ -221,7 +221,7 @@ def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping
             region = marked
             parts.append([])
         parts[-1].append(node)
-    return [Segment(tuple(part), _again_in_region(part, wanted=wanted, marks=marks)) for part in parts if part]
+    return [Segment(tuple(part), _rerun_in_region(part, wanted=wanted, marks=marks)) for part in parts if part]
 
 
 def _computes_nothing(node: Node) -> bool:
@@ -229,7 +229,7 @@ def _computes_nothing(node: Node) -> bool:
     return not node.input_names and (node.layer.is_view or is_parameter(node))
 
 
-def _again_in_region(
+def _rerun_in_region(
     part: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark]
 ) -> tuple[Node, ...]:
     """Return the layers of a region that run again: all, or those that back-propagation needs and nobody keeps."""
@@ -271,7 +271,7 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Re
     parts = [tuple(nodes[start:end]) for start, end in pairwise(places)]
     ends = [cut.tensor for cut in chosen]
     first = [
-        Segment(part, _again(part, checkpoint=tensor, wanted=wanted)) for part, tensor in zip(parts, ends, strict=False)
+        Segment(part, _rerun(part, checkpoint=tensor, wanted=wanted)) for part, tensor in zip(parts, ends, strict=False)
     ]
     return (*first, Segment(parts[-1]))
 

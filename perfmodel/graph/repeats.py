@@ -139,7 +139,7 @@ class Shortened:
 
 def shortened(graph: LayerGraph, kinds: Sequence[Any]) -> Shortened | None:
     """Leave out all but three of a graph's equal blocks; None if there are too few."""
-    blocks = next((blocks for blocks in _rows_of_blocks(kinds) if _are_alone(graph, blocks)), None)
+    blocks = next((blocks for blocks in _rows_of_blocks(kinds) if _are_separate(graph, blocks)), None)
     if blocks is None:
         return None
     nodes = graph.layers
@@ -170,7 +170,7 @@ def _rows_of_blocks(kinds: Sequence[Any]) -> Iterator[Blocks]:
             yield Blocks(first, period, count)
 
 
-def _are_alone(graph: LayerGraph, blocks: Blocks) -> bool:
+def _are_separate(graph: LayerGraph, blocks: Blocks) -> bool:
     """Whether a single tensor leads from each block to the next, and blocks share nothing else with the rest."""
     nodes, start, period = graph.layers, blocks.start, blocks.period
     places = {node.name: place for place, node in enumerate(nodes)}
@@ -276,15 +276,15 @@ def liveness_of_blocks(graph: LayerGraph, *, phase: Phase, rules: MemoryRules, i
         return None
     rules = replace(rules, types=None if rules.types is None else rules.types.of_short)
 
-    def live() -> _Inside | None:
-        return _Inside.of(short.graph.lifetimes(phase, rules=rules, input_gradient=input_gradient), short)
+    def live() -> _Columns | None:
+        return _Columns.of(short.graph.lifetimes(phase, rules=rules, input_gradient=input_gradient), short)
 
-    inside: _Inside | None = kept(short.graph.kept("lifetimes"), (phase, rules, input_gradient), live, most=MOST_KEPT)
+    inside: _Columns | None = kept(short.graph.kept("lifetimes"), (phase, rules, input_gradient), live, most=MOST_KEPT)
     return None if inside is None else inside.lengthened(short, graph)
 
 
 @dataclass(frozen=True, eq=False)
-class _Inside:
+class _Columns:
     """Storages of a short graph as columns: sizes, moments of first and last use, and the parts of these moments."""
 
     moments: Sequence[tuple[str, Phase]]
@@ -297,7 +297,7 @@ class _Inside:
     """For each moment of a block, the moment of the inner block with the same work."""
 
     @classmethod
-    def of(cls, lifetimes: Lifetimes, short: Shortened) -> _Inside | None:
+    def of(cls, lifetimes: Lifetimes, short: Shortened) -> _Columns | None:
         """Arrange storages as columns; None if sizes are symbols or inner blocks would differ."""
         storages, moments = lifetimes.storages, lifetimes.moments
         if not all(type(size) is int for storage in storages for size in storage.size):

@@ -174,7 +174,7 @@ class Assembly:
         """Return a tensor with the axes of the graph as the configuration has them."""
         if not tensor.is_turned:
             return tensor
-        return self._seen(tensor, tensor.order, is_turned=False)
+        return self._reordered(tensor, tensor.order, is_turned=False)
 
     def turned(self, tensor: Tensor) -> Tensor:
         """Return a tensor whose channels, its last axis, come before its map in the graph."""
@@ -182,9 +182,9 @@ class Assembly:
             return tensor
         first = len(tensor.rows)
         last = first + len(tensor.shape) - 1
-        return self._seen(tensor, (*range(first), last, *range(first, last)), is_turned=True)
+        return self._reordered(tensor, (*range(first), last, *range(first, last)), is_turned=True)
 
-    def _seen(self, tensor: Tensor, axes: tuple[int, ...], *, is_turned: bool) -> Tensor:
+    def _reordered(self, tensor: Tensor, axes: tuple[int, ...], *, is_turned: bool) -> Tensor:
         """Return the same memory with the axes in another order."""
         before = self._nodes.get(tensor.source)
         if before is not None and isinstance(before.layer, layers.Transpose) and before.layer.is_view:

@@ -46,7 +46,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     """Return the graph of a program."""
     translation = TranslatedProgram(program, translators)
     ends = [translation.result(operand) for operand in program.outputs]
-    read = {id(source) for node in _of_use(translation.nodes, ends) for source in node.inputs}
+    read = {id(source) for node in _needed_layers(translation.nodes, ends) for source in node.inputs}
     starting = {id(end) for operand, end in zip(program.outputs, ends, strict=True) if _starts(program, operand)}
     ends = [
         translation.ended(end)
@@ -58,7 +58,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
         else end
         for operand, end in zip(program.outputs, ends, strict=True)
     ]
-    nodes = _of_use(translation.nodes, ends)
+    nodes = _needed_layers(translation.nodes, ends)
     read = {id(source) for node in nodes for source in node.inputs}
     inputs = _inputs_read(program, nodes)
     if not nodes or not inputs:
@@ -91,7 +91,7 @@ def _starts(program: Program, output: Operand) -> bool:
     return not output.is_index if program.starts is None else output.key in program.starts
 
 
-def _of_use(nodes: Sequence[TranslatedNode], ends: Iterable[Source]) -> list[TranslatedNode]:
+def _needed_layers(nodes: Sequence[TranslatedNode], ends: Iterable[Source]) -> list[TranslatedNode]:
     """Return the layers that lead to an output, and unread layers that are computed from an input.
 
     Unread views, and counters and tables that depend on no input, are excluded.

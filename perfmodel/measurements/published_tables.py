@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.measurements.reading import Line
-from perfmodel.measurements.scaling_tables import DescribedTable, read_described, said_of
+from perfmodel.measurements.scaling_tables import DescribedTable, head_of, read_described
 from perfmodel.units import TERA
 
 LAYOUTS_FOLDER: Final = Path(__file__).resolve().parent / "published"
@@ -129,7 +129,7 @@ def load_published(key: str) -> PublishedLayouts:
     """
     description, rows = read_described(LAYOUTS_FOLDER, key, what="table of published layouts", read=_layout)
     evidence = {name: study["evidence"] for name, study in description["study"].items()}
-    return PublishedLayouts(rows=rows, also=tuple(description["also"]), evidence=evidence, **said_of(key, description))
+    return PublishedLayouts(rows=rows, also=tuple(description["also"]), evidence=evidence, **head_of(key, description))
 
 
 def _layout(line: Line, description: Mapping[str, Any]) -> PublishedRow:
@@ -228,7 +228,7 @@ def load_sharded(key: str) -> ShardedTable:
     ('llama3_8b, 2 x 8192 tokens, 8 devices, eager, bf16, selective_op', 2.84, 82.4)
     """
     description, rows = read_described(SHARDED_FOLDER, key, what="table of sharded training", read=_sharded)
-    return ShardedTable(rows=rows, evidence=description["run"]["evidence"], **said_of(key, description))
+    return ShardedTable(rows=rows, evidence=description["run"]["evidence"], **head_of(key, description))
 
 
 def _sharded(line: Line, description: Mapping[str, Any]) -> ShardedRow:
@@ -312,7 +312,7 @@ def load_totals(key: str) -> PublishedRuns:
     """
     description, rows = read_described(TOTALS_FOLDER, key, what="table of training totals", read=_run)
     evidence, explanations = description["run"]["evidence"], description["explanations"]
-    return PublishedRuns(rows=rows, evidence=evidence, explanations=explanations, **said_of(key, description))
+    return PublishedRuns(rows=rows, evidence=evidence, explanations=explanations, **head_of(key, description))
 
 
 def _run(line: Line, description: Mapping[str, Any]) -> PublishedRun:

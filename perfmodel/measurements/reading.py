@@ -53,7 +53,7 @@ def read_rows(csv_table: CsvTable, *, table: str) -> tuple[MeasuredRow, ...]:
         if csv_table.is_whole(line) and (row := _row(line, table=table)) is not None:
             earlier = first_seen.setdefault(row.cell_key, row)
             if earlier is not row:
-                csv_table.faults.append(_twice(earlier, row))
+                csv_table.faults.append(_repeated_row_fault(earlier, row))
             rows.append(row)
     csv_table.check(rows)
     return tuple(rows)
@@ -178,7 +178,7 @@ def _row(line: Line, *, table: str) -> MeasuredRow | None:
     )
 
 
-def _twice(earlier: MeasuredRow, row: MeasuredRow) -> str:
+def _repeated_row_fault(earlier: MeasuredRow, row: MeasuredRow) -> str:
     same = "repeats" if earlier.step_s == row.step_s else "contradicts"
     return (
         f"row {row.row_number}, column step_s: {row.step_s} {same} row {earlier.row_number}, which has "

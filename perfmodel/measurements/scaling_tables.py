@@ -59,7 +59,7 @@ def load_scaling(key: str) -> ScalingTable:
     (3.52, 6)
     """
     description, rows = read_described(FOLDER, key, what="table of several devices", read=_texts_and_numbers)
-    return ScalingTable(rows=rows, stated=description["stated"], **said_of(key, description))
+    return ScalingTable(rows=rows, stated=description["stated"], **head_of(key, description))
 
 
 def _texts_and_numbers(line: Line, description: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def read_description(path: Path) -> dict[str, Any]:
     return content
 
 
-def said_of(key: str, description: Mapping[str, Any]) -> dict[str, Any]:
+def head_of(key: str, description: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a ``DescribedTable``."""
     caveats = description.get("caveat", ())
     texts = () if isinstance(caveats, str) else tuple(caveat["text"] for caveat in caveats)
@@ -135,7 +135,7 @@ def load_speedup_job(key: str) -> SpeedupJob:
     content = read_description(_FOLDER / f"{key}.toml")
     kept = ("system", "sync", "dataset", "input_from", "decode_cores")
     others = tuple(content["other_systems"])
-    return SpeedupJob(**{name: content[name] for name in kept}, other_systems=others, **said_of(key, content))
+    return SpeedupJob(**{name: content[name] for name in kept}, other_systems=others, **head_of(key, content))
 
 
 PARALLEL_FOLDER: Final = Path(__file__).resolve().parent / "parallel"
@@ -187,7 +187,7 @@ def load_parallel(key: str) -> ParallelTable:
     description, rows = read_described(PARALLEL_FOLDER, key, what="table of many devices", read=_parallel_row)
     kept = ("framework", "dtype", "optimizer", "evidence")
     run = {name: description["run"][name] for name in kept}
-    return ParallelTable(rows=rows, **run, **said_of(key, description))
+    return ParallelTable(rows=rows, **run, **head_of(key, description))
 
 
 def _parallel_row(line: Line, description: Mapping[str, Any]) -> ParallelRow:
@@ -321,7 +321,7 @@ def read_network_table(path: Path) -> NetworkTable:
     rows = [_network_row(line, stated=stated, meanings=meanings) for line in csv_table.lines]
     csv_table.check(rows)
     kept = ("zoo", "framework", "is_fed", "attention_in_training")
-    return NetworkTable(**{name: stated[name] for name in kept}, rows=tuple(rows), **said_of(stated["key"], stated))
+    return NetworkTable(**{name: stated[name] for name in kept}, rows=tuple(rows), **head_of(stated["key"], stated))
 
 
 def _network_row(

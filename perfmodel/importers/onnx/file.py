@@ -49,7 +49,7 @@ class NodeCalls:
         self._weight_dtypes: dict[str, str] = {}
         for node in self._model.nodes:
             if is_standard(node) and node.op_type in ("Identity", "Dropout") and not self._drops(node):
-                self._name_again(node.output[0], node.input[0])
+                self._add_name(node.output[0], node.input[0])
             elif is_standard(node) and node.op_type in (*ARRANGES, *TAKES_PARTS):
                 self._hold(node)
             elif is_standard(node) and node.op_type in SCALED_BY:
@@ -58,7 +58,7 @@ class NodeCalls:
                 self._held.add(node.input[1])
                 self._pass_dtype_on(node.input[1], node.input[1])
 
-    def _name_again(self, name: str, first: str, *, is_transposed: bool = False) -> None:
+    def _add_name(self, name: str, first: str, *, is_transposed: bool = False) -> None:
         """Record a second name of a tensor."""
         self._first_names[name] = self._first_names.get(first, first)
         if (first in self._transposed) != is_transposed:
@@ -109,7 +109,7 @@ class NodeCalls:
         axes = next((tuple(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), (1, 0))
         is_matrix = node.op_type == "Transpose" and axes == (1, 0) and len(result.shape) == len(axes)
         if (node.op_type == "Cast" and not is_unpacked) or is_matrix:
-            self._name_again(node.output[0], names[0], is_transposed=is_matrix)
+            self._add_name(node.output[0], names[0], is_transposed=is_matrix)
         elif node.op_type in ARRANGES and len(self.reads[names[0]]) > 1:
             return  # a view of a parameter that other nodes read unchanged
         self._held.add(node.output[0])

@@ -305,7 +305,7 @@ def _first_crossing(question: _Question, places: Any) -> _Crossing:
             raise ArgumentError("second", question.second.quantity, allowed)
         return _Crossing(turn, 0.0, search.sign(turn.high), equal, ends)
     if turn is None:
-        raise _nowhere(question, places, proven=search.certain)
+        raise _no_crossing(question, places, proven=search.certain)
     after = search.sign(turn.high)
     if after:
         return _Crossing(turn, start, after, None, ends)
@@ -344,7 +344,7 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None, *,
     return np.geomspace(low, high, GRID)
 
 
-def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError:
+def _no_crossing(question: _Question, places: Any, *, proven: bool) -> ArgumentError:
     differences = question.difference(places)
     span = f"{question.name} from {places[0]:.6g} to {places[-1]:.6g}"
     unsure = "" if proven else " at all places tried"

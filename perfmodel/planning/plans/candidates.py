@@ -128,16 +128,16 @@ class Question:
         row = PlanRow(candidate=candidate.name, purchase=bought, sync=sync, workers=workers)
         p, layout = self.predicted(candidate, sync, workers)
         if isinstance(p, ArgumentError | UnknownNameError):
-            return _cannot(candidate, row, _at_fault(p), str(p))
+            return _impossible(candidate, row, _at_fault(p), str(p))
         try:
             if isinstance(price, InstancePrice):
                 count = instances_of(p, price)
             else:
                 count = paid_count(p.basis.prepared.target, p.agreement)
         except ArgumentError as error:
-            return _cannot(candidate, row, "price", str(error))
+            return _impossible(candidate, row, "price", str(error))
         if bought == SPOT and (not isinstance(price, InstancePrice) or price.spot_usd_per_hour is None):
-            return _cannot(candidate, row, "price", "no spot price is known")
+            return _impossible(candidate, row, "price", "no spot price is known")
         if layout is not None:
             row = replace(row, workers=p.job.workers, layout=layout)
         once_s = self.workload.epochs * p.epoch_s(dataset_size=self.workload.dataset_size)
@@ -205,7 +205,7 @@ def _at_fault(error: ArgumentError | UnknownNameError) -> str:
     return error.argument if isinstance(error, ArgumentError) else "dtype"
 
 
-def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) -> Entry:
+def _impossible(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) -> Entry:
     return Entry(row=replace(row, limited_by=limited_by, reason=reason), candidate=candidate)
 
 

@@ -325,13 +325,13 @@ class Search(Drawn):
     @derived_property
     def front(self) -> Table[Any]:
         """Layouts that no other beats in time, memory, money if it is known, and the objective, the fastest first."""
-        columns = [WEIGHED[name] for name in self._weighed]
+        columns = [WEIGHED[name] for name in self._front_objectives]
         further = [name for name in columns if self._falls_with_time(name)]
         front = self.fitting.pareto("step_s", *further) if len(self) else self.fitting
-        return self._table(front, title=f"no other is better in {', '.join(self._weighed)}")
+        return self._table(front, title=f"no other is better in {', '.join(self._front_objectives)}")
 
     @property
-    def _weighed(self) -> tuple[str, ...]:
+    def _front_objectives(self) -> tuple[str, ...]:
         """Objectives of the front."""
         money = ("money",) if self.usd_per_hour is not None else ()
         return tuple(dict.fromkeys(("time", "memory", *money, self.objective)))
@@ -509,7 +509,7 @@ class Search(Drawn):
                 f"memory: {most}{'' if len(peaks) == 1 else f', {bytes_text(min(peaks))} on the emptiest stage'}"
             )
             count = len(self.front)
-            *others, last = self._weighed
+            *others, last = self._front_objectives
             lines.append(
                 f"front of {', '.join(others)} and {last}: {count} layout{'s' * (count > 1)} (.front, .by_memory)"
             )

@@ -46,7 +46,7 @@ def rows_beyond(space: Space, rows: NDArray[np.int64]) -> dict[str, int]:
         for combination, place, count in zip(codes.T.tolist(), first.tolist(), counts.tolist(), strict=True):
             kind = _kind(space, dict(zip(names, combination, strict=True)))
             if kind not in kinds:
-                kinds[kind] = _said(space, int(some[place]))
+                kinds[kind] = _missing_features(space, int(some[place]))
             totals.update(dict.fromkeys(kinds[kind], count))
     return dict(totals)
 
@@ -65,7 +65,7 @@ def _kind(space: Space, codes: dict[str, int]) -> tuple[Any, ...]:
     return (type(device), *codes.items())
 
 
-def _said(space: Space, row: int) -> tuple[str, ...]:
+def _missing_features(space: Space, row: int) -> tuple[str, ...]:
     """Return what the framework of a row cannot do, without the evidence."""
     try:
         shortfalls = space.predicted(row).basis.prepared.shortfalls

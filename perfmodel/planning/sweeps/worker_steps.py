@@ -288,7 +288,7 @@ class Workers:
             if kind is None:
                 slow.append(places)
             else:
-                sections[self._alike(kind)].append(kind)
+                sections[self._section_key(kind)].append(kind)
         made = [Section(kinds=kinds_of, alike=key) for key, kinds_of in sections.items()]
         return Block(
             sections=tuple(made),
@@ -345,7 +345,7 @@ class Workers:
         self._processors.append(processor)
         return len(self._processors) - 1
 
-    def _alike(self, kind: WorkerKind) -> Alike:
+    def _section_key(self, kind: WorkerKind) -> Alike:
         """Return the key of the section that workers belong to."""
         prepared, target = kind.prepared, kind.target
         by_library = LIBRARY in self._strategies
@@ -496,7 +496,7 @@ class JointSteps:
         return self._once(  # type: ignore[no-any-return]
             section,
             ("path", section.alike.wiring, job.fed),
-            lambda: resolve_data_path(target, self._asked(section, job, job.fed, (*FED_BY, "workers"))),
+            lambda: resolve_data_path(target, self._partial_job(section, job, job.fed, (*FED_BY, "workers"))),
         )
 
     def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
@@ -505,7 +505,7 @@ class JointSteps:
             section,
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: agreement_of(
-                self._asked(section, job, job.agreed, AGREED_BY),
+                self._partial_job(section, job, job.agreed, AGREED_BY),
                 system_part=target.system_part,
                 subject=prepared.subject,
                 profile=prepared.profile,
@@ -513,7 +513,7 @@ class JointSteps:
             ),
         )
 
-    def _asked(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
+    def _partial_job(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
         """Return a job of some arguments alone, which checks them as predict does."""
         values: Any = {name: job.values[name] for name in names}
         graph = section.first.prepared.subject.graph
