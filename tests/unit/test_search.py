@@ -326,7 +326,7 @@ def test_nothing_that_fits_says_what_is_missing():
 @pytest.mark.parametrize(
     ("asked", "argument", "says"),
     [
-        ({"recompute": 99}, "recompute", "at most 8: this network has as many blocks"),
+        ({"recompute": 99}, "recompute", "at most 8, the number of blocks"),
         ({"shard_group": 2, "sync": "ring_all_reduce"}, "shard_group", "only 'all_reduce' also adds up the copies"),
     ],
 )
