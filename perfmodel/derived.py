@@ -61,7 +61,7 @@ def record(kind: Record) -> Record:
 
     def filled(self: Any, **values: Any) -> None:
         if names.issuperset(values) and (len(values) == len(names) or needed <= values.keys()):
-            become(self, "__dict__", values)  # ``values`` is a new dict in every call, so no copy is needed
+            become(self, "__dict__", values)  # as a whole: its keyword arguments are a dict of their own
         else:
             checked(self, **values)  # raises an error that says what is wrong
 

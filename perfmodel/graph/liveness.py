@@ -184,7 +184,7 @@ class Lifetimes:
 
 @derived
 def _passes_on(node: Node, place: int) -> bool:
-    """Return whether the output's gradient is also an input's, without an operation, as in a sum or a view."""
+    """Return whether an input's gradient is the output's own, without an operation, as in a sum or a view."""
     only = [index == place for index in range(len(node.input_names))]
     operations = operations_of(node, only, 1)
     return all(operation.role is not Role.INPUT_GRADIENT for operation in operations)
@@ -234,7 +234,7 @@ class Step:
         self.gates = _gates(nodes) if rules.fuses_gates else {}
         self.copied = {node.name: rules.copied_inputs(node) for node in nodes}
         kept = kept_tensors(nodes, wanted=wanted, copied=self._not_kept)
-        keeps = rules.keeps_unread and rules.recompute is None  # else the argument overrides the marks
+        keeps = rules.keeps_unread and rules.recompute is None  # the marks hold where no argument says otherwise
         self.held = {node.name for node in nodes if keeps and node.usage.keeps_result}
         self.source = shared_storage(
             nodes,
@@ -322,12 +322,12 @@ class Step:
             self._add_gradient(name, self._cast_back(node, name, storage))
 
     def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
-        """Return the gradient of each input that needs one; it may be the output's gradient itself."""
+        """Return the gradient of each input that needs one; a layer may pass on the output's own."""
         into = node.into(self.wanted)
         made = []
         for place, name in enumerate(node.input_names):
             if into[place]:
-                # without an operation it is the output's gradient, which a view repeats for a sum
+                # without an operation, it is the output's gradient, for a sum repeated by a view
                 passed_on = node.layer.gradient_is_view or _passes_on(node, place)
                 copy = self.copies.get((node.name, name))
                 size = self.gradient_size(name) if copy is None else copy.size

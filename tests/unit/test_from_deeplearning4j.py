@@ -292,7 +292,7 @@ class TestBadFiles:
             (json.dumps(residual(vertexInputs={"stem": ["image"]})), "'norm' is missing"),
             (json.dumps(residual(networkInputs=["other"])), "'stem' reads 'image', which no vertex"),  # not its shape
             (json.dumps(residual(networkInputs=["image", "other"])), "input 'other': its shape does not follow"),
-            (json.dumps(chain({"@class": "com.mine.Polish", "nout": 5})), r"where 'layer0' \(Polish\) reads it; pass input_shapes="),
+            (json.dumps(chain({"@class": "com.mine.Polish", "nout": 5})), r"where 'layer0' \(Polish\) reads it; pass"),
         ],
     )
     def test_a_configuration_that_is_none(self, content, match):

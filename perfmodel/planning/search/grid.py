@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grid:
-    """Layouts as columns, the number left out by argument, and rules of the program that no layout meets.
+    """Layouts as columns, the number of those left out by argument, and rules of the program that none of them meets.
 
-    Layouts that the training program cannot start are left out, except by a rule that would leave none.
+    Those left out are what the training program does not start. A rule that no layout meets leaves none out.
     """
 
     columns: Mapping[str, NDArray[Any]]
@@ -103,7 +103,7 @@ def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, in
 
 
 def _of_program(columns: Columns, setting: Setting) -> Grid:
-    """Leave out and count the layouts that each rule of the training program refuses, unless it refuses all."""
+    """Keep the layouts that the training program starts, unless it starts none; count what is left out."""
     count = len(columns["workers"])
     columns = columns | {name: np.full(count, value) for name, value in setting.read_by_rules.items()}
     left_out: Counter[str] = Counter()
@@ -115,8 +115,8 @@ def _of_program(columns: Columns, setting: Setting) -> Grid:
         elif refused := len(columns["workers"]) - len(kept["workers"]):
             columns = kept
             left_out[rule.argument] += refused
-    arguments = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
-    return Grid(columns=arguments, left_out=left_out, unmet=tuple(unmet))
+    own = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
+    return Grid(columns=own, left_out=left_out, unmet=tuple(unmet))
 
 
 def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Columns:

@@ -326,7 +326,7 @@ class _Request:
 
 
 class _OrderedRows(NamedTuple):
-    """Rows of a stack with one order of turns; for each its unit, its configuration in the stack, and its place."""
+    """Rows of a stack with one order of turns: the unit and the configuration in the stack of each, and its place."""
 
     stack: _Stack
     layout: Layout
@@ -336,7 +336,7 @@ class _OrderedRows(NamedTuple):
 
 
 class _TurnedRows(NamedTuple):
-    """Ends of turns and exchanges of the configurations in rows with one order of turns."""
+    """The ends of turns, and the exchanges, of the configurations that rows of one order of turns share."""
 
     used: Ints
     row: Ints
@@ -363,7 +363,7 @@ class _Stack:
         self.turns_like = np.concatenate(
             [turns_like.setdefault(unit.turns_like, span) for unit, span in zip(units, spans, strict=True)]
         )
-        """For each configuration, the first one with the same turns."""
+        """The first configuration with the turns of each."""
         worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
         self.without_turns = replace(worker, **turns)
@@ -507,7 +507,7 @@ class _Stack:
         return stacked([alone.energies for alone in self.alones], self.alone_counts)
 
     def memory(self, layout: Layout, at: Ints, *, parts: Ints, passes: Ints) -> tuple[Any, Any]:
-        """Memory needed on the fullest device of a worker, and its capacity. [B]"""
+        """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
         orders, has_several = self.orders(layout), passes > 1
         needed = np.zeros(len(at))
         for cut, times, rows in ((1, 1, parts == 1), (2, 1, (parts > 1) & ~has_several), (2, 2, has_several)):
@@ -517,7 +517,7 @@ class _Stack:
         return needed, capacity[at]
 
     def _memory_of(self, orders: Orders, *, parts: int, passes: int) -> tuple[Any, Any]:
-        """Memory of all configurations and its capacity; orders that hold equally much are computed once. [B]"""
+        """Return the memory, and its capacity, of all configurations; orders that hold as much share it. [B]"""
         shares_late = any(device.shares_late for device in self.devices)
         moments = (
             kept_counts(order, device.chunks, with_working=passes == 1 and device.shares_late)
@@ -538,13 +538,13 @@ class _Stack:
 
     @derived_property
     def _held_beside(self) -> list[Any]:
-        """Memory that each device needs besides its worker, for all configurations. [B]"""
+        """What each device holds beside a worker, of all configurations. [B]"""
         beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)
         return [np.repeat(of_units, self.counts) for of_units in beside]
 
 
 def _turned(rows: Sequence[_OrderedRows]) -> list[_TurnedRows]:
-    """Return the ends of turns and the exchanges of rows; the turns of all rows are added up at once."""
+    """Return the ends of turns and the exchanges of rows, whose turns are all added up at once."""
     stacks, layouts = [some.stack for some in rows], [some.layout for some in rows]
     shared = [np.unique(some.at, return_inverse=True) for some in rows]  # many rows share a few micro-batch sizes
     alike = [
@@ -559,8 +559,8 @@ def _turned(rows: Sequence[_OrderedRows]) -> list[_TurnedRows]:
     turns = [taken(of_alike, places) for of_alike, (_, places) in zip(turns, alike, strict=True)]
     exchanges: list[Exchanges] = []
     for stack, of_stack in groupby(range(len(rows)), key=stacks.__getitem__):
-        indices = list(of_stack)
-        exchanges += stack.exchanges([turns[row] for row in indices], [shared[row][0] for row in indices])
+        those = list(of_stack)
+        exchanges += stack.exchanges([turns[row] for row in those], [shared[row][0] for row in those])
     slow = {
         row: places
         for row, (used, _) in enumerate(shared)

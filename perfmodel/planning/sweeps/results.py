@@ -61,7 +61,7 @@ class Outcome:
 
     @derived_property
     def has_times(self) -> bool:
-        """Whether the time of every step is finite."""
+        """Whether each step takes a time that a number can hold."""
         return bool(np.min(self.step_s) >= 0 and np.max(self.step_s) < np.inf)
 
     @property

@@ -282,7 +282,7 @@ class _ResultRows:
     ) -> NDArray[np.int32]:
         """Return reason codes of possible configurations: too little memory, or no known price."""
         unpriced = [self.price_reason(device) for device in devices]
-        codes_of_rows = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[device_of_row]
+        said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[device_of_row]
         needed, offered, elsewhere = np.broadcast_arrays(
             outcome.memory_bytes, outcome.capacity_bytes, outcome.missing_elsewhere_bytes
         )
@@ -297,8 +297,8 @@ class _ResultRows:
                 self.reasons.code(memory_reason(float(need), float(offer), float(apart)), unpriced[int(device)])
                 for need, offer, apart, device in different.T
             ]
-            codes_of_rows[full] = np.array(codes, dtype=np.int32)[of_row]
-        marked: NDArray[np.int32] = codes_of_rows
+            said[full] = np.array(codes, dtype=np.int32)[of_row]
+        marked: NDArray[np.int32] = said
         return marked
 
     def predicted(self, row: int, codes: Mapping[str, int]) -> None:
@@ -402,8 +402,8 @@ class _TaskEvaluation:
         key = ("remarks", memory)
         kept = section.kept.get(key)
         if kept is None or kept[0] is not self.reasons:  # codes belong to one task's list of reasons
-            codes = self.rows.remarks(outcome, *section.numbered_devices)
-            kept = section.kept[key] = (self.reasons, codes)
+            said = self.rows.remarks(outcome, *section.numbered_devices)
+            kept = section.kept[key] = (self.reasons, said)
         return kept[1]
 
     def _one_by_one(self, job: JobValues, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:

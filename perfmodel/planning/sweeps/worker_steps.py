@@ -154,11 +154,11 @@ class Section:
         return self._of_messages(agreement, "copied_s", lambda kind: (kind.timed.stages[0], agreement))
 
     def buckets_bytes(self, agreement: Agreement | None) -> Any:
-        """Bytes of gradients copied into buckets, if workers exchange such copies. [B]"""
+        """Second copies of gradients in buckets, where workers exchange copies. [B]"""
         return self._of_messages(agreement, "buckets_bytes", lambda _: (agreement,))
 
     def _of_messages(self, agreement: Agreement | None, name: str, given: Callable[[WorkerKind], Any]) -> Any:
-        """Ask the job of each kind for a number that is zero unless workers exchange copies of gradients."""
+        """Ask the job of each kind for a number that it has if workers exchange copies of gradients."""
         key = (name, getattr(agreement, "all_reduces", False))  # nothing else of an agreement counts
         if key not in self.kept:
             numbers = [getattr(kind.prepared, name)(*given(kind)) for kind in self.kinds]
@@ -194,7 +194,7 @@ class Section:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
         key = ("memory", is_served(agreement))
         if key not in self.kept:
-            self.kept[key] = self._memory_bytes([without_served_state(held, agreement) for held in self.footprints])
+            self.kept[key] = self._memory_bytes([without_served_state(each, agreement) for each in self.footprints])
         memory: tuple[Any, Any, Any] = self.kept[key]
         return memory
 
@@ -224,7 +224,7 @@ class Section:
 
     @derived_property
     def blocks(self) -> list[tuple[str | None, int]]:
-        """Of each kind, the library whose blocks add up on its device, and the units that they share."""
+        """Libraries whose blocks make sums on the device of each kind, and the units that they share."""
         return [blocks_on(kind.prepared) for kind in self.kinds]
 
     @derived_property

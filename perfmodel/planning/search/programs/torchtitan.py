@@ -86,8 +86,8 @@ def _adds_up_each_pass(at: Layout) -> Any:
     return (at["stages"] > 1) & (at["shard_stage"] == 2) & (copies > 1)
 
 
-# torch's "allgather" differs from the predicted one: it attends to one part after another and sends gradients round
-# the ring (torch/distributed/tensor/experimental/_context_parallel/_attention.py)
+# torch's "allgather" gathers keys, but attends to one part after another and lets gradients go round, in neither way
+# as gathered keys are predicted (torch/distributed/tensor/experimental/_context_parallel/_attention.py)
 RULES: Final = (
     NO_BLOCKS,
     Rule(
