@@ -63,7 +63,7 @@ def record(kind: Record) -> Record:
         if names.issuperset(values) and (len(values) == len(names) or needed <= values.keys()):
             become(self, "__dict__", values)  # as a whole: its keyword arguments are a dict of their own
         else:
-            checked(self, **values)  # raises an error that says what is wrong
+            checked(self, **values)  # raises an error that names the fault
 
     of_fields.__init__ = filled
     return of_fields  # type: ignore[no-any-return]
@@ -101,7 +101,7 @@ _CACHES: dict[str, dict[Any, Any]] = {}
 
 
 def held() -> dict[str, int]:
-    """Count what is held: results by the function that derived them, entries of named caches and of weighed ones."""
+    """Count the held results by the function that derived them, the entries of named caches and of weighed ones."""
     derived_from = {name: sum(len(results) for _, results in list(of.values())) for name, of in _HELD.items()}
     named = {name: len(made) for name, made in _CACHES.items()}
     weighed = {f"{__name__}.Weighed": sum(key in (of() or ()) for of, key, _ in list(_NEWEST))}

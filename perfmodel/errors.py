@@ -243,7 +243,7 @@ class UnknownNameError(PerfmodelError, KeyError):
 
 
 def whole_numbers_text(least: int, most: int) -> str:
-    """Return which whole numbers a message allows.
+    """Return the whole numbers allowed, as a text for a message.
 
     Examples
     --------

@@ -20,7 +20,7 @@ from perfmodel.errors import PerfmodelError, SpecError, short_repr
 from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain, is_plain_path, plain
 
 Refusal: TypeAlias = Callable[[Path, list[str]], PerfmodelError]
-"""Makes the error of a file from its path and what is wrong with it."""
+"""Makes the error of a file from its path and its fault."""
 
 MOST_SPEC_BYTES: Final = 8 * 2**20
 """Largest TOML file, 80 times the largest that is shipped. [B]"""

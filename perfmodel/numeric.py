@@ -84,7 +84,7 @@ def maximum(first: Quantity, second: Quantity) -> Quantity:
     >>> float(maximum(1.0, 2.0))
     2.0
     """
-    if type(first) is float is type(second):  # a tenth of what numpy takes for two numbers
+    if type(first) is float is type(second):  # a tenth of numpy's time for two numbers
         return second if first < second or second != second else first
     if is_symbolic(first, second):
         return elementwise(_unevaluated_extreme("Max"), first, second)

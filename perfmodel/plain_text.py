@@ -1,4 +1,4 @@
-"""Text that is shown as it is: no characters that hide, move or overwrite what a reader sees."""
+"""Text that is shown as it is: no characters that hide, move or overwrite visible text."""
 
 from __future__ import annotations
 

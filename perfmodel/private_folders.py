@@ -1,4 +1,4 @@
-"""Folders that only the user may write: for cached files, and for what an interrupted calibration has measured."""
+"""Folders that only the user may write: for cached files, and for points of an interrupted calibration."""
 
 from __future__ import annotations
 

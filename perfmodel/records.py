@@ -1,4 +1,4 @@
-"""Operations: what must be computed, as arithmetic and traffic, without hardware or framework.
+"""Operations: the computation as arithmetic and traffic, without hardware or framework.
 
 A contraction, a convolution, attention, a pass over memory, a recurrence, a gather. An operation counts elements;
 ``work`` turns counts into FLOP and bytes for a given element size. Counting rules (docs/glossary.md): one multiply-add

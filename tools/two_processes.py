@@ -1,4 +1,4 @@
-"""Time training steps of two processes that add up their gradients with gloo on this machine, beside predictions.
+"""Time training steps of two processes that add up their gradients with gloo on this machine, and predict them.
 
 Run:  python tools/two_processes.py [--calibration FILE]      (four minutes)
 

@@ -1,4 +1,4 @@
-"""Try perfmodel with the lowest and with the newest versions of what it needs, and with those between.
+"""Try perfmodel with the lowest and with the newest versions of its dependencies, and with those between.
 
 ``python tools/versions.py`` installs the lowest and the newest set, each in an empty place, does every kind of work and
 compares the figures; ``--extra frames`` adds what an extra needs. ``--matrix`` also tries each minor version of numpy
@@ -48,7 +48,7 @@ PREDICT = ["predict", "resnet50", "--device", "gtx_1080", "--framework", "torch_
 
 
 def requirements(extras: tuple[str, ...] = ()) -> list[str]:
-    """Return what the project file asks for, each with its lowest version.
+    """Return the requirements of the project file, each with its lowest version.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def pinned(requirement: str) -> str:
 
 
 def _command(*words: str, code: int = 0) -> str:
-    """Run a command of perfmodel in this process; return what it prints."""
+    """Run a command of perfmodel in this process; return its output."""
     from perfmodel.cli.app import run
 
     printed, refused = io.StringIO(), io.StringIO()
@@ -153,7 +153,7 @@ def tried() -> dict[str, float]:
 
 
 def interpreters(paths: list[str]) -> dict[str, str]:
-    """Return the Pythons that are found, by version: those named first, then those that the shell finds."""
+    """Return the Pythons by version: first those named, then those that the shell finds."""
     wanted = {path: path for path in paths} or {f"python{version}": version for version in PYTHONS}
     found = {}
     for name in wanted:
@@ -210,7 +210,7 @@ def apart(first: dict[str, float], other: dict[str, float]) -> tuple[float, list
 
 
 def licences() -> list[tuple[str, str, str]]:
-    """Return name, version and licence of every package that perfmodel needs, by what its metadata states."""
+    """Return name, version and licence of every required package, as in its metadata."""
     wanted, licence_of = [re.split(r"[\[=><]", line)[0] for line in requirements()], {}
     while wanted:
         name = wanted.pop()
@@ -295,7 +295,7 @@ def main() -> int:
     parser.add_argument("--extra", action="append", default=[], help="an extra whose packages are installed too")
     parser.add_argument("--python", action="append", default=[], help="an interpreter to try the newest versions with")
     parser.add_argument("--matrix", action="store_true", help="also each minor version of numpy, and each Python")
-    parser.add_argument("--licences", action="store_true", help="print the licences of what is installed, and end")
+    parser.add_argument("--licences", action="store_true", help="print the licences of the installed packages, and end")
     parser.add_argument("--builds", action="store_true", help="build twice and compare the files, and end")
     parser.add_argument("--beside", help="file of figures, written by --here, to compare with; else the first set's")
     parser.add_argument("--here", action="store_true", help="try the packages of this interpreter and print figures")

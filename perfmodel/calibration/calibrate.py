@@ -82,7 +82,7 @@ def calibrate(
     resume: str | Path | None = None,
     dtypes: str | Sequence[str] | None = None,
 ) -> MeasuredMachine:
-    """Measure small kernels on this machine and fit what predictions need.
+    """Measure small kernels on this machine and fit the constants of predictions.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def _how_to_continue(journal: Journal, library: Backend, *, out: str | Path | No
 
 
 def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
-    """Fit what a session measured and return the device."""
+    """Fit the measurements of a session and return the device."""
     journal, library = session.journal, session.backend
     if len(journal.points) < FEWEST_POINTS:
         message = (

@@ -1,4 +1,4 @@
-"""The record of a session: every timed point, in a file beside the result that is rewritten as it grows."""
+"""The record of a session: every timed point, in a file next to the result, rewritten as it grows."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Record(SpecTable):
 
 
 SUFFIX: Final = ".points.json"
-"""Ending of a calibration's record, in place of ``.toml``."""
+"""Ending of a calibration's record, instead of ``.toml``."""
 
 
 def journal_of(out: str | Path) -> Path:
-    """Path of a calibration's record, beside its file.
+    """Path of a calibration's record, next to its file.
 
     Examples
     --------

@@ -91,7 +91,7 @@ class _Class:
 
     @property
     def turn(self) -> float:
-        """Points of the class over the number that its weight asks for; the class with the smallest ratio is next."""
+        """Points of the class over its number by weight; the class with the smallest ratio is next."""
         return len(self.points) / (self.benchmark.point_count * math.sqrt(self.benchmark.weight))
 
 
@@ -233,7 +233,7 @@ class Session:
 
     def _points(self) -> None:
         self._points_from_s = self._spent_s
-        # where the budget is short, kernels get half of it beyond what their surroundings took, but not many seconds
+        # with a short budget, kernels get half of the rest after their surroundings, but not many seconds
         beyond_s = min(self.budget_s / 2, MOST_BEYOND_S)
         deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + beyond_s)
         total = sum(kernels.benchmark.point_count for kernels in self.classes)

@@ -31,7 +31,7 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class _TwoWordCommands(TyperGroup):
-    """Commands whose names may have two words: ``validate live`` has options of its own."""
+    """Commands whose names may have two words: ``validate live`` has its own options."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command named by the first two words, else that of the first."""
@@ -136,7 +136,7 @@ def _code_of(error: Exception) -> int:
     _flush_elsewhere()
     if isinstance(error, BrokenPipeError):
         return 1
-    # e.g. a full disk below what is printed, or a name that no disk takes
+    # e.g. a full disk below the output, or a name that no disk takes
     return _refused(f"{error.filename or 'the output'}: {error.strerror or error}")
 
 

@@ -339,7 +339,7 @@ def _loaded(name_or_path: str, *, options: list[str]) -> LayerGraph:
 
 
 def _graph_of(made: Any) -> LayerGraph:
-    """Return the graph of what a user's function makes: a torch module with its inputs, or a Keras model."""
+    """Return the graph of a user's function's result: a torch module with its inputs, or a Keras model."""
     if isinstance(made, tuple):
         from perfmodel.importers.torch.module import from_torch
 
@@ -390,7 +390,7 @@ def _executed(file: Path, target: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ArgumentError("target", target, f"a function of a Python file; {file} is not one")
     module = module_from_spec(spec)
-    sys.path.insert(0, str(file.parent.resolve()))  # so that it can import the files beside it
+    sys.path.insert(0, str(file.parent.resolve()))  # so that it can import files of its own folder
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

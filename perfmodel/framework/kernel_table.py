@@ -204,7 +204,7 @@ def _group_weights(table: KernelTable) -> GroupWeights:
 
 
 ISSUERS = ("forward", "backward", "update")
-"""Parts of a step that a host issues at a pace of their own, in the order in which they run."""
+"""Parts of a step that a host issues at different paces, in the order in which they run."""
 
 
 def _issuers(table: KernelTable) -> NDArray[np.intp]:

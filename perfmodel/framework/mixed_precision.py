@@ -136,7 +136,7 @@ def cast_passes(
 
 
 def softmax_types(node: Node, rules: MixedPrecisionTable) -> SoftmaxTypes | None:
-    """Return the types of softmax if it computes attention in single precision, with kernels of its own.
+    """Return the types of softmax if separate kernels compute attention in single precision.
 
     Where it does not widen its operand itself, scores are cast to single precision, scaled and masked there.
     """

@@ -60,7 +60,7 @@ RECIPES: Final = {
     "nvfp4": NarrowRecipe(operand_bytes=0.5 + 1 / 16, block_scaled=True),
     "int8": NarrowRecipe(operand_bytes=1.0, weight_dtype="int8"),
 }
-"""Data type of a job -> the recipe that it stands for."""
+"""Data type of a job -> its recipe."""
 
 
 def base_dtype(dtype: str) -> str:
@@ -82,7 +82,7 @@ def takes_narrow(op: Contraction) -> bool:
 
 
 def _weights_passed(op: Contraction, recipe: NarrowRecipe) -> tuple[int, int]:
-    """Return how often the weights are scaled and cast; for stored weights either may be unnecessary."""
+    """Return the numbers of times that weights are scaled and cast; for stored weights either may be zero."""
     if op.role is Role.WEIGHT_GRADIENT or recipe.keeps_weights:
         return (0, 0)
     if op.role is Role.INPUT_GRADIENT:

@@ -88,7 +88,7 @@ class ProcessorTable(spec.SpecTable):
 
 
 class CpuTable(ProcessorTable):
-    """A framework on CPUs: cost of its own loops besides memory traffic.
+    """A framework on CPUs: cost of its own loops beyond memory traffic.
 
     Attributes
     ----------
@@ -387,7 +387,7 @@ class Incapacity(spec.SpecTable):
 
     @property
     def what(self) -> str:
-        """What cannot be done, as a noun with its conditions."""
+        """The limit as a noun with its conditions."""
         updates = f"optimizer {' or '.join(self.optimizers)}" if self.optimizers else ""
         noun = ", ".join(self.layers) or updates or ("several workers" if self.several_workers else "a computation")
         where = f" on a {' or '.join(name.upper() for name in self.processors)}" if self.processors else ""

@@ -164,7 +164,7 @@ class LoweringTable(spec.SpecTable):
 
     @derived
     def rules(self, support: LibrarySupport) -> "LoweringRules":
-        """Return the table joined with what libraries support."""
+        """Return the table joined with the features of libraries."""
         recurrent = [name for name in support.algorithms if name in (FUSED, PERSISTENT)]
         convolutions = tuple(name for name in support.algorithms if name not in recurrent)
         from_elsewhere: dict[str, Any] = {
@@ -181,7 +181,7 @@ class LoweringTable(spec.SpecTable):
 
 
 class LoweringRules(LoweringTable):
-    """A framework's rules on one kind of processor, joined with what the libraries that it calls support there."""
+    """A framework's rules on one kind of processor, joined with the features of its libraries there."""
 
     convolution_algorithms: tuple[str, ...]
     groups_together: bool = False
@@ -205,7 +205,7 @@ class LoweringRules(LoweringTable):
         return role is Role.INPUT_GRADIENT and self.accumulates(role)
 
     def product_efficiency(self, role: Role) -> str:
-        """Return the name of the efficiency of a product with weights, by what it yields.
+        """Return the name of the efficiency of a product with weights, by its role.
 
         Examples
         --------

@@ -22,7 +22,7 @@ from perfmodel.numeric import is_real
 from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Operation, Role, WeightFormat
 
 SELECTIVE: Final = "selective"
-"""Way to recompute only what lies between the projections of attention."""
+"""Way to recompute only the part between the projections of attention."""
 BLOCKS: Final = "blocks"
 """Way to recompute each block as a whole from its input."""
 RECOMPUTE = ("full", BLOCKS, "sqrt", SELECTIVE)
@@ -80,7 +80,7 @@ def block_of(name: str) -> str | None:
 
 
 def blocks_of(nodes: Sequence[Node]) -> list[str]:
-    """Return the blocks of more than one layer, in order; the layers of a block stand in a row.
+    """Return the blocks of more than one layer, in order; the layers of a block are consecutive.
 
     In ``conv1_1, relu1_1, conv1_2, relu1_2`` neither ``conv1`` nor ``relu1`` is a block, because they alternate.
     """
@@ -232,7 +232,7 @@ def _computes_nothing(node: Node) -> bool:
 def _rerun_in_region(
     part: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark]
 ) -> tuple[Node, ...]:
-    """Return the layers of a region that run again: all, or those that back-propagation needs and nobody keeps."""
+    """Return the layers of a region that run again: all, or those whose unkept results back-propagation needs."""
     inside = [node for node in part if marks[node.name].region is not None and not _computes_nothing(node)]
     if not any(wanted[node.name] for node in inside):
         return ()
@@ -328,7 +328,7 @@ def stays_dense(node: Node) -> bool:
 
 
 def multiplies_by_weights(node: Node) -> bool:
-    """Return whether a layer has weights of its own that are an operand of a product or a convolution."""
+    """Return whether a layer has its own weights as an operand of a product or a convolution."""
     has_matrix = any(len(shape) > 1 for shape in node.parameter_shapes.values())
     return has_matrix and any(_reads_weights(operation) for operation in operations_of(node, None, 1))
 
@@ -339,7 +339,7 @@ def _reads_weights(operation: Operation) -> TypeGuard[Contraction | Convolution]
 
 
 def _of_packed(operation: Operation, packed: WeightFormat) -> Operation:
-    """Return a product that reads weights stored in a format of their own."""
+    """Return a product that reads weights stored in a packed format."""
     if operation.role is Role.WEIGHT_GRADIENT or not _reads_weights(operation):
         return operation
     return replace(operation, packed=packed)

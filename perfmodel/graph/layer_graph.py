@@ -326,7 +326,7 @@ class LayerGraph(GraphStructure):
 
     @property
     def weighted_layers(self) -> tuple[str, ...]:
-        """Names of the layers that multiply by weights of their own: dense ones, convolutions, attention."""
+        """Names of the layers that multiply by their own weights: dense ones, convolutions, attention."""
         return self._once("weighted", lambda: tuple(node.name for node in self.layers if multiplies_by_weights(node)))
 
     @property

@@ -162,7 +162,7 @@ class Lifetimes:
         storage.last = len(self.moments) - 1
 
     def result(self) -> Liveness:
-        """Add up what is in memory at every moment."""
+        """Add up the memory at every moment."""
         count = len(self.moments)
         forward = sum(phase is Phase.FORWARD for _, phase in self.moments)
         constants, slopes, gradients = changes = [[0] * (count + 1) for _ in range(3)]

@@ -164,14 +164,14 @@ class Node:
 
     @derived_property
     def packed_count(self) -> int:
-        """Parameters of its own with a packed storage format: those of two axes or more [1]."""
+        """Its own parameters with a packed storage format: those of two axes or more [1]."""
         if self.usage.weight_format is None:
             return 0
         return sum(math.prod(shape) for shape in self.parameter_shapes.values() if len(shape) > 1)
 
     @derived_property
     def nonzero_count(self) -> int:
-        """Parameters of its own after pruning [1]."""
+        """Its own parameters after pruning [1]."""
         lost: Any = (1 - self.usage.density) * self.packed_count
         count: int = self.parameter_count - (lost if is_open_size(lost) else round(float(lost)))
         return count

@@ -100,7 +100,7 @@ class Shortened:
         return [place + moved * self.blocks.period for moved in self.moves(self.part_at(place))]
 
     def moves(self, part: int) -> range:
-        """Return by how many blocks a part is moved in the whole graph; the inner block stands for several moves."""
+        """Return the distances, in blocks, by which a part is repeated in the graph; the inner block has several."""
         return range(self.left_out if part > INNER else 0, self.left_out + 1 if part >= INNER else 1)
 
     def spread(self, layers: Sequence[str]) -> list[tuple[int, int]] | None:
@@ -334,7 +334,7 @@ class _Columns:
         )
 
     def lengthened(self, short: Shortened, whole: LayerGraph) -> Liveness | None:
-        """Add up what is in memory at every moment of the whole graph."""
+        """Add up the memory at every moment of the whole graph."""
         rows = short.spread([name for name, _ in self.moments])
         if rows is None:
             return None

@@ -99,7 +99,7 @@ def _text_in_zip(path: Path, member: str) -> bytes:
             content = file.read(MOST_CONFIG_BYTES + 1)  # whatever size the entry claims
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise SpecError(path, [f"is no archive, or a truncated or damaged one ({error})"]) from error
-    except Exception as error:  # what the decompressor raises on damaged bytes (zlib.error, lzma.LZMAError)
+    except Exception as error:  # the errors of the decompressor on damaged bytes (zlib.error, lzma.LZMAError)
         if isinstance(error, SpecError | OSError):
             raise
         raise SpecError(path, [f"its {member} is damaged ({error})"]) from error

@@ -403,7 +403,7 @@ class ConfiguredLayer:
         return numbers
 
     def add(self, layer: Layer, *tensors: Tensor, part: str = "") -> str:
-        """Plan a layer of the graph; the parts of a layer have parameters of their own."""
+        """Plan a layer of the graph; the parts of a layer have separate parameters."""
         sources = tuple(tensor.source for tensor in tensors)
         name = f"{self.path}.{part}" if part else self.path
         how: dict[str, Any] = {"is_trained": self.is_trained, "weight_dtype": self.weight_dtype}

@@ -35,7 +35,7 @@ def audit(
     batch_axis: int | None = 0,
     progress: bool | None = None,
 ) -> Audit:
-    """Count the matrix products of a network, beside torch's counts where it is a torch module.
+    """Count the matrix products of a network, and those that torch counts if it is a torch module.
 
     Parameters
     ----------

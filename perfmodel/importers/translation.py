@@ -137,7 +137,7 @@ class TranslatedProgram:
         return parameters[key] if key in parameters else parameters[key.partition("[")[0]]
 
     def source(self, operand: Operand) -> Source:
-        """Return the source of a tensor; parameters and constants get a layer of their own."""
+        """Return the source of a tensor; parameters and constants become layers."""
         source = self._sources.get(operand.key)
         if operand.is_parameter:
             return self._held_parameter(operand, source)

@@ -63,7 +63,7 @@ RING_BUFFERS = 3
 
 
 def _kept_per_score(op: Attention, *, element_bytes: int) -> int:
-    """Return what autograd keeps of each materialised score [B].
+    """Return the bytes that autograd keeps for each materialised score [B].
 
     It keeps the result of softmax, the mask of dropout, and what the product with the values reads: another tensor
     where dropout or a cast made it.
@@ -76,7 +76,7 @@ def _kept_per_score(op: Attention, *, element_bytes: int) -> int:
 def _most_per_score(op: Attention, *, element_bytes: int) -> int:
     """Return the most that is in memory of each materialised score while its gradient is made [B].
 
-    Each operator frees what it kept as soon as its gradients exist: the product, the cast, dropout, softmax.
+    Each operator frees its kept tensors as soon as its gradients exist: the product, the cast, dropout, softmax.
     """
     wide = op.softmax_bytes or element_bytes
     kept = _kept_per_score(op, element_bytes=element_bytes)

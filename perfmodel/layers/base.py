@@ -227,7 +227,7 @@ class OnePassLayer(Layer):
 
     @abstractmethod
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic | None, Traffic | None]:
-        """Return what the forward and the backward pass read, write and compute; None for a pass it does not have."""
+        """Return the traffic and FLOP of the forward and the backward pass; None for a missing pass."""
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape, unless overridden."""

@@ -23,7 +23,7 @@ def _copied(call: OperatorCall) -> Translation | None:
 
 @layer_kind("copy")
 class Copy(OnePassLayer):
-    """The same elements in memory of their own: a clone, or a change of data type.
+    """The same elements in new memory: a clone, or a change of data type.
 
     Notes
     -----

@@ -72,7 +72,7 @@ class RecurrentLayer(LayerByInput):
     kept_per_unit: ClassVar[int]
     """Tensors like h that every recurrence keeps for back-propagation besides h itself [1]."""
     pointwise_flop_count: ClassVar[int]
-    """Element-wise FLOP per unit and step, without what a second bias vector adds [FLOP]."""
+    """Element-wise FLOP per unit and step, without those of a second bias vector [FLOP]."""
     checks: ClassVar[Checks] = {"layer_count": numbered(), "bias_vectors": _check_bias_vectors}
     hidden_size: int
     layer_count: int = 1

@@ -17,7 +17,7 @@ from perfmodel.symbolic import is_symbolic
 
 CONSTANT = "constant"
 COPIES = ("reflect", "replicate", "wrap")
-"""Modes in which padding copies elements; gradients of copies are added to those of the originals."""
+"""Padding modes that copy elements; gradients of copies are added to those of the originals."""
 TORCH_PADS = {
     "aten.constant_pad_nd": CONSTANT,
     **{f"aten.reflection_pad{axes}d": "reflect" for axes in (1, 2, 3)},

@@ -131,7 +131,7 @@ COMPLEX_OPERATORS: Final = frozenset(
         *("zeros_like", "empty_like", "new_zeros", "add", "sub", "neg", "mul", "div", "sum", "mean"),
     )
 )
-"""Operators of torch whose work on a complex number is what their layers count for its two parts."""
+"""Operators of torch whose work on a complex number equals that of their layers on its two parts."""
 
 
 def is_uncounted_complex(call: OperatorCall) -> bool:
@@ -146,7 +146,7 @@ def is_uncounted_complex(call: OperatorCall) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """The layer that a call is, its inputs, and which tensor each of its own parameters is.
+    """The layer of a call, its inputs, and the tensors of its own parameters.
 
     A parameter among the inputs becomes a layer of its own that holds it.
     """

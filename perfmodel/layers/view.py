@@ -172,7 +172,7 @@ TORCH_SPLITS = tuple(
 TORCH_WINDOWS = ("aten.unfold", "aten.as_strided")
 """Operators of torch that look at windows of their input, which may overlap."""
 TORCH_SLICES = ("aten.slice", "aten.select", "aten.narrow", "aten.diagonal", *TORCH_WINDOWS)
-"""Those whose result is one part of it."""
+"""Of these, operators whose result is one part of the complex number."""
 
 
 def _part(call: OperatorCall) -> Translation | None:

@@ -111,7 +111,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedLayouts(DescribedTable):
-    """Rows of several studies, and the tables whose rows are scored beside them."""
+    """Rows of several studies, and the tables whose rows are scored with them."""
 
     rows: tuple[PublishedRow, ...]
     also: tuple[str, ...]
@@ -197,7 +197,7 @@ SHARDED_FOLDER: Final = Path(__file__).resolve().parent / "sharded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedRow:
-    """One measured run; ``not_scored`` says what it needs that no argument states."""
+    """One measured run; ``not_scored`` names a need of it that no argument states."""
 
     label: str
     page: str

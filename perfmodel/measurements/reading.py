@@ -1,4 +1,4 @@
-"""Find and load measurement tables: a CSV of times, and the TOML that says what was run."""
+"""Find and load measurement tables: a CSV of times, and the TOML with the programs that ran."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ class NetworkRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTable(DescribedTable):
-    """Rows of one source, and what ran."""
+    """Rows of one source, and the program that ran."""
 
     zoo: str
     framework: str
@@ -296,7 +296,7 @@ class NetworkTable(DescribedTable):
 
 
 def network_table_names() -> tuple[str, ...]:
-    """Return the tables of networks of torch packages for which perfmodel knows what ran.
+    """Return the tables of networks of torch packages whose runs perfmodel knows.
 
     Examples
     --------
@@ -307,7 +307,7 @@ def network_table_names() -> tuple[str, ...]:
 
 
 def read_network_table(path: Path) -> NetworkTable:
-    """Read a table; its file's name identifies what ran."""
+    """Read a table; its file's name identifies its run."""
     check_known("table of networks", path.stem, network_table_names())
     stated = read_description(NETWORK_FOLDER / f"{path.stem}.toml")
     csv_table = CsvTable(path)

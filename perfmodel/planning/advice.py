@@ -62,7 +62,7 @@ class AdviceRow:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A job beside others, as it is printed."""
+    """A job compared with others, as it is printed."""
 
     change: str
     parameter_count: int
@@ -123,7 +123,7 @@ class Advice(Result):
     def best_of_each_kind(self) -> Table[AdviceRow]:
         """The best change of each kind, the largest gain first. [-]"""
         best: dict[str, AdviceRow] = {}
-        for row in sorted(self.rows, key=_is_last_resort):  # stable: by gain, first of what is in use today
+        for row in sorted(self.rows, key=_is_last_resort):  # stable: by gain, last resorts last
             best.setdefault(row.kind, row)
         best = dict(sorted(best.items(), key=lambda entry: -round(entry[1].speedup, 9)))
         return Table(best.values(), row_type=AdviceRow)
@@ -369,7 +369,7 @@ def _heading(a: Advice) -> list[str]:
     job = f"{title(p)} ({configuration(p)}): {p.samples_per_s:,.4g} samples/s, {seconds_text(p.step_s)} a step, "
     lines = [f"{job}bottleneck {p.bottleneck}"]
     if p.memory.fits is False:
-        lines.append(f"{fit_sentence(p)} Gains are over what it would take.")
+        lines.append(f"{fit_sentence(p)} Gains are relative to the time that it would take.")
     return lines
 
 

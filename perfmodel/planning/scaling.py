@@ -110,7 +110,7 @@ class _Question:
     usd_per_hour: float | None
     progress: Progress
     beyond: dict[str, list[str]] = field(default_factory=dict)
-    """What the framework cannot do -> the rows that are predicted as if it could."""
+    """Limit of the framework -> the rows that are predicted as if it did not exist."""
 
     @derived_property
     def alone(self) -> Prediction:

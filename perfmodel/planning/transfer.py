@@ -263,7 +263,7 @@ def _listed(copies: Any) -> list[Any]:
 
 
 def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:
-    """Yield the copies that one text or pair stands for."""
+    """Yield the copies that one text or pair means."""
     names = copy.split(":") if isinstance(copy, str) else copy
     if not isinstance(names, Sequence) or len(names) != 2 or not all(isinstance(name, str) and name for name in names):
         raise ArgumentError("copies", copy, "two places, as 'gpu0:gpu1' or a pair of names")

@@ -468,7 +468,7 @@ def trade_off_figure(
 
 
 def _name(axes: Axes, points: Sequence[Point]) -> None:
-    """Write names beside points, towards the middle of the figure."""
+    """Write names next to points, towards the middle of the figure."""
     from matplotlib.patheffects import withStroke
 
     for point in points:

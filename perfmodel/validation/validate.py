@@ -1,4 +1,4 @@
-"""validate(): a measurement table with its predictions, under a protocol that defines what is fitted on which rows."""
+"""validate(): a measurement table with its predictions, under a protocol that defines the rows of each fit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _mentions(text: str, mark: str) -> bool:
 
 
 def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
-    """Return the fields of the files that are estimates; they are shown beside the score."""
+    """Return the fields of the files that are estimates; they are shown with the score."""
     return tuple(
         sorted(
             f"{spec.name}: {field}"
@@ -193,7 +193,7 @@ def validate_steps(
     fit_share: float | None = None,
     progress: Progress | None = None,
 ) -> ValidationReport:
-    """Predict every measured cell of a table of steps on one device, and score it beside naive baselines."""
+    """Predict every measured cell of a table of steps on one device, and score it with naive baselines."""
     protocols.check_protocol(protocol)
     if fit_share is not None:
         protocols.check_share(fit_share)
@@ -237,7 +237,7 @@ def validate(
     fit_share: float | None = None,
     progress: Progress | None = None,
 ) -> ValidationReport | RowReport:
-    """Predict every measured cell of a table and score the predictions beside naive baselines.
+    """Predict every measured cell of a table and score the predictions with naive baselines.
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ class _Builder:
         return classified(self.graph, self.after_blocks(x), classes=classes)
 
     def after_blocks(self, x: str) -> str:
-        """Add what follows the last block: nothing."""
+        """Add the layers after the last block: none."""
         return x
 
 

@@ -113,7 +113,7 @@ class TorchBackend(Backend):
         }
 
     def software(self) -> dict[str, str]:
-        """Return the versions of torch and what it calls."""
+        """Return the versions of torch and its libraries."""
         torch = self.torch
         versions = facts.host_software() | {"torch": torch.__version__}
         blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
@@ -140,7 +140,7 @@ class TorchBackend(Backend):
         if mhz is None:
             try:
                 mhz = float(self.torch.cuda.clock_rate(self.target)) or None
-            except Exception:  # needs the driver's management library, which raises errors of its own
+            except Exception:  # needs the driver's management library, which raises its own errors
                 mhz = None
         self.torch.cuda.synchronize(self.target)
         return mhz

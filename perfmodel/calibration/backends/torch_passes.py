@@ -119,7 +119,7 @@ class CudaClock(Clock):
         return HOLD_CYCLES / self._between_events(wait)
 
     def hold_queue(self, seconds: float) -> None:
-        """Let the device wait, so that what is launched meanwhile queues up; at most a tenth of a second [s]."""
+        """Let the device wait, so that launches queue up meanwhile; at most a tenth of a second [s]."""
         if self._cycles_per_s is None:
             self._cycles_per_s = self._measured_cycles_per_s()
         self._torch.cuda._sleep(int(min(seconds, LONGEST_HOLD_S) * self._cycles_per_s))

@@ -1,4 +1,4 @@
-"""Passes of torch in which elements depend on one another: norms, softmax, losses, pools, sums."""
+"""Passes of torch whose elements depend on each other: norms, softmax, losses, pools, sums."""
 
 from __future__ import annotations
 

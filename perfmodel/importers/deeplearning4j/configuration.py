@@ -1,4 +1,4 @@
-"""A configuration of deeplearning4j as plain records: vertices, what they read, and their fields."""
+"""A configuration of deeplearning4j as plain records: vertices, their inputs and their fields."""
 
 from __future__ import annotations
 

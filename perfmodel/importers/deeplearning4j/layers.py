@@ -58,7 +58,7 @@ def activated(layer: ConfiguredLayer, tensor: Tensor, part: str = "activation") 
 def dropped(layer: ConfiguredLayer, tensor: Tensor) -> Tensor:
     """Return a tensor after the dropout of a layer's input, stated as the share that is kept."""
     stated = layer.get("idropout")
-    # a field of its own before 1.0.0-alpha, where 0 means none
+    # a separate field before 1.0.0-alpha, where 0 means none
     kept = layer.get("dropOut") if stated is None else entry_of(stated).fields.get("p")
     return layer.dropped(tensor, 1 - kept if isinstance(kept, int | float) and 0 < kept < 1 else 0)
 

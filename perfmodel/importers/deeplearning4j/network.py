@@ -144,7 +144,7 @@ def _translated(vertex: VertexRecord, layer: ConfiguredLayer) -> Tensor:
 
 
 def _hole_shape(vertex: VertexRecord, tensors: Sequence[Tensor]) -> Shape:
-    """Return the shape of an opaque layer: as many features as it states, else its input's."""
+    """Return the shape of an opaque layer: its stated number of features, else its input's."""
     if not tensors:
         return (1,)
     shape, features = tensors[0].shape, vertex.entry.fields.get("nout")

@@ -22,7 +22,7 @@ def _dense(call: LayerCall) -> Tensor:
 
 
 def projected(call: LayerCall, tensor: Tensor, units: int, *, bias: bool, part: str) -> Tensor:
-    """Return a product of the last axis with a matrix of its own."""
+    """Return a product of the last axis with a new matrix."""
     plain = call.plain(tensor)
     return call.made(layers.Dense(units=units, bias=bias), plain, part=part)
 
@@ -118,12 +118,12 @@ def _flattened(call: LayerCall) -> Tensor:
     tensor = call.first
     if tensor.rows:
         return call.reshaped(tensor, (math.prod(tensor.shape),))
-    # their order does not matter: the product that follows has as many weights
+    # their order does not matter: the product that follows has the same number of weights
     return call.like(call.add(layers.Flatten(), tensor), replace(tensor, is_turned=False))
 
 
 def filled(target: Sequence[int], shape: Shape) -> tuple[int, ...]:
-    """Return a target shape with its -1 replaced by what is left [1].
+    """Return a target shape with its -1 replaced by the remaining number of elements [1].
 
     Examples
     --------

@@ -120,7 +120,7 @@ def _pooled_globally(call: LayerCall) -> Tensor:
 
 
 def _sides(call: LayerCall, field_name: str, count: int) -> tuple[tuple[int, int], ...]:
-    """Return what is added or cut before and after each axis of a map."""
+    """Return the elements added or cut before and after each axis of a map."""
     stated = call.required(field_name)
     if isinstance(stated, int):
         return ((stated, stated),) * count
@@ -200,7 +200,7 @@ def _batch_norm(call: LayerCall) -> Tensor:
 
 
 def _last_axes(call: LayerCall) -> int:
-    """Return how many last axes a norm is over."""
+    """Return the number of last axes of a norm."""
     axes = stated_axes(call.get("axis", -1))
     places = sorted(axis - 1 if axis > 0 else axis + len(call.first.shape) for axis in axes)
     if places != list(range(len(call.first.shape) - len(places), len(call.first.shape))):

@@ -43,7 +43,7 @@ def activation_name(stated: Any) -> str | None:
 
 
 def activated(call: LayerCall, tensor: Tensor, stated: Any, part: str = "activation") -> Tensor:
-    """Return a tensor after an activation; an unknown activation becomes a hole of its own."""
+    """Return a tensor after an activation; an unknown activation becomes a separate hole."""
     name = activation_name(stated)
     if name in IDENTITY:
         return tensor
@@ -152,4 +152,4 @@ APPLICATION_TRANSLATORS: Final[Mapping[str, Translator]] = {
     "StochasticDepth": _dropped,
     "CustomScaleLayer": _added_scaled,
 }
-"""The same for the classes that ``keras.applications`` has of its own, in ConvNeXt and Inception-ResNet."""
+"""The same for the classes defined in ``keras.applications``: ConvNeXt and Inception-ResNet."""

@@ -97,7 +97,7 @@ def _recurrent(call: LayerCall) -> Result:
 
 
 def _states(call: LayerCall, output: Tensor, count: int) -> list[Tensor | None]:
-    """Return the states behind a recurrence, which are views of what it has computed."""
+    """Return the final states of a recurrence, which are views of its results."""
     units = output.shape[-1]
     return [
         call.assembly.tensor(call.add(RecurrentState(shape=(units,)), output, part=f"state_{index}"))

@@ -314,7 +314,7 @@ def batch_norm_without_content(
     of_channels = [tensor for tensor in (weight, bias, mean, variance) if tensor is not None]
     if not is_plain or any(tensor.dtype != x.dtype for tensor in of_channels):
         return NotImplemented
-    channel_count = x.shape[1] if training else 0  # what back-propagation keeps of each channel
+    channel_count = x.shape[1] if training else 0  # kept by back-propagation for each channel
     return torch.empty_like(x), x.new_empty(channel_count), x.new_empty(channel_count)
 
 

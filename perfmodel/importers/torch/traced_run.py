@@ -135,7 +135,7 @@ def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
             module.train(training)
         torch.backends.mha.set_fastpath_enabled(False)
         torch._C._set_mkldnn_enabled(False)
-        torch._C._set_nnpack_enabled(False)  # this kernel takes only 16 samples or more, in a layout of its own
+        torch._C._set_nnpack_enabled(False)  # this kernel takes only 16 samples or more, in its own layout
         transformer._detect_is_causal_mask = _is_causal_if_said
         with torch.set_grad_enabled(training), sdpa_kernel(SDPBackend.MATH):
             yield
@@ -362,7 +362,7 @@ def counted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned:
 
 
 def excess(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: Any) -> int:
-    """Return how much torch's formula overcounts for one operator [FLOP]."""
+    """Return the FLOP that torch's formula counts too much for one operator [FLOP]."""
     if func._overloadpacket is not torch.ops.aten.convolution_backward:
         return 0
     *others, groups, wanted = args

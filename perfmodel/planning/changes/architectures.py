@@ -118,7 +118,7 @@ def _stated(name: str, options: Options) -> dict[str, Any]:
 
 
 def _by_count(name: str, options: Options) -> Iterator[Design]:
-    """Yield half and twice as many equal layers."""
+    """Yield half and twice the number of equal layers."""
     stated = _stated(name, options)
     depth = next((option for option in DEPTHS if isinstance(stated.get(option), int)), None)
     width = next((option for option in WIDTHS if isinstance(stated.get(option), int)), None)

@@ -175,7 +175,7 @@ def recompute(now: Situation) -> Iterator[Change]:
 
 
 def accumulation_steps(now: Situation) -> Iterator[Change]:
-    """Yield a mini-batch in twice as many parts, with one exchange and one update at the end."""
+    """Yield a mini-batch in twice the number of parts, with one exchange and one update at the end."""
     now.needs(Phase.UPDATE in now.phases, "this phase has no update to accumulate gradients for")
     steps = 2 * now["accumulation_steps"]
     now.needs(
@@ -185,7 +185,7 @@ def accumulation_steps(now: Situation) -> Iterator[Change]:
 
 
 def micro_batches(now: Situation) -> Iterator[Change]:
-    """Yield twice and half as many micro-batches of a pipeline."""
+    """Yield twice and half the number of micro-batches of a pipeline."""
     now.needs(now["parallelism"] == "pipeline", "there is no pipeline")
     parts = now["micro_batches"]
     for count in (2 * parts, parts // 2):
@@ -351,7 +351,7 @@ def _needs_one_of(now: Situation, syncs: tuple[str, ...]) -> None:
 
 
 def periods(now: Situation) -> Iterator[Change]:
-    """Yield half as many visits to the server."""
+    """Yield half the number of visits to the server."""
     _needs_one_of(now, TAKEN_BY["push_period"])
     push, pull = 2 * now["push_period"], 2 * now["pull_period"]
     yield Change(what=f"a push every {push} steps", changes={"push_period": push})

@@ -31,7 +31,7 @@ def layout(now: Situation) -> Iterator[Change]:
 
 
 def _changes(now: Situation, job: Job) -> dict[str, Any]:
-    """Return the arguments of a job's layout, with as many samples of all workers together."""
+    """Return the arguments of a job's layout, with the same number of samples of all workers together."""
     from perfmodel.planning.search.of_job import OF_LAYOUT
 
     changes = {name: getattr(job, name) for name in OF_LAYOUT}

@@ -451,7 +451,7 @@ class _Steps(_Nodes):
         return dropped
 
     def _results(self, values: Mapping[int, Any]) -> list[Any]:
-        """Run all steps from the values of the symbols, and return what is wanted."""
+        """Run all steps from the values of the symbols, and return the wanted results."""
         results = {**self._known, **values}
         with np.errstate(all="ignore"):
             for (place, rule, arguments), dropped in zip(self._steps, self._dropped, strict=True):

@@ -84,7 +84,7 @@ class Chosen:
         return meaning.part.alternative_names[self._of_groups[id(meaning.part)][meaning.place]]
 
     def count(self, table: KernelTable, alternative: int) -> int:
-        """Return how many operations of a stage use an algorithm. [1]"""
+        """Return the number of operations of a stage that use an algorithm. [1]"""
         of_stage = self._counts.get(id(table))
         # a table without alternatives adds up gradients; each of its operations runs once in a micro-batch
         return int(table.multiplicity[alternative]) if of_stage is None else of_stage[alternative]

@@ -1,4 +1,4 @@
-"""The result of a search: layouts by what they are best at, and how sure their ranking is."""
+"""The result of a search: the best layouts by each criterion, and the certainty of their ranking."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class Search(Drawn):
         return Table(rows, title=title, headings=HEADINGS, row_type=row_type)
 
     def _bottlenecks(self, sweep: Sweep) -> NDArray[Any]:
-        """Return what bounds each layout: the input stage that it waits for, or the cause of its largest part."""
+        """Return the limit of each layout: the input stage that it waits for, or the cause of its largest part."""
         largest, waits_s = bottlenecks(sweep), sweep.results["input_wait_s"]
         if not waits_s.any():
             return largest
@@ -556,7 +556,7 @@ def device_counts(sweep: Sweep) -> NDArray[np.int64]:
 
 
 def is_unusual(axis: Axis) -> bool:
-    """Tell whether an axis without a column of its own has another value than predict's default."""
+    """Tell whether an axis without its own column differs from predict's default."""
     return axis.name in UNUSUAL and axis.values[0] != DEFAULTS[axis.name]
 
 

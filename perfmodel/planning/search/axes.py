@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the usual values of axes depend on."""
+    """Facts of the job on which the usual values of axes depend."""
 
     devices: int
     machine_devices: int

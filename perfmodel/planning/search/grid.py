@@ -206,7 +206,7 @@ def _in_parts(columns: Columns, *, keeps_passes: bool) -> Columns:
 
 
 def _limited(columns: Columns, name: str, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
-    """Keep the layouts in which an argument that follows from the axes is what the caller asks for."""
+    """Keep the layouts in which an argument that follows from the axes has the caller's value."""
     could_be = np.unique(columns[name]).tolist()
     if name in stated:
         values = _listed(name, stated[name])

@@ -39,7 +39,7 @@ def why_not_searched(p: Prediction) -> str:
 
 
 def search_of_job(p: Prediction, *, keeps_layout: bool) -> Search:
-    """Search layouts on the devices of a predicted job, with as many samples a step."""
+    """Search layouts on the devices of a predicted job, with the same number of samples a step."""
     job, part = p.job, p.basis.prepared.target.system_part
     assert part is not None
     assert isinstance(job.graph, LayerGraph)

@@ -85,7 +85,7 @@ class Sweep(Result):
         return labels[codes]
 
     def codes(self, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return an argument's column as integer codes and the values that they stand for, which takes less memory.
+        """Return an argument's column as integer codes and the value of each code, which takes less memory.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class Sweep(Result):
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
 
     def _row_with_limits(self, index: int) -> dict[str, Any]:
-        """Return ``row`` with what its framework cannot run, in front of its reason."""
+        """Return ``row`` with the exceeded limits of its framework in front of its reason."""
         row = self.row(index)
         beyond = self._beyond_in(np.array([index])) if row[FITS] else {}
         row[REASON] = "; ".join([*(f"predicted although {what}" for what in beyond), *filter(None, [row[REASON]])])

@@ -25,7 +25,7 @@ ROWS_AT_ONCE: Final = 1_000_000
 
 
 def rows_beyond(space: Space, rows: NDArray[np.int64]) -> dict[str, int]:
-    """Count rows of a space by what their framework cannot do; one row answers for its kind.
+    """Count rows of a space by the limit of their framework that they exceed; one row is checked for its kind.
 
     Rows of a kind share framework, class of device, phase, data type and layout.
     """
@@ -52,7 +52,7 @@ def rows_beyond(space: Space, rows: NDArray[np.int64]) -> dict[str, int]:
 
 
 def _limited_frameworks(space: Space) -> NDArray[np.bool_]:
-    """Tell for each value of the framework axis whether its file says what it cannot do."""
+    """Tell for each value of the framework axis whether its file states limits."""
     axis = space.by_name.get("framework")
     if axis is None:
         return np.zeros(1, dtype=bool)
@@ -66,7 +66,7 @@ def _kind(space: Space, codes: dict[str, int]) -> tuple[Any, ...]:
 
 
 def _missing_features(space: Space, row: int) -> tuple[str, ...]:
-    """Return what the framework of a row cannot do, without the evidence."""
+    """Return the limits of the framework that a row exceeds, without the evidence."""
     try:
         shortfalls = space.predicted(row).basis.prepared.shortfalls
     except PerfmodelError:

@@ -1,4 +1,4 @@
-"""Jobs of a space: those with equal arguments share what follows from them."""
+"""Jobs of a space: jobs with equal arguments share values derived from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAST_TARGETS: Final = ("gpu", "cpu")
 
 @dataclass(eq=False)
 class KnownJobs:
-    """Makes jobs, and caches what they share for as long as their space is swept."""
+    """Makes jobs, and caches their common values while their space is swept."""
 
     space: Space
     _kept: dict[Any, Any] = field(default_factory=dict)
@@ -88,7 +88,7 @@ AGREED_BY: Final = names_of("workers", "exchange")
 
 @dataclass(frozen=True, eq=False)
 class JobValues:
-    """Values of the axes that decide what workers do together."""
+    """Values of the axes that decide the common work of workers."""
 
     codes: Mapping[str, int]
     values: Mapping[str, Any]

@@ -51,7 +51,7 @@ BATCH: Final = ("batch_size", "global_batch_size")
 PASSES: Final = "accumulation_steps"
 """Axis that counts passes of all micro-batches, which take the same turns."""
 SHARED: Final = ("shard_stage", "no_sync")
-"""Axes that only decide what workers share and when: the steps of a worker alone do not depend on them."""
+"""Axes that only concern sharing among workers: the steps of a single worker do not depend on them."""
 TURNS: Final = ("schedule", "micro_batches", PASSES)
 """Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
@@ -271,14 +271,14 @@ class _Request:
 
     @contextmanager
     def refusing(self, places: Ints) -> Iterator[None]:
-        """Reject those of some rows that are still open if the block raises."""
+        """Reject the rows that are still open if the block raises."""
         try:
             yield
         except PerfmodelError as error:
             self.refused(places, error)
 
     def refused(self, places: Ints, error: PerfmodelError) -> None:
-        """Reject those of some rows that are still open."""
+        """Reject the rows among some that are still open."""
         left = self.left(places)
         if len(left):
             self.refuse(left, str(error))

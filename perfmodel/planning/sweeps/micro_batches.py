@@ -127,7 +127,7 @@ class Alone:
 
     @derived_property
     def board(self) -> BoardPower:
-        """What each device draws."""
+        """Power of each device."""
         return board_power(self.prepared)
 
     @derived_property

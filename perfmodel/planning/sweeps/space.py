@@ -50,7 +50,7 @@ FED_BY: Final = tuple(name for name in table.names_of("input") if name not in OF
 """Axes that decide how mini-batches arrive; they do not change the exchange of gradients."""
 
 OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY)), *FED_BY)
-"""Axes that decide what several workers do together."""
+"""Axes that decide the common work of several workers."""
 
 
 def _link(name: str, value: Any) -> Any:
@@ -340,7 +340,7 @@ def _single(axes: Sequence[Axis]) -> dict[str, Any]:
     """Return the only value of each axis; reject axes with several."""
     several = next((axis for axis in axes if len(axis) > 1), None)
     if several is not None:
-        allowed = "one value with configurations=, which list what varies"
+        allowed = "one value with configurations=, which list the varying arguments"
         raise ArgumentError(several.name, list(several.values), allowed)
     return {axis.name: axis.values[0] for axis in axes}
 

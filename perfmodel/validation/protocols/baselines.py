@@ -193,14 +193,14 @@ def device_speed(cell: PredictedCell) -> float:
 
 
 def on_other_cpus(one: PredictedCell, others: Cells, *, same_threads: bool) -> list[PredictedCell]:
-    """Return the other CPU's cells with as many threads or, failing that, the most threads below that."""
+    """Return the other CPU's cells with the same number of threads or, failing that, the most threads below that."""
     below = [cell for cell in on_other_devices(one, others) if _threads(cell) <= _threads(one)]
     used = _threads(one) if same_threads else max(map(_threads, below), default=0)
     return [cell for cell in below if _threads(cell) == used]
 
 
 def on_all_cores(one: PredictedCell, others: Cells, *, below: Cells, cores: Mapping[str, int]) -> list[PredictedCell]:
-    """Return the cells of ``below`` that ran the same with as many threads as cores."""
+    """Return the cells of ``below`` that ran the same with one thread for each core."""
     try:
         is_beyond = _threads(one) > cores[one.device]
     except KeyError as error:

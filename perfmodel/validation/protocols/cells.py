@@ -66,7 +66,7 @@ class MeasuredCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedCell:
-    """A measured cell beside its prediction."""
+    """A measured cell and its prediction."""
 
     network: str
     framework: str

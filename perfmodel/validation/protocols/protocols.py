@@ -186,7 +186,7 @@ FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "g
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FoldOutcome:
-    """One fold with what it holds out, predicted, and the fit to the rest; None where nothing is fitted."""
+    """Predictions of a fold's held-out cells, and the fit to the rest; None where nothing is fitted."""
 
     fold: Fold
     predicted: tuple[PredictedCell, ...]

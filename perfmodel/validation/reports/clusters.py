@@ -1,4 +1,4 @@
-"""Measured calls of collectives, and measured steps of sharded language models, beside predictions and naive rules."""
+"""Measured calls of collectives and steps of sharded language models, compared with predictions and naive rules."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MACHINE_SIZE: Final = 8
 """Devices of each machine of these tables. [1]"""
 
 HOST_S: Final = {row["algorithm"]: row["host_us"] * MICROSECOND for row in stated_formats("calls_in_one_machine")}
-"""Column ``algorithm`` of calls inside one machine -> what the host adds to each time. [s]"""
+"""Column ``algorithm`` of calls inside one machine -> time that the host adds to each. [s]"""
 
 
 HELD_OUT: Final = "fitted_on_other_rows"

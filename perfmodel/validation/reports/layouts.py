@@ -200,7 +200,7 @@ def _fits(rows: Sequence[Mapping[str, Any]], what: str) -> str:
 
 
 def _choice(rows: Sequence[Mapping[str, Any]], pairs: Sequence[_Pair]) -> str:
-    """Say how well layouts of a sweep are ranked, and what the first choice took."""
+    """Describe the ranking of a sweep's layouts, and the measured time of its first choice."""
     timed = [place for place, row in enumerate(rows) if row["ran"]]
     ranks = rank_correlation([rows[place]["predicted_s"] for place in timed], [rows[at]["measured_s"] for at in timed])
     best = min(rows[place]["measured_s"] for place in timed)

@@ -1,4 +1,4 @@
-"""Networks on several devices beside predictions: speed-ups, steps of sharded networks, layouts of papers."""
+"""Networks on several devices compared with predictions: speed-ups, steps of sharded networks, layouts of papers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _nearly_full(rows: Sequence[ParallelRow], scores: Table[Any]) -> list[str]:
 
 
 def _naive(rows: Sequence[ParallelRow], graphs: Sequence[LayerGraph]) -> list[float]:
-    """Predict each row by the naive rule: as many times faster as workers, or FLOP at the typical rate of all rows."""
+    """Predict each row by a naive rule: linear speed-up by workers, or FLOP at the typical rate of all rows."""
     work = {}
     for row, graph in zip(rows, graphs, strict=True):
         if row.measured_s is not None:

@@ -1,4 +1,4 @@
-"""Measured steps of the networks of torch packages beside predictions with the constants as they are shipped."""
+"""Measured steps of the networks of torch packages, compared with predictions with shipped constants."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Residuals:
 
 
 def path_of(processor: str) -> Path:
-    """Return the file of a processor's residuals, beside its interval scale."""
+    """Return the file of a processor's residuals, in the folder of its interval scale."""
     return spec_files.find("intervals", f"{processor}_80").with_suffix(".csv")
 
 
@@ -159,7 +159,7 @@ class ConstantRatio:
 
 
 def interval_rows(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[ConstantRatio]) -> list[IntervalRow]:
-    """Score the intervals of a subset's scored cells beside those of constant ratio."""
+    """Score the intervals of a subset's scored cells, and those of constant ratio."""
     if any(np.isnan(cell.low_s) for cell in cells):
         return []
     predicted = np.log([cell.predicted_s for cell in cells])

@@ -1,4 +1,4 @@
-"""Reports of tables that are scored in their own way: rows beside predictions, scores beside naive rules."""
+"""Reports of tables with their own scoring: rows with predictions, scores with those of naive rules."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class FactorRow:
 
 
 def factor_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> tuple[FactorRow, ...]:
-    """Return the fitted factors where one fit stands for the subset."""
+    """Return the fitted factors if one fit covers the subset."""
     if len(outcomes) != 1 or outcomes[0].fit is None:
         return ()
     fit = outcomes[0].fit
@@ -296,7 +296,7 @@ _OF_PART: Final = ("model", "cells", "fitted", *METRICS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowReport(Result):
-    """Rows beside their predictions, and scores beside naive rules."""
+    """Rows with their predictions, and scores with those of naive rules."""
 
     table: str
     rows: Table[Any]

@@ -57,7 +57,7 @@ NO_BLOCKS: Final = Rule(
 
 
 def none_of(name: str, allowed: Container[Any]) -> Callable[[Layout], Any]:
-    """Return the test whether an argument is none of some values."""
+    """Return a test that refuses some values of an argument."""
     return lambda at: np.array([value not in allowed for value in np.ravel(np.array(at[name], dtype=object))])
 
 

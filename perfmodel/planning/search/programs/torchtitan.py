@@ -65,7 +65,7 @@ def _end_weights(block_count: int, stage_count: int, *, chunks_each: int) -> tup
 
 
 def _has_other_stages(at: Layout) -> Any:
-    """Tell whether torchtitan cannot cut these blocks into as many stages as a layout has."""
+    """Tell whether torchtitan cannot cut these blocks into the number of stages of a layout."""
     columns = np.broadcast_arrays(at["block_count"], at["stages"], at["interleave"])
     return np.array(
         [
