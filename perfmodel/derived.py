@@ -63,7 +63,7 @@ def record(kind: Record) -> Record:
         if names.issuperset(values) and (len(values) == len(names) or needed <= values.keys()):
             become(self, "__dict__", values)  # as a whole: its keyword arguments are a dict of their own
         else:
-            checked(self, **values)  # raises an error that names the fault
+            checked(self, **values)  # raises an error that says what is wrong
 
     of_fields.__init__ = filled
     return of_fields  # type: ignore[no-any-return]

@@ -210,7 +210,7 @@ class Evaluation:
     def of(self, task: AnyTask) -> TaskColumns:
         """Return the columns of a task, in the order of its rows."""
         rows = _ResultRows(self, task.size)
-        with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes a reason
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes a reason
             if isinstance(task, LayoutTask):
                 self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
                 rows.layouts(self._layouts, task.rows_in(self.space))

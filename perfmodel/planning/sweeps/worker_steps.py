@@ -158,7 +158,7 @@ class Section:
         return self._of_messages(agreement, "buckets_bytes", lambda _: (agreement,))
 
     def _of_messages(self, agreement: Agreement | None, name: str, given: Callable[[WorkerKind], Any]) -> Any:
-        """Return a number of the job of each kind that it has if workers exchange copies of gradients."""
+        """Ask the job of each kind for a number that it has if workers exchange copies of gradients."""
         key = (name, getattr(agreement, "all_reduces", False))  # nothing else of an agreement counts
         if key not in self.kept:
             numbers = [getattr(kind.prepared, name)(*given(kind)) for kind in self.kinds]
