@@ -14,7 +14,7 @@ from perfmodel.kernels import Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Contraction, Role, WeightFormat, weight_bytes
 
 ALIGNED = 16
-"""Extents of a weight are multiples of so many elements, or its products stay in the base type. [1]"""
+"""Unit of the extents of a weight, in elements; products of other weights stay in the base type. [1]"""
 
 NARROW_PRODUCT: Final = "gemm_narrow"
 """Efficiency name of a product of cast operands."""

@@ -196,7 +196,7 @@ class ExchangeTable(spec.SpecTable):
 
     @property
     def awaited_sends(self) -> int:
-        """Transfers that a stage waits for at each send: none, the one that it sends, or also the one that it receives. [1]"""
+        """Transfers that a stage waits for at each send: none, the one sent, or also the one received. [1]"""
         return {"meanwhile": 0, "waited": 1, "one_by_one": 2}[self.sends]
 
     def adds_up_whole(self, shard_stage: int) -> bool:

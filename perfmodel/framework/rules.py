@@ -34,7 +34,7 @@ class PassRule(spec.SpecTable):
     in_single: bool = False
 
     def traffic(self, tensor_elements: Any, *, element_bytes: int) -> tuple[Any, Any, int]:
-        """Bytes read and written, and launches, for a main tensor of so many elements."""
+        """Bytes read and written, and launches, for a number of elements of the main tensor."""
         if not self.in_single or element_bytes >= SINGLE_BYTES:
             size = element_bytes * tensor_elements
             return self.reads * size, self.writes * size, self.launches

@@ -112,7 +112,7 @@ class LayerGraph(GraphStructure):
             Whether the gradient of the network's own input is computed too. [-]
         recompute : str, int or None
             ``full``: recompute activations inside every block; ``sqrt``: inside about sqrt(n) segments; ``selective``:
-            only the cores of attention; a number: so many numbered blocks; None: only in regions the graph marks. See
+            only the cores of attention; a number: that many numbered blocks; None: only in regions the graph marks. See
             ``perfmodel.graph.execution``. [-]
 
         Returns

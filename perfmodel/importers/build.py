@@ -239,7 +239,7 @@ def holes_by_operator(built: Built, *, batch_size: int) -> Iterator[tuple[str, l
 
 
 def _counted_by_bytes(graph: LayerGraph, holes: Sequence[Hole], *, batch_size: int) -> str:
-    """Describe how the FLOP of opaque layers are counted, and within which bounds they lie."""
+    """Describe the counting of the FLOP of opaque layers, and its bounds."""
     bounds = [hole_bounds(graph, hole.layer, batch_size=batch_size) for hole in holes]
     least, most = (sum(ends) for ends in zip(*bounds, strict=True))
     counted = f"counted by its bytes and {least:,} FLOP forward at batch size {batch_size}, one per element"

@@ -113,7 +113,7 @@ def hold_out(
     split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
     progress: Progress | None = None,
 ) -> HeldOut:
-    """Predict the cells of a subset as a protocol holds them out."""
+    """Predict the held-out cells of a subset under a protocol."""
     fitted_too = protocols.PROTOCOLS[protocol].fits_too if split is None and protocol in protocols.PROTOCOLS else ()
     rows = [row for name in (subset, *fitted_too) for row in table.subset(name, set_aside=True)]
     cells = prepare_cells(table, rows)

@@ -333,7 +333,7 @@ def _layouts(model: ModelRecord) -> Iterator[str]:
 
 
 def _sees_maps(model: ModelRecord, axis_total: int) -> bool:
-    """Tell whether samples of so many axes [1] are maps whose channels come last."""
+    """Tell whether samples with this number of axes [1] are maps whose channels come last."""
     ending = f"{axis_total - 1}D"
     return axis_total > len(("steps", "features")) and any(
         ending in record.class_name and record.config.get("data_format", LAST) == LAST for record in _all_layers(model)

@@ -314,7 +314,7 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
 
 
 def _of_several(hardware: Mapping[str, Any], machines: Any) -> dict[str, Any]:
-    """Return so many machines of a candidate's system."""
+    """Return a candidate's system with a number of machines."""
     if "system" not in hardware:
         allowed = "left out of a candidate without a system, as it counts machines; add system= to the candidate"
         raise ArgumentError("machines", machines, allowed)

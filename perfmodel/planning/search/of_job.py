@@ -34,7 +34,7 @@ def why_not_searched(p: Prediction) -> str:
     if part is None or len(part.names) == 1 or part.computes_on_hosts:
         return "layouts are searched for several GPUs of a system"
     if job.calibration is not None or not has_data_sheet(p):
-        return "layouts are not searched with constants of one's own"
+        return "layouts are not searched with your own constants"
     return ""
 
 

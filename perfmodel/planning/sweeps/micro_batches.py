@@ -266,7 +266,7 @@ def _work_alike(
     make: Callable[[], StageWork],
     known: dict[Any, Any],
 ) -> StageWork:
-    """Numbers of a stage, reused from an earlier one whose groups exchange as much over equal links. [s]"""
+    """Numbers of a stage, reused from an earlier one with equal exchanges over equal links. [s]"""
     placed, exchanges = stage.placed, prepared.exchanges
     key: tuple[Hashable, ...] = (like, prepared.layout)
     if isinstance(exchanges, PlacedExchanges):

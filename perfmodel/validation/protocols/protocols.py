@@ -223,7 +223,7 @@ def predict_subset(
     split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
     progress: Progress | None = None,
 ) -> HeldOut:
-    """Fit inside every fold of a protocol, if it fits, and predict what each fold holds out."""
+    """Fit inside every fold of a protocol, if it fits, and predict the held-out cells."""
     report_progress = progress or (lambda done, total: None)
     fits: Sequence[Fit | None] = [None]
     unknowns: tuple[Unknown, ...] = ()

@@ -60,7 +60,7 @@ DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """One cell as a fold held it out."""
+    """One held-out cell of a fold."""
 
     protocol: str
     key: CellKey
@@ -198,7 +198,7 @@ def interval_row(
 
 
 ENOUGH: Final = 50
-"""Fewest residuals of other tables with which a whole table is held out at once. [1]"""
+"""Fewest residuals of other tables that allow holding out a whole table at once. [1]"""
 
 OVERSUBSCRIBED: Final = "cpu_oversubscribed"
 

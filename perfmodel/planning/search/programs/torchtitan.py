@@ -43,7 +43,7 @@ DEFAULT_CHUNKS: Final = 2
 
 @lru_cache(maxsize=1024)
 def _end_weights(block_count: int, stage_count: int, *, chunks_each: int) -> tuple[tuple[int, int], ...]:
-    """Weights in blocks of the first and the last end of the network [1]_ with which torchtitan makes so many stages.
+    """Weights of both ends of the network [1]_, in blocks, with which torchtitan makes this number of stages.
 
     Blocks and ends are divided evenly, and the first stages take the remainder; an end is at most an even share.
 
