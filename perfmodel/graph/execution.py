@@ -253,7 +253,7 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Re
     -----
     ``full`` has a checkpoint wherever branches begin, as before each residual block; ``sqrt`` makes about sqrt(n)
     segments of n cuts [1]_; ``selective`` repeats the core of each attention [2]_, ``blocks`` each numbered block, and
-    a number that many of the first blocks. The last segment of ``full`` and ``sqrt`` never runs again, as its results are
+    a number that many, the first ones. The last segment of ``full`` and ``sqrt`` never runs again, as its results are
     needed first. With both, only layers whose results back-propagation reads run again, as in
     ``torch.utils.checkpoint(use_reentrant=False)``, which stops early; ``use_reentrant=True`` reruns all that it wraps,
     as Megatron-LM does with each block.
