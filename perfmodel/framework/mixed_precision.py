@@ -22,11 +22,11 @@ PRODUCTS = (Attention, Contraction, Convolution, Recurrence)
 class MixedPrecisionTable(spec.SpecTable):
     """Data types in which a framework computes and stores.
 
-    The table holds for the narrow types in ``dtypes``. Layers and passes in ``single`` compute in single precision; if
-    they are also in ``widening``, they read narrow elements and write wide ones, without a cast before. The result of a
-    layer in ``keeps_type`` has the type of its input although its parameters are in single precision; ``keeps_type``
-    overrides ``single``, which a file may inherit. Narrow ``parameters`` lie beside a copy in single precision that the
-    optimizer keeps, so that products need no cast of them.
+    ``dtypes`` are the narrow ones for which this holds. Layers and passes in ``single`` compute in single precision;
+    those of them in ``widening`` read narrow elements and write wide ones, without a cast before. The result of a layer
+    in ``keeps_type`` has the type of its input although its parameters are in single precision; such a layer is none of
+    ``single`` although that lists it, so files that inherit say what differs. Narrow ``parameters`` lie beside a copy
+    in single precision that the optimizer keeps, so that products need no cast of them.
     """
 
     dtypes: tuple[Literal["fp16", "bf16"], ...]

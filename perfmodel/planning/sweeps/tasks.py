@@ -251,7 +251,7 @@ class _ResultRows:
             self.write(answer.places, answer.outcome, self.remarks(*answer[1:]))
 
     def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
-        """Write the results of possible configurations, and the codes of their remarks."""
+        """Write the results of possible configurations, and codes of what is remarked on them."""
         is_finite = outcome.has_times
         for name, column in self.columns.items():
             values = column[rows] = remarks if name == REASON else RESULTS[name](outcome)

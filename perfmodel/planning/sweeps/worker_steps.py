@@ -390,7 +390,7 @@ class Workers:
 
 
 MOST_OUTCOMES: Final = 4
-"""Outcomes cached per section, as jobs may have equal results: prefetch of 1 and 2 without a data set. [1]"""
+"""Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
 
 
 class Refusal(Exception):  # noqa: N818 - not an error: a row of the table
@@ -496,7 +496,7 @@ class JointSteps:
         return self._once(  # type: ignore[no-any-return]
             section,
             ("path", section.alike.wiring, job.fed),
-            lambda: resolve_data_path(target, self._partial_job(section, job, job.fed, (*FED_BY, "workers"))),
+            lambda: resolve_data_path(target, self._asked(section, job, job.fed, (*FED_BY, "workers"))),
         )
 
     def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
@@ -505,7 +505,7 @@ class JointSteps:
             section,
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: agreement_of(
-                self._partial_job(section, job, job.agreed, AGREED_BY),
+                self._asked(section, job, job.agreed, AGREED_BY),
                 system_part=target.system_part,
                 subject=prepared.subject,
                 profile=prepared.profile,
@@ -513,8 +513,8 @@ class JointSteps:
             ),
         )
 
-    def _partial_job(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
-        """Return a job of some arguments alone, which checks them as predict does."""
+    def _asked(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
+        """Return some arguments of a job, checked as predict checks them."""
         values: Any = {name: job.values[name] for name in names}
         graph = section.first.prepared.subject.graph
         asked: Job = self._once(section, ("asked", names, key), lambda: Job(graph, **values))
@@ -549,7 +549,7 @@ class JointSteps:
 
 
 def _of_server(agreement: Agreement | None, target: Target) -> tuple[float, float]:
-    """Memory of a parameter server on the fullest worker's machine, and the memory it lacks on other machines. [B]"""
+    """Memory of a parameter server beside the worker with most of it, and what it lacks elsewhere. [B]"""
     part, server = target.system_part, None if agreement is None else agreement.server
     if server is None or part is None:
         return 0.0, 0.0
