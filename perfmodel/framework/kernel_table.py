@@ -125,7 +125,7 @@ class KernelTable:
 
     @derived_property
     def issuer_of_row(self) -> tuple[bool, NDArray[np.intp] | None]:
-        """Whether the library launches any row, and who launches each: 0 the framework, 1 the library; None if both."""
+        """Whether the library launches any row, and who launches each: 0 framework, 1 library; None if any has both."""
         launched, inside = (
             np.concatenate(
                 [
@@ -204,13 +204,13 @@ def _group_weights(table: KernelTable) -> GroupWeights:
 
 
 ISSUERS = ("forward", "backward", "update")
-"""Parts of a step that a host issues at a pace of their own, in the order in which they run."""
+"""Parts of a step that a host issues at different paces, in the order in which they run."""
 
 
 def _issuers(table: KernelTable) -> NDArray[np.intp]:
     """Return the part of the step that issues each group: a recomputed output is issued like any output."""
     issuers = np.zeros(len(table.multiplicity), dtype=np.intp)
-    roles = {group: role for _, _, role, group in table.occurrences}  # equal operations have the same
+    roles = {group: role for _, _, role, group in table.occurrences}  # equal operations have the same role
     for group, role in roles.items():
         if role is not Role.OUTPUT:
             issuers[group] = ISSUERS.index("update" if role is Role.UPDATE else "backward")
@@ -230,7 +230,7 @@ def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) ->
 
 
 class LayerOperation(NamedTuple):
-    """An operation of a graph with the layer and phase it belongs to, at one batch size; None for the job's type."""
+    """An operation of a graph at one batch size, its layer and phase; ``element_bytes`` is None for the job's type."""
 
     layer: str
     phase: Phase
@@ -239,7 +239,7 @@ class LayerOperation(NamedTuple):
 
 
 class LayerProbes(NamedTuple):
-    """The same at every probe batch size."""
+    """A ``LayerOperation`` at every probe batch size."""
 
     layer: str
     phase: Phase
@@ -291,7 +291,7 @@ MOST_LOWERED: Final = 16384
 """Operations whose lowering is cached, under all sets of rules together. [1]"""
 
 _LOWERED: dict[Hashable, tuple[LoweringRules, list[_Lowered]]] = cache(f"{__name__}.lowered")
-"""What operations are lowered to, by the rules' identity; parts of a network have most of them in common."""
+"""Lowered operations, by the rules' identity; parts of a network share most of them."""
 
 
 def _lowered(
