@@ -435,9 +435,11 @@ class LayerGraph(GraphStructure):
         """Return when each storage of a phase is first and last in use."""
         self._check_complete()
         wanted = self.wants_gradient(input_gradient=input_gradient)
-        if Phase.BACKWARD not in phase.parts:
+        if Phase.BACKWARD in phase.parts:
+            parts = self.segments(input_gradient=input_gradient, recompute=rules.recompute)
+        else:
             wanted = dict.fromkeys(wanted, False)
-        parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
+            parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
         return Step(self._input_shapes, self.layers, wanted=wanted, parts=parts, rules=rules).run(phase)
 
     def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: Recompute = None) -> Any:
