@@ -153,8 +153,8 @@ class LayerGraph(GraphStructure):
         if Phase.UPDATE in phase.parts:
             pairs *= optimizer.evaluation_count
             counts, shapes = self.trained_parameter_counts, self.updated_shapes
-            at_sizes = [optimizer.layer_operations(counts, batch_size=size, shapes=shapes) for size in sizes]
-            pairs += [(same[0][0], tuple(operation for _, operation in same)) for same in zip(*at_sizes, strict=True)]
+            updates = optimizer.layer_operations(counts, batch_size=sizes[0], shapes=shapes)  # of any size
+            pairs += [(name, (operation,) * len(sizes)) for name, operation in updates]
         return tuple(pairs)
 
     def _steps(self, parts: Sequence[Phase], *, input_gradient: bool, recompute: Recompute) -> Steps:
