@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, larger_pair, most_kept, most_kept_beside
-from perfmodel.derived import derived, record
+from perfmodel.derived import derived, derived_property, record
 from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
@@ -382,7 +382,7 @@ class ChunkMemory:
         return ratio * self.memory.gradient_bytes * self.memory.pool_overhead
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SharedMemory:
     """Memory of one device of a worker, for any order of micro-batches.
 
@@ -400,7 +400,7 @@ class SharedMemory:
     gradient_bytes: tuple[Any, ...]
     trains: bool
 
-    @property
+    @derived_property
     def shares_late(self) -> bool:
         """Whether workers share gradients once their last backward phase has made them whole."""
         return any(map(np.any, self.gradient_bytes))
