@@ -269,7 +269,9 @@ class _Level(NamedTuple):
     beside: NDArray[np.intp]
     """Turns beside which messages are sent: of devices that end a chunk in them or did so before."""
     slowed: NDArray[np.intp]
+    """Chunks of those turns, whose messages slow them down."""
     ending: NDArray[np.intp]
+    """Those of them that end a chunk."""
 
 
 NO_SOURCE: Final = 0

@@ -184,7 +184,7 @@ class Lifetimes:
 
 
 def _passes_on(node: Node, place: int) -> bool:
-    """Return whether an input's gradient is the output's own: without an operation, for a sum repeated by a view."""
+    """Return whether an input's gradient is the output's own: no operation makes it, or a view repeats it in a sum."""
     if node.layer.gradient_is_view:
         return True
     only = [index == place for index in range(len(node.input_names))]
