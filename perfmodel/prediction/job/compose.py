@@ -523,7 +523,7 @@ def stepped(
     turns: Turned,
     *,
     exchanged: Sequence[Exchanged] | None,
-    micro_batches: int,
+    micro_batches: Quantity,
     passes: Quantity,
     update_share: Quantity,
     served: bool = False,
