@@ -6,12 +6,12 @@ What it refuses is in megatron/training/arguments.py (validate_args), core/trans
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError
+from perfmodel.framework.narrow import base_dtype
 from perfmodel.graph.execution import BLOCKS
 from perfmodel.planning.search.programs.program import (
     NO_BLOCKS,
@@ -61,6 +61,13 @@ RECOMPUTED: Final[Mapping[str | None, tuple[Flag, ...]]] = {
 """What runs again -> its flags; a number of blocks has its own."""
 
 
+def _sums_otherwise(base: str) -> Callable[[Layout], Any]:
+    """Return the test whether a network of a type, but for what is in 8 bits, adds up gradients in one that Megatron does not."""
+    has_other_base = none_of("dtype", [dtype for dtype in TYPES if base_dtype(dtype) == base])
+    is_unknown = none_of("gradient_dtype", [None, *SUMS[base]])
+    return lambda at: ~has_other_base(at) & is_unknown(at)
+
+
 def _reruns_other_parts(at: Layout) -> Any:
     is_other = none_of("recompute", RECOMPUTED)(at)
     return is_other & [not isinstance(value, int) for value in np.ravel(np.array(at["recompute"], dtype=object))]
@@ -82,6 +89,10 @@ RULES: Final = (
         "such that 2 x context_size divides the sequence for megatron, whose devices have two parts of it each",
     ),
     Rule("dtype", none_of("dtype", TYPES), f"{one_of_names(TYPES)} for megatron"),
+    *(
+        Rule("gradient_dtype", _sums_otherwise(base), f"None or {one_of_names(sums)} for megatron in {base}")
+        for base, sums in SUMS.items()
+    ),
     Rule(
         "no_sync", lambda at: is_set(at["no_sync"]),
         "False for megatron, whose FSDP adds up gradients in every pass; shard_stage=1 adds them up once",
@@ -115,7 +126,8 @@ def _flags(job: Job) -> Iterator[Flag]:
     if (length := tokens_per_sample(job.subject.graph)) is not None:
         yield "--seq-length", length
     yield from TYPES[job.dtype]
-    yield from _sums(job)
+    if job.gradient_dtype is not None:
+        yield from SUMS[base_dtype(job.dtype)][job.gradient_dtype]
     if job.shard_stage:
         yield "--use-distributed-optimizer", True
     if job.shard_stage > 1:
@@ -134,17 +146,6 @@ def _flags(job: Job) -> Iterator[Flag]:
         yield "--recompute-num-layers", job.recompute
     else:
         yield from RECOMPUTED[job.recompute or None]
-
-
-def _sums(job: Job) -> tuple[Flag, ...]:
-    """Return the flags of the type in which gradients are added up, if the job states one."""
-    known = SUMS.get(job.dtype, SUMS["bf16"])
-    if job.gradient_dtype is None:
-        return ()
-    if job.gradient_dtype not in known:
-        allowed = f"None or {one_of_names(known)} for megatron in {job.dtype}"
-        raise ArgumentError("gradient_dtype", job.gradient_dtype, allowed)
-    return known[job.gradient_dtype]
 
 
 def _cuts(blocks: tuple[int, ...], *, stages: int) -> Iterator[Flag]:
