@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from perfmodel.calls import in_words
 from perfmodel.framework.narrow import base_dtype
 from perfmodel.framework.rules import LoweringTable
 from perfmodel.hardware import source as spec
@@ -294,6 +295,7 @@ class FrameworkProfile(spec.SpecFile):
         return faults
 
 
+@in_words
 def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProfile:
     """Load a framework profile.
 

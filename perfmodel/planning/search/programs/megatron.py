@@ -62,7 +62,7 @@ RECOMPUTED: Final[Mapping[str | None, tuple[Flag, ...]]] = {
 
 
 def _sums_otherwise(base: str) -> Callable[[Layout], Any]:
-    """Return the test whether a network of a type, but for what is in 8 bits, adds up gradients in one that Megatron does not."""
+    """Return the test whether gradients of a base type add up in one that has no flag."""
     has_other_base = none_of("dtype", [dtype for dtype in TYPES if base_dtype(dtype) == base])
     is_unknown = none_of("gradient_dtype", [None, *SUMS[base]])
     return lambda at: ~has_other_base(at) & is_unknown(at)
