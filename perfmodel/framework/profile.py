@@ -200,6 +200,11 @@ class ExchangeTable(spec.SpecTable):
     sent: Literal["whole", "shares"] = "whole"
 
     @property
+    def awaits_interleaved_sends(self) -> bool:
+        """Whether stages of an interleaved schedule wait for what they send."""
+        return self.awaited_sends > 0 and self.interleaved_sends == "waited"
+
+    @property
     def awaited_sends(self) -> int:
         """Transfers that a stage waits for with each of its own sends: none, that one, or also what it receives."""
         return {"meanwhile": 0, "waited": 1, "one_by_one": 2}[self.sends]

@@ -70,6 +70,8 @@ def check_megatron(text, *, blocks, heads, key_heads):
     assert not left
     chunks = stages_of_megatron(flags, blocks=blocks, stages=stages)
     assert chunks == 1 or (stages > 1 and micro_batches % stages == 0)
+    waits = "--no-overlap-p2p-communication" in flags
+    assert not waits or (chunks > 1 and stages > 2)
     assert heads % tensor == 0
     assert key_heads % tensor == 0 or tensor % key_heads == 0
     length = int(flags["--seq-length"])
@@ -123,7 +125,10 @@ def test_a_program_runs_what_a_search_finds_for_it(network, framework):
     s = pm.search(graph, framework=framework, **JOB, micro_batch_size=1, recompute=None, limits={"tensor_size": 4})
     assert pm.load_framework(framework).program == program
     for rank in {0, *np.random.default_rng(1).choice(len(s), size=min(30, len(s)), replace=False).tolist()}:
-        CHECKS[program](s.found(rank).command(program), blocks=blocks, heads=heads, key_heads=key_heads)
+        command = s.found(rank).command(program)
+        CHECKS[program](command, blocks=blocks, heads=heads, key_heads=key_heads)
+        waits = framework == "megatron_2021" and s.rows[rank].interleave > 1
+        assert ("--no-overlap-p2p-communication" in command) == waits
 
 
 @pytest.mark.parametrize("more", [{}, {"devices": [8, 16], "optimizer": ["sgd", "adam", "adamw"]}])

@@ -20,6 +20,7 @@ from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS, Check
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.planning.search.programs.program import Rule
 
     Columns = dict[str, NDArray[Any]]
@@ -48,39 +49,25 @@ class Grid:
         """Return every layout with every value of a further argument."""
         return Grid(columns=_crossed(self.columns, name, values))
 
-    def started(self, programs: NDArray[np.object_], read: Mapping[str, Any]) -> Grid:
+    def started(self, frameworks: Sequence[tuple[FrameworkProfile, NDArray[np.intp]]], read: Mapping[str, Any]) -> Grid:
         """Keep the layouts that their programs start, each unless it starts none of its own; count what is left out.
 
-        Of each layout there is the name of a program, or None; ``read`` are arguments that all layouts share, and
-        what else rules read.
+        Each framework comes with its layouts; ``read`` are arguments that all layouts share, and what else rules read.
         """
         left_out: Counter[str] = Counter()
-        unmet: list[Rule] = []
-        rows = [np.flatnonzero(np.equal(programs, None))]
-        for program in dict.fromkeys(programs.tolist()):
-            if program is not None:
-                own = np.flatnonzero(programs == program)
-                rows.append(self._started(own, PROGRAMS[program].rules, read, left_out, unmet))
+        unmet: dict[Rule, None] = {}
+        rows = []
+        for profile, own in frameworks:
+            for rule in () if profile.program is None else PROGRAMS[profile.program].rules:
+                layouts = DEFAULTS | _kept(self.columns, own) | read | {"profile": profile}
+                refused = np.broadcast_to(np.asarray(rule.refuses(layouts), dtype=bool), own.shape)
+                if refused.all():
+                    unmet[rule] = None
+                elif refused.any():
+                    left_out[rule.argument] += int(refused.sum())
+                    own = own[~refused]
+            rows.append(own)
         return Grid(columns=_kept(self.columns, np.sort(np.concatenate(rows))), left_out=left_out, unmet=tuple(unmet))
-
-    def _started(
-        self,
-        rows: NDArray[np.intp],
-        rules: Sequence[Rule],
-        read: Mapping[str, Any],
-        left_out: Counter[str],
-        unmet: list[Rule],
-    ) -> NDArray[np.intp]:
-        """Return those of a program's layouts that meet its rules."""
-        for rule in rules:
-            layouts = DEFAULTS | _kept(self.columns, rows) | read
-            refused = np.broadcast_to(np.asarray(rule.refuses(layouts), dtype=bool), rows.shape)
-            if refused.all():
-                unmet.append(rule)
-            elif refused.any():
-                left_out[rule.argument] += int(refused.sum())
-                rows = rows[~refused]
-        return rows
 
 
 def values_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:

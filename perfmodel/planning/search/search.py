@@ -178,7 +178,7 @@ def search(
     grid = _with_lists(grid_of(setting, {"devices": list(place.counts)} | stated, at_most), arguments)
     same = {"system": place.system, "global_batch_size": batch, "parallelism": "pipeline"}
     same |= {name: value for name, value in arguments.items() if not _is_list(value)}
-    grid = grid.started(_programs(grid, same), same | read_by_rules(graph))
+    grid = grid.started(_layouts_by_framework(grid, same), same | read_by_rules(graph))
     _check_turns(grid, batch)
     space = space_in_columns(graph, same, grid.arguments())
     results = checked_columns((*COLUMNS, *(("energy_j",) if objective == "energy" else ())))
@@ -300,12 +300,15 @@ def _profile(framework: Any) -> FrameworkProfile:
     return load_framework(of_spec("framework", framework))
 
 
-def _programs(grid: Grid, same: Mapping[str, Any]) -> NDArray[np.object_]:
-    """Return the training program of each layout's framework, None for those that name none."""
-    stated = same.get("framework", DEFAULTS["framework"])
-    column = grid.columns.get("framework", np.full(len(grid), stated, dtype=object)).tolist()
-    programs = {key: _profile(value).program for key, value in {id(value): value for value in column}.items()}
-    return np.array([programs[id(value)] for value in column], dtype=object)
+def _layouts_by_framework(grid: Grid, same: Mapping[str, Any]) -> list[tuple[FrameworkProfile, NDArray[np.intp]]]:
+    """Return each framework with its layouts."""
+    if "framework" not in grid.columns:
+        return [(_profile(same.get("framework", DEFAULTS["framework"])), np.arange(len(grid)))]
+    column = grid.columns["framework"].tolist()
+    rows: dict[int, list[int]] = {}
+    for row, value in enumerate(column):
+        rows.setdefault(id(value), []).append(row)
+    return [(_profile(column[own[0]]), np.array(own)) for own in rows.values()]
 
 
 MOST_SEARCHED: Final = 10_000_000

@@ -79,6 +79,11 @@ RULES: Final = (
         "schedule", lambda at: (at["stages"] > 1) & (at["schedule"] == "gpipe"),
         "'1f1b' or 'interleaved' for megatron, which has no other",
     ),
+    Rule(
+        "stages",
+        lambda at: (at["stages"] == 2) & (at["interleave"] > 1) & at["profile"].exchange.awaits_interleaved_sends,
+        "1 or above 2 for megatron, whose interleaved stages wait for messages in one batch with each neighbour",
+    ),
     Rule("recompute", _reruns_other_parts, "None, 'selective', 'full' or a number for megatron"),
     Rule(
         "accumulation_steps", lambda at: (at["stages"] > 1) & (at["accumulation_steps"] > 1),
@@ -115,6 +120,8 @@ def _flags(job: Job) -> Iterator[Flag]:
     yield "--pipeline-model-parallel-size", job.stages
     if job.stages > 1:
         yield from _cuts(blocks_of_chunks(job), stages=job.stages)
+        if job.interleave > 1 and job.profile.exchange.awaits_interleaved_sends:
+            yield "--no-overlap-p2p-communication", True
     if job.reordered_by is not None and job.profile.exchange.outermost == "workers":
         yield "--use-tp-pp-dp-mapping", True
     if job.sequence_parallel and job.tensor_size > 1:
