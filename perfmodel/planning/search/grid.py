@@ -59,7 +59,7 @@ class Grid:
         rows = []
         for profile, own in frameworks:
             for rule in () if profile.program is None else PROGRAMS[profile.program].rules:
-                layouts = DEFAULTS | _kept(self.columns, own) | read | {"profile": profile}
+                layouts: dict[str, Any] = {**DEFAULTS, **_kept(self.columns, own), **read, "profile": profile}
                 refused = np.broadcast_to(np.asarray(rule.refuses(layouts), dtype=bool), own.shape)
                 if refused.all():
                     unmet[rule] = None
