@@ -516,8 +516,7 @@ class GpuTarget(Target):
         of_products = peaks[dtypes[0]] / peaks[dtype]
         fed = fed_share(device, dtypes[1], dnn, factors)
         in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS * fed, loads=loads)
-        of_convolutions = at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
-        of_convolutions = of_convolutions * fed
+        of_convolutions = fed * at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
         ramp_steps = dnn.get("ramp_steps")
         if ramp_steps is None:  # stated where a tile is written while the next is summed
             ramp_steps = write_out_steps(
