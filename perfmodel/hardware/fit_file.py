@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
 
 from perfmodel.atomic_write import save_text
+from perfmodel.calls import in_words
 from perfmodel.derived import cache, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware import source as spec
@@ -218,6 +219,7 @@ CALIBRATION_KINDS: Final[dict[str, type[FitFile] | type[MeasuredMachine]]] = {
 """Class of each file in ``calibrations/``, by the ``kind`` that it states."""
 
 
+@in_words
 def load_calibration(
     name_or_path: str | Path | FitFile | MeasuredMachine,
 ) -> FitFile | MeasuredMachine:

@@ -69,15 +69,12 @@ class Price(spec.SpecFile):
         Region, e.g. ``us-east-1``. [-]
     valid_from : date
         First day of the price, according to its source. [-]
-    currency : str
-        ``USD``. [-]
     """
 
     kind: str
     provider: spec.Identifier
     region: spec.Text
     valid_from: date = Field(default=None, validate_default=True)
-    currency: Literal["USD"]
 
     @field_validator("valid_from", mode="before")
     @classmethod

@@ -116,10 +116,6 @@ class Drive(Storage):
         Rate of large transfers. [GB/s]
     random_read_kiops : float
         Random reads, with a deep queue. [1000 reads/s]
-    random_read_block_kib : float
-        Size of one random read. [KiB]
-    active_w : float or None
-        Power while reading. [W]
     """
 
     is_remote: ClassVar[bool] = False
@@ -129,8 +125,6 @@ class Drive(Storage):
     sequential_read_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 200, "GB/s"))]
     sequential_write_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 200, "GB/s"))]
     random_read_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 20_000, "kIOPS"))]
-    random_read_block_kib: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 1_024, "KiB"))]
-    active_w: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 500, "W"))] | None = None
 
     _interface_caps_it = field_validator("sequential_read_gb_per_s", "sequential_write_gb_per_s")(
         at_most("interface_gb_per_s")

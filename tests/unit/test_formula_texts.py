@@ -31,6 +31,17 @@ def test_an_iterated_expression_is_hidden_in_sums_and_written_out_on_its_branch(
     assert "Dummy" not in stale._repr_latex_()
 
 
+def test_terms_that_share_an_iterated_expression_write_it_out_once(stale):
+    written, point = stale.on_branch(), stale.stated_point
+    iterated = {
+        point.hidden.expressions[dummy] for dummy in point.hidden.expressions.keys() - point.hidden.short.keys()
+    }
+    # products of iterated expressions; apart from sums of computing they are but a few
+    long = [term for term in sympy.Add.make_args(written) if len(str(term)) > 1000]
+    assert len(long) <= 2 * len(iterated)
+    assert len(str(written)) < 100_000  # 219,952 with every term of the computing time multiplied out
+
+
 def test_what_is_shown_does_not_depend_on_what_is_hidden(stale, monkeypatch):
     texts = []
     for nodes in (named_expressions.MOST_NODES, 300):

@@ -174,7 +174,6 @@ def write_price(folder, name, **changes):
         "region": '"here"',
         "instance": '"big-1"',
         "valid_from": "2026-01-01",
-        "currency": '"USD"',
         "usd_per_hour": 1.5,
     } | changes
     lines = [f"{key} = {value}" for key, value in stated.items() if value is not None]
@@ -194,7 +193,6 @@ def write_price(folder, name, **changes):
         ({"valid_from": '"soon"'}, "valid_from"),
         ({"usd_per_hour": -1}, "usd_per_hour"),
         ({"usd_per_hour": 1e6}, "another unit"),
-        ({"currency": '"EUR"'}, "currency"),
         ({"spot_usd_per_hour": 0.5}, "spot_valid_from.*needs its date"),
         ({"system": '"dgx_a10"'}, "system.*Did you mean 'dgx_a100'"),
         ({"kind": '"instanse"'}, "nearest: instance"),

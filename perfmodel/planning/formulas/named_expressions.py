@@ -154,7 +154,19 @@ def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = No
     full: dict[sympy.Dummy, sympy.Expr] = {}
     for dummy, of_dummy in hidden.expressions.items():
         full[dummy] = of_dummy.xreplace(full)
-    return taken.xreplace(full)
+    return _put_together(taken, hidden).xreplace(full)
+
+
+def _put_together(expression: sympy.Expr, hidden: Hidden) -> sympy.Expr:
+    """Return a sum in which terms that share hidden factors are one product: each would write all of them out."""
+    long = hidden.expressions.keys() - hidden.short.keys()
+    sums: dict[sympy.Expr, list[sympy.Expr]] = {}
+    for term in sympy.Add.make_args(expression):
+        factors: dict[bool, list[sympy.Expr]] = {True: [], False: []}
+        for factor in sympy.Mul.make_args(term):
+            factors[factor.free_symbols.isdisjoint(long)].append(factor)
+        sums.setdefault(sympy.Mul(*factors[False]), []).append(sympy.Mul(*factors[True]))
+    return sympy.Add(*[shared * sympy.Add(*terms) for shared, terms in sums.items()])
 
 
 def _multiplied_out(

@@ -180,7 +180,7 @@ def _boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[s
     }
 
 
-def _fed_share(device: Gpu, dtype: str, dnn: Mapping[str, Any], factors: Factors) -> Quantity:
+def fed_share(device: Gpu, dtype: str, dnn: Mapping[str, Any], factors: Factors) -> Quantity:
     """Share of the convolution rate that the feed of tensor cores allows; 1 if no limit is stated. [1]"""
     fed = dnn.get("fed_flop_per_clock")
     if fed is None:
@@ -514,9 +514,9 @@ class GpuTarget(Target):
         )
         clock_hz = device.clock_hz * device.highest_clock_ratio  # waiting units draw little power
         of_products = peaks[dtypes[0]] / peaks[dtype]
-        in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS, loads=loads)
-        of_convolutions = at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
-        of_convolutions = of_convolutions * _fed_share(device, dtypes[1], dnn, factors)
+        fed = fed_share(device, dtypes[1], dnn, factors)
+        in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS * fed, loads=loads)
+        of_convolutions = fed * at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
         ramp_steps = dnn.get("ramp_steps")
         if ramp_steps is None:  # stated where a tile is written while the next is summed
             ramp_steps = write_out_steps(
