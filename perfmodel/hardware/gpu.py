@@ -107,6 +107,8 @@ class Gpu(Device):
 
     Attributes
     ----------
+    compute_capability : str
+        CUDA compute capability, e.g. ``6.1``. [-]
     unit_count : int
         Streaming multiprocessors. [1]
     lanes_per_unit : int
@@ -145,6 +147,7 @@ class Gpu(Device):
 
     kind: Literal["gpu"]
     scope: Literal["one die"]
+    compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")]
     unit_count: spec.Count
     lanes_per_unit: spec.Count
     clock_base_mhz: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
