@@ -112,8 +112,8 @@ def test_p3_has_the_nvlinks_of_the_published_matrix(name, count):
 @pytest.mark.parametrize(
     ("name", "link_gb_per_s"),
     [
-        ("aws_p3_16xlarge", 50),  # a ring over double links alone, which the cube mesh has
-        ("aws_p3dn_24xlarge", 50),
+        ("aws_p3_16xlarge", 150),  # six rings, one over each lane of a device
+        ("aws_p3dn_24xlarge", 150),
         ("aws_p4d_24xlarge", 300),
         ("aws_p4de_24xlarge", 300),
         ("gce_a2_highgpu_8g", 300),
