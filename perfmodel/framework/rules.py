@@ -125,7 +125,8 @@ class LoweringTable(spec.SpecTable):
     that several heads of queries share are read as they are, or ``repeated`` by passes before attention. Gradients of
     micro-batches are added up by ``gradient_accumulation``: false, in a pass for all but the first; true, by products
     that always add to buffers; ``apart``, to cleared buffers in passes of their own; ``in_product``, by products that
-    add to buffers of a type of their own, all micro-batches alike.
+    add to buffers of a type of their own, all micro-batches alike. With ``pads_products`` products may run on weights
+    whose rows are filled up to whole loads of tensor cores.
     """
 
     convolution_algorithms: tuple[spec.Identifier, ...] | None = None
@@ -150,6 +151,7 @@ class LoweringTable(spec.SpecTable):
     mixed_precision: MixedPrecisionTable | None = None
     narrow: NarrowTable = Field(default_factory=NarrowTable)
     fuses: bool = False
+    pads_products: bool = False
     packed_weights: tuple[Literal["int8", "int4", "2:4"], ...] = ()
 
     @property

@@ -43,6 +43,10 @@ AS_SCORES: Final = SoftmaxTypes()
 """Softmax in the type of the scores. [-]"""
 
 
+SCORE_PASSES: Final = ("multiply_by_number", "add")
+"""Names of the passes over materialised scores besides softmax and dropout: scale and mask. [-]"""
+
+
 def _score_passes(op: Attention) -> tuple[MemoryPass, ...]:
     """Return the passes over materialised scores besides softmax and dropout: scale and mask, or gradient of scale.
 
@@ -51,11 +55,12 @@ def _score_passes(op: Attention) -> tuple[MemoryPass, ...]:
     if op.scores == "recomputed":
         return ()
     scores = op.score_elements
-    scale = elementwise("multiply_by_number", scores, flop_per_element=1, role=op.role)
+    scaled, masked = SCORE_PASSES
+    scale = elementwise(scaled, scores, flop_per_element=1, role=op.role)
     mask = op.queries * op.keys if op.mask_elements is None and op.causal else op.mask_elements
     if op.role is not Role.OUTPUT or mask is None:
         return (scale,)
-    return (scale, one_pass("add", read=scores + mask, written=scores, flop=scores))
+    return (scale, one_pass(masked, read=scores + mask, written=scores, flop=scores))
 
 
 RING_BUFFERS = 3

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.derived import derived, kept
-from perfmodel.framework.fusion import chains, fused
+from perfmodel.framework.fusion import chains, fused, in_softmax
 from perfmodel.framework.kernel_table import (
     PROBE_BATCH_SIZES,
     KernelTable,
@@ -293,7 +293,7 @@ def _with_fusion(graph: LayerGraph, probed: Operations) -> Operations:
     forward = [(probes.layer, probes.operations[0]) for probes in _forward_operations(graph)]
     fused_chains = chains(graph.layers, forward)
     return probes_of(
-        fused([probes.at(place) for probes in probed], fused_chains, batch_size=size)
+        fused(in_softmax([probes.at(place) for probes in probed]), fused_chains, batch_size=size)
         for place, size in enumerate(PROBE_BATCH_SIZES)
     )
 
