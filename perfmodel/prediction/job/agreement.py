@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.parameter_server import ServerCalls, ServerMemory
+    from perfmodel.prediction.job.sharing import Gather
     from perfmodel.prediction.job.straggler import Straggler
     from perfmodel.simulation import Task
     from perfmodel.simulation.synchronous import PlayedStep
@@ -486,8 +487,23 @@ class Synchronous(Agreement):
                 computed_s=[self._slowest * seconds for seconds in gather.computed_s],
                 ahead=self.gathers_ahead if self.overlap else 0,
             )
-            exposed_s = exposed_s + waited_s + slowdown * gather.total_s + gather.copied_s
+            waited_s = waited_s + slowdown * gather.total_s
+            if gather.meets_sums and self.reduces_each:
+                waited_s = waited_s + self._crowded_s(device, gather, waited_s)
+            exposed_s = exposed_s + waited_s + gather.copied_s
         return total_s, exposed_s
+
+    def _crowded_s(self, device: DeviceWork, gather: Gather, waited_s: Quantity) -> Quantity:
+        """Time that gathers and sums of gradients add to a backward phase, since they share links. [s]
+
+        Beside the waits for either, where computing hides both at once.
+        """
+        reduction, schedule = self.reductions[device.place], device.schedule
+        if schedule is None or not len(schedule.sizes_bytes) or not isinstance(reduction, AllReduced):
+            return 0.0
+        sums_s = total(reduction.placed.time(self.messages(reduction, schedule).sizes_bytes))
+        alone_s = self._slowest * schedule.backward_s + waited_s + self._reduced(device)[1]
+        return maximum(gather.total_s + sums_s - alone_s, 0.0)
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:  # noqa: D102
         return self.reductions[place].sent_bytes(size_bytes)

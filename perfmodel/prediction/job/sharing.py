@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.job.beside import gathered_units
-from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES
+from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Phase
 from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.parallelism.base import Exchange
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import Stage
-    from perfmodel.records import Phase
     from perfmodel.symbolic import Quantity
 
 
@@ -27,6 +26,8 @@ class Gather:
     """With the framework's passes that run meanwhile: over the unit, and over shares of the next one. [s]"""
     copied_s: Quantity = 0.0
     """All passes of the framework over parameters, before and after they are gathered. [s]"""
+    meets_sums: bool = False
+    """Whether gradients are sent over the same links meanwhile. [-]"""
 
     @property
     def total_s(self) -> Quantity:
@@ -59,7 +60,12 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
             computed_s[-1] = computed_s[-1] + share * before_s
         gather_s.append(known_s[size_bytes])
         computed_s.append(computed[groups] + share * after_s)
-    return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s), copied_s=before_s + after_s)
+    return Gather(
+        seconds=tuple(gather_s),
+        computed_s=tuple(computed_s),
+        copied_s=before_s + after_s,
+        meets_sums=phase is Phase.BACKWARD,
+    )
 
 
 def _gathered_share(stage: Stage, gathers: list[Exchange]) -> float:
