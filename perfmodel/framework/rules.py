@@ -162,7 +162,10 @@ class LoweringTable(spec.SpecTable):
     def mixed(self, dtype: str) -> MixedPrecisionTable | None:
         """Return the table of mixed precision if it holds for a data type, of a recipe for its base."""
         table = self.mixed_precision
-        return table if table is not None and base_dtype(dtype) in table.dtypes else None
+        base = base_dtype(dtype)
+        if table is None or base not in table.dtypes:
+            return None
+        return table.with_halves if base == "fp16" or self.fuses else table
 
     @derived
     def rules(self, support: LibrarySupport) -> "LoweringRules":

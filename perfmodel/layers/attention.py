@@ -29,14 +29,20 @@ SCORES = ("recomputed", "materialised")
 
 
 class SoftmaxTypes(NamedTuple):
-    """In which type softmax of materialised scores computes: the options of ``Attention`` of the same names."""
+    """In which type softmax of materialised scores computes: the options of ``Attention`` of the same names.
+
+    With ``scales_wide`` the passes beside it, over scale and mask, compute in this type too.
+    """
 
     softmax_bytes: int | None = None
     casts_scores: bool = False
+    scales_wide: bool = False
 
     def of(self, operation: Attention) -> Attention:
         """Return the attention with its softmax in these types."""
-        return replace(operation, **self._asdict()) if self.softmax_bytes else operation
+        if not self.softmax_bytes:
+            return operation
+        return replace(operation, softmax_bytes=self.softmax_bytes, casts_scores=self.casts_scores)
 
 
 AS_SCORES: Final = SoftmaxTypes()

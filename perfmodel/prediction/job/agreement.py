@@ -24,6 +24,7 @@ from perfmodel.numeric import maximum, running_total, total
 from perfmodel.parallelism.units import unit_slices
 from perfmodel.prediction.job.agreement_options import UNITS
 from perfmodel.prediction.job.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
+from perfmodel.prediction.job.sharing import crowded_s
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
 from perfmodel.simulation.synchronous import Following, PlayedExchange, synchronous_tasks
 from perfmodel.sync.placed import Placed
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.parameter_server import ServerCalls, ServerMemory
-    from perfmodel.prediction.job.sharing import Gather
     from perfmodel.prediction.job.straggler import Straggler
     from perfmodel.simulation import Task
     from perfmodel.simulation.synchronous import PlayedStep
@@ -482,28 +482,16 @@ class Synchronous(Agreement):
         exposed_s: Quantity = 0.0
         for gather in device.gathers:
             total_s = total_s + gather.total_s + gather.copied_s
-            waited_s = gather_stall(
+            waited_s = slowdown * gather.total_s + gather_stall(
                 gather_s=[(1 - slowdown) * seconds for seconds in gather.seconds],
                 computed_s=[self._slowest * seconds for seconds in gather.computed_s],
                 ahead=self.gathers_ahead if self.overlap else 0,
             )
-            waited_s = waited_s + slowdown * gather.total_s
-            if gather.meets_sums and self.reduces_each:
-                waited_s = waited_s + self._crowded_s(device, gather, waited_s)
+            if gather.meets_sums:
+                waits = {"waited_s": waited_s, "reduced_s": self._reduced(device), "slowest": self._slowest}
+                waited_s = waited_s + crowded_s(gather, device, **waits)
             exposed_s = exposed_s + waited_s + gather.copied_s
         return total_s, exposed_s
-
-    def _crowded_s(self, device: DeviceWork, gather: Gather, waited_s: Quantity) -> Quantity:
-        """Time that gathers and sums of gradients add to a backward phase, since they share links. [s]
-
-        Beside the waits for either, where computing hides both at once.
-        """
-        reduction, schedule = self.reductions[device.place], device.schedule
-        if schedule is None or not len(schedule.sizes_bytes) or not isinstance(reduction, AllReduced):
-            return 0.0
-        sums_s = total(reduction.placed.time(self.messages(reduction, schedule).sizes_bytes))
-        alone_s = self._slowest * schedule.backward_s + waited_s + self._reduced(device)[1]
-        return maximum(gather.total_s + sums_s - alone_s, 0.0)
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:  # noqa: D102
         return self.reductions[place].sent_bytes(size_bytes)

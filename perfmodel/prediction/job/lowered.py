@@ -269,9 +269,7 @@ def _with_casts(
         if (softmax := wide_softmax.get(layer)) is not None:
             if isinstance(operations[0], Attention):
                 operations = tuple([softmax.of(each) for each in operations if isinstance(each, Attention)])
-            elif softmax.casts_scores and isinstance(
-                operations[0], MemoryPass
-            ):  # the passes over scores beside softmax
+            elif softmax.scales_wide and isinstance(operations[0], MemoryPass):  # over scores, beside softmax
                 own_types = own_types._replace(element_bytes=SINGLE_BYTES)
         with_casts.append(LayerProbes(layer, phase, operations, own_types.element_bytes))
     return with_casts

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.numeric import exceeds, where
+from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.prediction.job.beside import gathered_units
 from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Phase
 from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.parallelism.base import Exchange
+    from perfmodel.prediction.job.compose import DeviceWork
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import Stage
     from perfmodel.symbolic import Quantity
@@ -33,6 +34,21 @@ class Gather:
     def total_s(self) -> Quantity:
         """Time to gather all of them. [s]"""
         return sum(self.seconds)
+
+
+def crowded_s(
+    gather: Gather, device: DeviceWork, *, waited_s: Quantity, reduced_s: tuple[Quantity, Quantity], slowest: Quantity
+) -> Quantity:
+    """Time that gathers and sums of gradients add to a backward phase beside the waits for either. [s]
+
+    They share links, so that it lasts at least as long as both. ``reduced_s`` is the time of the sums, with all passes,
+    and the part of it that is waited for. Ignores: that sums among copies of the state may take links of their own.
+    """
+    if device.schedule is None:
+        return 0.0
+    sums_s, exposed_s = reduced_s
+    sent_s = gather.total_s + sums_s - device.cast_s - device.joined_s
+    return maximum(sent_s - (slowest * device.schedule.backward_s + waited_s + exposed_s), 0.0)
 
 
 def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gather:
@@ -64,7 +80,7 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
         seconds=tuple(gather_s),
         computed_s=tuple(computed_s),
         copied_s=before_s + after_s,
-        meets_sums=phase is Phase.BACKWARD,
+        meets_sums=phase is Phase.BACKWARD and prepared.layout.reduces_each,
     )
 
 
