@@ -126,7 +126,7 @@ class NicSlot(PartTable):
     network : str
         Link to the network, e.g. ``infiniband_edr``. [-]
     rdma : bool or None
-        Whether it accesses the memory of devices directly; None means yes on InfiniBand only. [-]
+        Whether it accesses the memory of devices directly; None means yes on InfiniBand and EFA only. [-]
     """
 
     network: spec.Text

@@ -90,7 +90,7 @@ def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
     )
 
 
-NETWORKS: Final = frozenset({"ethernet", "infiniband"})
+NETWORKS: Final = frozenset({"efa", "ethernet", "infiniband"})
 """Protocols between machines; slots, hubs and peer links do not use them."""
 
 DEVICE_LINKS: Final = frozenset({"nvlink"})
@@ -99,7 +99,7 @@ DEVICE_LINKS: Final = frozenset({"nvlink"})
 BUSES: Final = DEVICE_LINKS | {"pcie"}
 """Protocols inside a machine; networks do not use them."""
 
-RDMA_PROTOCOLS: Final = frozenset({"infiniband"})
+RDMA_PROTOCOLS: Final = frozenset({"efa", "infiniband"})
 """Networks whose adapters have RDMA by default."""
 
 

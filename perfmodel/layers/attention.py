@@ -29,18 +29,28 @@ SCORES = ("recomputed", "materialised")
 
 
 class SoftmaxTypes(NamedTuple):
-    """In which type softmax of materialised scores computes: the options of ``Attention`` of the same names."""
+    """In which type softmax of materialised scores computes: the options of ``Attention`` of the same names.
+
+    With ``scales_wide`` the passes beside it, over scale and mask, compute in this type too.
+    """
 
     softmax_bytes: int | None = None
     casts_scores: bool = False
+    scales_wide: bool = False
 
     def of(self, operation: Attention) -> Attention:
         """Return the attention with its softmax in these types."""
-        return replace(operation, **self._asdict()) if self.softmax_bytes else operation
+        if not self.softmax_bytes:
+            return operation
+        return replace(operation, softmax_bytes=self.softmax_bytes, casts_scores=self.casts_scores)
 
 
 AS_SCORES: Final = SoftmaxTypes()
 """Softmax in the type of the scores. [-]"""
+
+
+SCORE_PASSES: Final = ("multiply_by_number", "add")
+"""Names of the passes over materialised scores besides softmax and dropout: scale and mask. [-]"""
 
 
 def _score_passes(op: Attention) -> tuple[MemoryPass, ...]:
@@ -51,11 +61,12 @@ def _score_passes(op: Attention) -> tuple[MemoryPass, ...]:
     if op.scores == "recomputed":
         return ()
     scores = op.score_elements
-    scale = elementwise("multiply_by_number", scores, flop_per_element=1, role=op.role)
+    scaled, masked = SCORE_PASSES
+    scale = elementwise(scaled, scores, flop_per_element=1, role=op.role)
     mask = op.queries * op.keys if op.mask_elements is None and op.causal else op.mask_elements
     if op.role is not Role.OUTPUT or mask is None:
         return (scale,)
-    return (scale, one_pass("add", read=scores + mask, written=scores, flop=scores))
+    return (scale, one_pass(masked, read=scores + mask, written=scores, flop=scores))
 
 
 RING_BUFFERS = 3

@@ -112,8 +112,8 @@ def test_p3_has_the_nvlinks_of_the_published_matrix(name, count):
 @pytest.mark.parametrize(
     ("name", "link_gb_per_s"),
     [
-        ("aws_p3_16xlarge", 50),  # a ring over double links alone, which the cube mesh has
-        ("aws_p3dn_24xlarge", 50),
+        ("aws_p3_16xlarge", 150),  # six rings, one over each lane of a device
+        ("aws_p3dn_24xlarge", 150),
         ("aws_p4d_24xlarge", 300),
         ("aws_p4de_24xlarge", 300),
         ("gce_a2_highgpu_8g", 300),
@@ -552,7 +552,7 @@ CIRCLE = '[[switch]]\nto = "switch1"\nlink = "pcie_3_x16"\n[[switch]]\nto = "swi
         (CIRCLE + SSD, "from which nothing has a path to storage"),
         (ROOT + 'names = ["socket0"]\n', "root[0].names: value 'socket0': must be the name of one part only"),
         (NIC.replace("edr", "xdr"), "nic[0].network: value 'infiniband_xdr': unknown link"),
-        (NIC.replace("infiniband_edr", "pcie_3_x16"), "must be a link such as ethernet or infiniband, not pcie"),
+        (NIC.replace("infiniband_edr", "pcie_3_x16"), "must be a link such as efa or ethernet or infiniband, not pcie"),
         (NIC.replace("pcie_3_x8", "infiniband_edr"), "nic[0].link: value 'infiniband_edr': must be a link"),
         (SSD.replace("pcie_3_x4", "infiniband_edr"), "storage[0].link: value 'infiniband_edr': must be a link such as"),
         (SSD.replace("pcie_3_x4", "nvlink_1_x1"), "storage[0].link: value 'nvlink_1_x1': must be a link such as pcie"),
