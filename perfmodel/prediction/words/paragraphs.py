@@ -401,9 +401,9 @@ def _messages(agreement: Synchronous, basis: Basis) -> str:
         return f"{len(schedule.sizes_bytes)} of them merged into {count} messages so that the step is shortest,"
     if agreement.message_bytes == UNITS:
         return "unit by unit"
-    return (
-        f"in messages of {bytes_text(float(agreement.message_bytes))}" if agreement.message_bytes else "layer by layer"
-    )
+    if math.isinf(agreement.message_bytes):
+        return "in one message"
+    return f"in messages of {bytes_text(agreement.message_bytes)}" if agreement.message_bytes else "layer by layer"
 
 
 def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
