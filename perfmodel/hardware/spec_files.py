@@ -439,7 +439,10 @@ def _lineage(path: Path, kind_folder: str) -> tuple[tuple[Path, int], ...]:
         if not isinstance(parent, str):
             allowed = f"must be the name of a {NOUN_BY_FOLDER[kind_folder]}"
             raise SpecError(path, [_line(("inherits",), parent, allowed)])
-        heir, path = path, find(kind_folder, from_folder(path.parent, parent)).absolute()
+        try:
+            heir, path = path, find(kind_folder, from_folder(path.parent, parent)).absolute()
+        except UnknownNameError as error:
+            raise SpecError(path, [_line(("inherits",), parent, str(error))]) from error
     raise SpecError(heir, [_line(("inherits",), parent, "must not close a circle")])
 
 
