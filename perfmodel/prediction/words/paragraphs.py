@@ -401,9 +401,10 @@ def _messages(agreement: Synchronous, basis: Basis) -> str:
         return f"{len(schedule.sizes_bytes)} of them merged into {count} messages so that the step is shortest,"
     if agreement.message_bytes == UNITS:
         return "unit by unit"
-    if math.isinf(agreement.message_bytes):
+    size_bytes = float(agreement.message_bytes)
+    if math.isinf(size_bytes):
         return "in one message"
-    return f"in messages of {bytes_text(agreement.message_bytes)}" if agreement.message_bytes else "layer by layer"
+    return f"in messages of {bytes_text(size_bytes)}" if size_bytes else "layer by layer"
 
 
 def _missed(staleness: float) -> str:
