@@ -133,7 +133,7 @@ class LoweringTable(spec.SpecTable):
     workspace_limit_mib: spec.PositiveNumber | None = None
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
-    gradient_accumulation: bool | Literal["apart", "in_product"]
+    gradient_accumulation: Literal[False, True, "apart", "in_product"]
     message_copies: Annotated[int, Field(ge=0, le=2, strict=True)] = 0
     sharded_passes: ShardedPassesTable = Field(default_factory=ShardedPassesTable)
     input_gradient_accumulation: bool = False

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -57,7 +56,7 @@ class FittedOn(spec.SpecTable):
     parameter_count: spec.Count
     mape_percent: spec.NonNegativeNumber
     typical_factor_percent: spec.NonNegativeNumber
-    fitted_at: date
+    fitted_at: spec.Day
     code_version: spec.Text
     content: spec.Text
     seen: Seen | None = None

@@ -8,13 +8,12 @@ import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, field_validator
 
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile, at_most
+from perfmodel.hardware.source import Count, Day, InRange, NonNegativeNumber, PositiveNumber, SpecFile, at_most
 from perfmodel.numeric import is_real
 from perfmodel.units import MIB
 
@@ -63,7 +62,7 @@ class Storage(SpecFile):
     kind: str
     interface: str
     latency_ms: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "ms"))]
-    launch_date: date | None = None
+    launch_date: Day | None = None
 
     is_remote: ClassVar[bool]
     """Whether all hosts share one storage behind the network; else each has its own."""

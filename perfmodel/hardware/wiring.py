@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -101,6 +101,11 @@ BUSES: Final = DEVICE_LINKS | {"pcie"}
 
 RDMA_PROTOCOLS: Final = frozenset({"efa", "infiniband"})
 """Networks whose adapters have RDMA by default."""
+
+
+def first_to_last(names: Sequence[str]) -> str:
+    """Name equal parts by the first and the last of them."""
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,8 +267,7 @@ class _Wirer:
                 self.wires.append(wire)
                 self.devices.append((name, device))
             if remark:
-                several = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-                self.remarks.append(f"{several}: {device.name} {remark}")
+                self.remarks.append(f"{first_to_last(names)}: {device.name} {remark}")
 
     def peers(self) -> None:
         names = [name for name, _ in self.devices]

@@ -188,7 +188,7 @@ def write_price(folder, name, **changes):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"valid_from": None}, "valid_from.*a price needs its date"),
+        ({"valid_from": None}, "valid_from: required key is missing"),
         ({"valid_from": 2017}, "valid_from.*must be a date"),
         ({"valid_from": '"soon"'}, "valid_from"),
         ({"usd_per_hour": -1}, "usd_per_hour"),
@@ -237,7 +237,7 @@ def test_own_prices_are_listed_shown_and_checked(tmp_path, monkeypatch, capsys):
     assert "own big-1, 1.5 USD/h on demand, here, since 2026-01-01" in capsys.readouterr().out
     path.write_text(path.read_text().replace("valid_from", "# valid_from"))
     assert run(["specs", "check", str(path)]) == 2
-    assert "a price needs its date" in capsys.readouterr().out
+    assert "valid_from: required key is missing" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

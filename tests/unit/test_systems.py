@@ -206,6 +206,11 @@ def test_a_card_in_an_older_or_narrower_slot_runs_at_the_slot(tmp_path):
     assert system.remarks == ()
 
 
+def test_equal_machines_share_a_remark():
+    (remark,) = pm.load_system("survey_fig6").remarks
+    assert remark.startswith("node0 to node3: gpu0 to gpu3: NVIDIA GeForce GTX 1080 runs at pcie_3_x16")
+
+
 def test_wiring_that_nobody_cites_is_said_to_be_presumed():
     (remark,) = pm.load_system("p2_16xlarge").remarks
     assert remark.startswith("how its 11 PCIe switches are joined is presumed: four boards to a switch")
