@@ -201,11 +201,15 @@ class Evaluation:
     columns: tuple[str, ...]
     prices: Prices
     dataset_size: int | None
-    _last: tuple[NDArray[np.int64], Block, JointSteps] | None = field(default=None, repr=False)
+    _last: tuple[NDArray[np.int64], Block] | None = field(default=None, repr=False)
     _layouts: Layouts | None = field(default=None, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_last": None, "_layouts": None}
+    def __post_init__(self) -> None:
+        self._workers = Workers(self.space)
+        self.jobs = JointSteps(self.prices, self.dataset_size)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.space, self.columns, self.prices, self.dataset_size)
 
     def of(self, task: AnyTask) -> TaskColumns:
         """Return the columns of a task, in the order of its rows."""
@@ -218,14 +222,13 @@ class Evaluation:
                 _TaskEvaluation(rows, self, task).every_job()
         return TaskColumns(rows.columns, rows.reasons.texts)
 
-    def workers(self, task: SweepTask) -> tuple[Block, JointSteps]:
-        """Return the workers of a task, timed alone, and the evaluator of their jobs; cached for an equal next task."""
-        last = self._last
-        if last is None or not np.array_equal(last[0], task.workers):
+    def workers(self, task: SweepTask) -> Block:
+        """Return the workers of a task, timed alone; cached for an equal next task."""
+        if self._last is None or not np.array_equal(self._last[0], task.workers):
             codes = Side.of(self.space, OF_WORKER).codes(task.workers)
-            block = Workers(self.space).block(codes, len(task.workers))
-            last = self._last = (task.workers, block, JointSteps(self.prices, self.dataset_size))
-        return last[1], last[2]
+            self._last = None  # nothing needs the last block while the next one is made
+            self._last = task.workers, self._workers.block(codes, len(task.workers))
+        return self._last[1]
 
 
 class _ResultRows:
@@ -365,18 +368,18 @@ class _TaskEvaluation:
 
     def _together(self, job: JobValues, start: int, places: NDArray[np.int64] | None) -> None:
         """Evaluate a job for all its workers at once, or for those at ``places``, which may repeat."""
-        block, jobs = self.evaluation.workers(self.task)
+        block = self.evaluation.workers(self.task)
         for refused, reason in block.refused:
             self.columns[REASON][self._rows(refused, start, places)[1]] = self.reasons.code(reason)
         self._one_by_one(job, *self._rows(block.slow, start, places))
         for section in block.sections:
             members, rows = self._rows(section.places, start, places)
             if places is None:
-                self._section(section, job, jobs, rows)
+                self._section(section, job, rows)
             elif len(members):
                 order = np.argsort(section.places)
                 some = order[np.searchsorted(section.places, members, sorter=order)]
-                self._section(section.some(some), job, jobs, rows)
+                self._section(section.some(some), job, rows)
 
     @staticmethod
     def _rows(
@@ -388,9 +391,9 @@ class _TaskEvaluation:
         wanted = np.isin(places, among)
         return places[wanted], start + np.flatnonzero(wanted)
 
-    def _section(self, section: Section, job: JobValues, jobs: JointSteps, rows: NDArray[np.int64]) -> None:
+    def _section(self, section: Section, job: JobValues, rows: NDArray[np.int64]) -> None:
         try:
-            outcome, memory = jobs.outcome(section, job)
+            outcome, memory = self.evaluation.jobs.outcome(section, job)
         except Refusal as refusal:
             codes = [np.full(1, self.reasons.code(refusal.of(kind.system))) for kind in section.kinds]
             self.columns[REASON][rows] = section.joined(codes)
