@@ -279,7 +279,7 @@ class AllReduced(Reduction):
             message_s = message_s + following_s
             slowdown = lost_s / total(message_s)
         speed = 1 - slowdown
-        end_s = last_end(ready_s=ready_s, message_s=[speed * seconds for seconds in message_s])
+        end_s = last_end(ready_s=ready_s, message_s=message_s, share=speed)
         return TurnMessages(
             taken_s=total(message_s), after_s=maximum(end_s - computed_s, 0.0) / speed, slowdown=slowdown
         )
@@ -337,11 +337,11 @@ class ThroughServer(Reduction):
         total_s = cast_s + total(push_s + served_s + pull_s)
         if not overlap:
             return total_s, total_s
-        arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
+        arrived = ends(ready_s=messages.ready_s, message_s=push_s)
         updated_s = last_end(ready_s=arrived, message_s=served_s)
         exposed_s = cast_s + exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
         pulled = running_total(pull_s[::-1])  # parameters of the first layers are pulled first
-        exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
+        exposed_s = exposed_s + arrival_stall(wanted_s=messages.wanted_s[::-1], arrival_s=pulled)
         return total_s, exposed_s
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
