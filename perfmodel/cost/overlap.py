@@ -68,9 +68,7 @@ def ends(*, ready_s: Quantities, message_s: Quantities) -> Quantities:
 
 
 def _as_numbers(*of_messages: Quantities, beside: Quantity = 0.0) -> tuple[NDArray[Any], ...] | None:
-    """Return quantities of messages as arrays with equally many axes, also if one ``beside`` them has one for each
-    configuration; None if there are symbols.
-    """
+    """Return quantities of messages as arrays that broadcast with ``beside``; None if any is symbolic."""
     arrays = [np.asarray(quantities) for quantities in of_messages]
     if is_symbolic(beside) or any(array.dtype == object for array in arrays):
         return None
