@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.table import Run
 from perfmodel.planning.sweeps.known_jobs import JobValues
 from perfmodel.planning.sweeps.layouts import Layouts
-from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
+from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Needs, Outcome, Reasons, epoch_size, memory_reason
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER, Axis, Space
 from perfmodel.planning.sweeps.worker_steps import Block, JointSteps, Refusal, Section, Workers
 from perfmodel.prediction.arguments.finite import overflow
@@ -251,7 +251,7 @@ class _ResultRows:
                 self.predicted(place, {name: int(column[index]) for name, column in codes.items()})
 
         for answer in layouts.answers(rows, refuse=refuse, slow=slow):
-            self.write(answer.places, answer.outcome, self.remarks(*answer[1:]))
+            self.write(answer.places, answer.outcome, self.remarks(answer.outcome.needs, *answer[2:]))
 
     def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
         """Write the results of possible configurations, and codes of what is remarked on them."""
@@ -280,29 +280,35 @@ class _ResultRows:
                 self.columns[name][infinite] = math.nan
                 self.columns[REASON][infinite] = self.reasons.code(str(overflow(name, math.inf, stated)))
 
-    def remarks(
-        self, outcome: Outcome, devices: Sequence[tuple[str, ...]], device_of_row: NDArray[Any]
-    ) -> NDArray[np.int32]:
-        """Return reason codes of possible configurations: too little memory, or no known price."""
+    def remarks(self, *lacking: Any) -> NDArray[np.int32]:
+        """Return reason codes of possible configurations, which lack what ``lacks`` says."""
+        reasons, of_row = self.lacks(*lacking)
+        return self.codes(reasons)[of_row]
+
+    def codes(self, reasons: Sequence[tuple[str, ...]]) -> NDArray[np.int32]:
+        """Return the code of each reason, joined of several texts."""
+        return np.array([self.reasons.code(*texts) for texts in reasons], dtype=np.int32)
+
+    def lacks(
+        self, needs: Needs, devices: Sequence[tuple[str, ...]], device_of_row: NDArray[np.intp]
+    ) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
+        """Return what possible configurations lack, memory or a known price, and the index of each one's reason."""
         unpriced = [self.price_reason(device) for device in devices]
-        said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[device_of_row]
+        reasons: list[tuple[str, ...]] = [(reason,) for reason in unpriced]
+        full = np.flatnonzero(~needs.fits)
+        if not len(full):
+            return reasons, device_of_row
         needed, offered, elsewhere = np.broadcast_arrays(
-            outcome.memory_bytes, outcome.capacity_bytes, outcome.missing_elsewhere_bytes
+            needs.memory_bytes, needs.capacity_bytes, needs.missing_elsewhere_bytes
         )
-        full = np.flatnonzero(~outcome.fits)
-        if len(full):
-            missing = np.stack([needed[full], offered[full], elsewhere[full], device_of_row[full]])
-            order = np.lexsort(missing[::-1])  # as np.unique(axis=1) sorts, without comparing columns as bytes
-            is_new = np.diff(missing[:, order], axis=1, prepend=np.nan).any(axis=0)
-            different, of_row = missing[:, order[is_new]], np.empty(len(full), dtype=np.intp)
-            of_row[order] = np.cumsum(is_new) - 1
-            codes = [
-                self.reasons.code(memory_reason(float(need), float(offer), float(apart)), unpriced[int(device)])
-                for need, offer, apart, device in different.T
-            ]
-            said[full] = np.array(codes, dtype=np.int32)[of_row]
-        marked: NDArray[np.int32] = said
-        return marked
+        missing = np.stack([needed[full], offered[full], elsewhere[full], device_of_row[full]])
+        order = np.lexsort(missing[::-1])  # as np.unique(axis=1) sorts, without comparing columns as bytes
+        is_new = np.diff(missing[:, order], axis=1, prepend=np.nan).any(axis=0)
+        of_row = device_of_row.copy()
+        of_row[full[order]] = len(reasons) - 1 + np.cumsum(is_new)
+        for need, offer, apart, device in missing[:, order[is_new]].T.tolist():
+            reasons.append((memory_reason(need, offer, apart), unpriced[int(device)]))
+        return reasons, of_row
 
     def predicted(self, row: int, codes: Mapping[str, int]) -> None:
         """Evaluate one configuration with predict."""
@@ -314,21 +320,19 @@ class _ResultRows:
             return
         assert p.basis is not None
         target = p.basis.prepared.target
-        device = price_names(target)
+        device, memory = price_names(target), p.memory
+        lacking = memory.total_bytes, memory.capacity_bytes, memory.missing_elsewhere_bytes
         outcome = Outcome(
             parts=p.parts,
             batch_size=p.batch_size,
             counted_workers=p.counted_workers,
             device_count=paid_count(target, p.agreement),
-            memory_bytes=p.memory.total_bytes,
-            capacity_bytes=p.memory.capacity_bytes,
-            missing_elsewhere_bytes=p.memory.missing_elsewhere_bytes,
+            needs=Needs(memory_bytes=lacking[0], capacity_bytes=lacking[1], missing_elsewhere_bytes=lacking[2]),
             usd_per_hour=self.evaluation.prices.of(*device),
             dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
             energy_of=lambda _: math.nan if mean_power_of(p) is None else p.energy_j(),
         )
-        needs = (outcome.memory_bytes, outcome.capacity_bytes, outcome.missing_elsewhere_bytes)
-        fit = memory_reason(*map(float, needs))
+        fit = memory_reason(*map(float, lacking))
         self.write(row, outcome, self.reasons.code(fit, self.price_reason(device)))
 
     def price_reason(self, device: tuple[str, ...]) -> str:
@@ -393,21 +397,23 @@ class _TaskEvaluation:
 
     def _section(self, section: Section, job: JobValues, rows: NDArray[np.int64]) -> None:
         try:
-            outcome, memory = self.evaluation.jobs.outcome(section, job)
+            outcome = self.evaluation.jobs.outcome(section, job)
         except Refusal as refusal:
             codes = [np.full(1, self.reasons.code(refusal.of(kind.system))) for kind in section.kinds]
             self.columns[REASON][rows] = section.joined(codes)
             return
-        self.rows.write(rows, outcome, self._remarks(section, outcome, memory))
+        self.rows.write(rows, outcome, self._remarks(section, outcome.needs))
 
-    def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
+    def _remarks(self, section: Section, needs: Needs) -> NDArray[np.int32]:
         """Return reason codes of a section's configurations: too little memory, or no known price."""
-        key = ("remarks", memory)
-        kept = section.kept.get(key)
-        if kept is None or kept[0] is not self.reasons:  # codes belong to one task's list of reasons
-            said = self.rows.remarks(outcome, *section.numbered_devices)
-            kept = section.kept[key] = (self.reasons, said)
-        return kept[1]
+        key = ("remarks", needs)
+        if key not in section.kept:
+            section.kept[key] = None, None, *self.rows.lacks(needs, *section.numbered_devices)
+        of, said, reasons, of_row = section.kept[key]
+        if of is not self.reasons:  # codes belong to one task's list of reasons
+            said = self.rows.codes(reasons)[of_row]
+            section.kept[key] = self.reasons, said, reasons, of_row
+        return said
 
     def _one_by_one(self, job: JobValues, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Evaluate a job with predict, for each of the workers at ``places``."""

@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweeps.known_jobs import AGREED_BY, FAST_TARGETS, JobValues, KnownJobs, groups
-from perfmodel.planning.sweeps.results import Outcome, epoch_size
+from perfmodel.planning.sweeps.results import Needs, Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, FED_BY, OF_WORKER, Space
 from perfmodel.prediction.bill import paid_count, processor_count, server_power_w
 from perfmodel.prediction.device.gpu_target import GpuTarget
@@ -188,17 +188,33 @@ class Section:
         """Memory of workers of each kind that update their own parameters. [B]"""
         return [kind.prepared.footprint(kind.timed) for kind in self.kinds]
 
-    def memory_bytes(
-        self, agreement: Agreement | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
-        key = ("memory", is_served(agreement))
+    def needs(
+        self, agreement: Agreement | None, *, has_two: tuple[bool, ...], server_bytes: tuple[float, float]
+    ) -> Needs:
+        """Memory of each worker, in frameworks that have two mini-batches on the device and others. [B]
+
+        ``server_bytes`` are those of a parameter server beside the worker, and those that it lacks elsewhere.
+        """
+        served, buckets_bytes = is_served(agreement), self.buckets_bytes(agreement)
+        key = ("needs", has_two, server_bytes, served, np.ndim(buckets_bytes))
         if key not in self.kept:
-            self.kept[key] = self._memory_bytes([without_served_state(each, agreement) for each in self.footprints])
-        memory: tuple[Any, Any, Any] = self.kept[key]
-        return memory
+            of_server, missing_elsewhere_bytes = server_bytes
+            kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(
+                [without_served_state(each, agreement) for each in self.footprints]
+            )
+            buffers = np.ones(len(self.batch_size))
+            for (_, places), with_two in zip(self.by_framework, has_two, strict=True):
+                buffers[places] += with_two
+            self.kept[key] = Needs(
+                memory_bytes=kept_bytes + buckets_bytes + (buffers - 1) * input_bytes + of_server,
+                capacity_bytes=capacity_bytes,
+                missing_elsewhere_bytes=missing_elsewhere_bytes,
+            )
+        needs: Needs = self.kept[key]
+        return needs
 
     def _memory_bytes(self, footprints: Sequence[MemoryFootprint]) -> tuple[Any, Any, Any]:
+        """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
         one = [kind.one_input_bytes(footprint) for kind, footprint in zip(self.kinds, footprints, strict=True)]
         kept = [
             footprint.total_bytes - footprint.input_bytes + input_bytes
@@ -413,49 +429,44 @@ class JointSteps:
     dataset_size: int | None
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
-    def outcome(self, section: Section, job: JobValues) -> tuple[Outcome, Hashable]:
-        """Return the outcome of a job for each worker of a section, and the key of its memory."""
+    def outcome(self, section: Section, job: JobValues) -> Outcome:
+        """Return the outcome of a job for each worker of a section."""
         try:
             return self._outcome(section, job)
         except PerfmodelError as error:
             raise Refusal(str(error), section.first.system) from error
 
-    def _outcome(self, section: Section, job: JobValues) -> tuple[Outcome, Hashable]:
+    def _outcome(self, section: Section, job: JobValues) -> Outcome:
         target = self._target(section, job)
         if target.system_part is not None and target.system_part.shares_boards:
             section = section.beside_working_dies
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
-        has_buckets = np.ndim(section.buckets_bytes(agreement)) > 0
-        memory = (job.size, path.prefetch > 0, has_buckets, is_served(agreement), _of_server(agreement, target))
-        alike = (id(agreement), memory, None if path.dataset is None else job.fed)
+        alike = (id(agreement), job.size, path.prefetch > 0, None if path.dataset is None else job.fed)
         kept = section.kept.setdefault("outcomes", {})
         if alike not in kept:
             if len(kept) >= MOST_OUTCOMES:
                 kept.clear()
             kept[alike] = agreement, self._agreed(section, job, target, path, agreement)
-        return kept[alike][1], memory
+        outcome: Outcome = kept[alike][1]
+        return outcome
 
     def _agreed(
         self, section: Section, job: JobValues, target: Target, path: DataPath, agreement: Agreement | None
     ) -> Outcome:
-        before_s, meanwhile_s, buffers = self._feed(section, job, target, path)
+        before_s, meanwhile_s, has_two = self._feed(section, job, target, path)
         composed = fed_with(
             self._applied(section, agreement),
             agreement=agreement,
             copies_s=(before_s, meanwhile_s),
             fed=partial(path.fed, batch_size=section.batch_size),
         )
-        kept_bytes, input_bytes, capacity_bytes = section.memory_bytes(agreement)
-        server_bytes, missing_elsewhere_bytes = _of_server(agreement, target)
         return Outcome(
             parts=composed.parts,
             batch_size=section.batch_size,
             counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
             device_count=paid_count(target, agreement),
-            memory_bytes=kept_bytes + section.buckets_bytes(agreement) + (buffers - 1) * input_bytes + server_bytes,
-            capacity_bytes=capacity_bytes,
-            missing_elsewhere_bytes=missing_elsewhere_bytes,
+            needs=section.needs(agreement, has_two=has_two, server_bytes=_of_server(agreement, target)),
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=epoch_size(self.dataset_size, path.dataset),
             energy_of=partial(Section.energy_j, section.bare, target, agreement),
@@ -521,10 +532,11 @@ class JointSteps:
         return asked
 
     def _feed(self, section: Section, job: JobValues, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
-        """Return the time of copies before a step and during it, and the mini-batches on each device."""
+        """Return the time of copies before a step and during it, and which frameworks have two mini-batches."""
         key = ("feed", job.size, path.prefetch > 0)
         if key not in section.kept:
-            before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
+            before_s, meanwhile_s = (np.zeros(len(section.batch_size)) for _ in range(2))
+            has_two = []
             for kind, places in section.by_framework:
                 changed: dict[str, Any] = {
                     "target": target,
@@ -536,8 +548,8 @@ class JointSteps:
                 shared = target.shared_bytes_per_s
                 before_s[places] = before.time(shared_bytes_per_s=shared)
                 meanwhile_s[places] = meanwhile.time(shared_bytes_per_s=shared)
-                buffers[places] = 1 + bool(np.any(meanwhile.copied_bytes))
-            section.kept[key] = (before_s, meanwhile_s, buffers)
+                has_two.append(bool(np.any(meanwhile.copied_bytes)))
+            section.kept[key] = (before_s, meanwhile_s, tuple(has_two))
         return section.kept[key]  # type: ignore[no-any-return]
 
     def _applied(self, section: Section, agreement: Agreement | None) -> Composed:
