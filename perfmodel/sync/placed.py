@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.cost.transfer import longest_byte_time, rates_of_passes
-from perfmodel.derived import derived_property, uncollected
+from perfmodel.derived import derived_property, record, uncollected
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
@@ -70,7 +70,7 @@ class Call:
     launch_s: float = 0.0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Placed:
     """A collective among some devices of a system.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -21,9 +21,9 @@ from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.device_prices import Prices, price_names
 from perfmodel.prediction.energy import Draws, energy_of_all, worker_draws
-from perfmodel.prediction.job.agreement import Agreement, Asynchronous
+from perfmodel.prediction.job.agreement import Agreement, Asynchronous, Synchronous
 from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
-from perfmodel.prediction.job.agreements import agreement_of, beside_blocks, blocks_on
+from perfmodel.prediction.job.agreements import Blocks, agreement_of, beside_blocks, blocks_on
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with, is_served
 from perfmodel.prediction.job.data_path import DataPath, resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
@@ -149,21 +149,20 @@ class Section:
     def _joined_unless_none(self, values: Sequence[Any]) -> Any:
         return 0.0 if all(np.ndim(value) == 0 and value == 0 for value in values) else self.joined(values)
 
-    def copied_s(self, agreement: Agreement) -> Any:
-        """Time to copy gradients into the messages of an exchange and back. [s]"""
-        return self._of_messages(agreement, "copied_s", lambda kind: (kind.timed.stages[0], agreement))
-
-    def buckets_bytes(self, agreement: Agreement | None) -> Any:
-        """Second copies of gradients in buckets, where workers exchange copies. [B]"""
-        return self._of_messages(agreement, "buckets_bytes", lambda _: (agreement,))
-
-    def _of_messages(self, agreement: Agreement | None, name: str, given: Callable[[WorkerKind], Any]) -> Any:
-        """Ask the job of each kind for a number that it has if workers exchange copies of gradients."""
-        key = (name, getattr(agreement, "all_reduces", False))  # nothing else of an agreement counts
+    def work(self, agreement: Agreement | None) -> StageWork:
+        """Work of each worker in a step, with copies of gradients into the messages of an exchange and back. [s]"""
+        key = ("work", agreement is not None, _all_reduces(agreement))
         if key not in self.kept:
-            numbers = [getattr(kind.prepared, name)(*given(kind)) for kind in self.kinds]
-            self.kept[key] = self._joined_unless_none(numbers)
-        return self.kept[key]
+            copied_s: list[Any] = [0.0]
+            if agreement is not None:
+                copied_s = [kind.prepared.copied_s(kind.timed.stages[0], agreement) for kind in self.kinds]
+            self.kept[key] = StageWork(
+                times=self.bare,  # which does not refer back to what is cached here
+                exchanges_gradients=agreement is not None,
+                copied_s=self._joined_unless_none(copied_s),
+            )
+        work: StageWork = self.kept[key]
+        return work
 
     @property
     def forward(self) -> StepTime:
@@ -195,18 +194,21 @@ class Section:
 
         ``server_bytes`` are those of a parameter server beside the worker, and those that it lacks elsewhere.
         """
-        served, buckets_bytes = is_served(agreement), self.buckets_bytes(agreement)
-        key = ("needs", has_two, server_bytes, served, np.ndim(buckets_bytes))
+        key = ("needs", has_two, server_bytes, is_served(agreement), _all_reduces(agreement))
         if key not in self.kept:
             of_server, missing_elsewhere_bytes = server_bytes
             kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(
                 [without_served_state(each, agreement) for each in self.footprints]
             )
+            buckets_bytes = [kind.prepared.buckets_bytes(agreement) for kind in self.kinds]
             buffers = np.ones(len(self.batch_size))
             for (_, places), with_two in zip(self.by_framework, has_two, strict=True):
                 buffers[places] += with_two
             self.kept[key] = Needs(
-                memory_bytes=kept_bytes + buckets_bytes + (buffers - 1) * input_bytes + of_server,
+                memory_bytes=kept_bytes
+                + self._joined_unless_none(buckets_bytes)
+                + (buffers - 1) * input_bytes
+                + of_server,
                 capacity_bytes=capacity_bytes,
                 missing_elsewhere_bytes=missing_elsewhere_bytes,
             )
@@ -239,9 +241,9 @@ class Section:
         return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in by_profile.values()]
 
     @derived_property
-    def blocks(self) -> list[tuple[str | None, int]]:
+    def blocks(self) -> Blocks:
         """Libraries whose blocks make sums on the device of each kind, and the units that they share."""
-        return [blocks_on(kind.prepared) for kind in self.kinds]
+        return blocks_on([kind.prepared for kind in self.kinds])
 
     @derived_property
     def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
@@ -560,6 +562,11 @@ class JointSteps:
         return last[1]
 
 
+def _all_reduces(agreement: Agreement | None) -> bool:
+    """Whether workers exchange copies of gradients: all of an agreement that counts for these copies."""
+    return isinstance(agreement, Synchronous) and agreement.all_reduces
+
+
 def _of_server(agreement: Agreement | None, target: Target) -> tuple[float, float]:
     """Memory of a parameter server beside the worker with most of it, and what it lacks elsewhere. [B]"""
     part, server = target.system_part, None if agreement is None else agreement.server
@@ -586,7 +593,4 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
     agreement = beside_blocks(agreement, section.blocks, joined=section.joined)
-    copied_s = 0.0 if agreement is None else section.copied_s(agreement)
-    work = StageWork(times=section, exchanges_gradients=agreement is not None, copied_s=copied_s)
-    composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)
-    return replace(composed, stages=())  # a section caches its composed step, whose stages would refer back to it
+    return agreed([section.work(agreement)], orders=section.first.prepared.orders, agreement=agreement)

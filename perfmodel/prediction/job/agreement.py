@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -19,7 +19,7 @@ from perfmodel.cost.overlap import (
 )
 from perfmodel.cost.pipeline_ends import TurnMessages
 from perfmodel.cost.prefetching import gather_stall
-from perfmodel.derived import derived
+from perfmodel.derived import derived, record
 from perfmodel.numeric import maximum, running_total, total
 from perfmodel.parallelism.units import unit_slices
 from perfmodel.prediction.job.agreement_options import UNITS
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from perfmodel.sync.registry import LibraryCollective
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Agreement(ABC):
     """How workers that train one network agree on its parameters."""
 
@@ -117,7 +117,7 @@ class Agreement(ABC):
         """Return the steps of all workers as tasks, with their resources and channels beyond the system's links."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Asynchronous(Agreement):
     """Workers visit a parameter server without waiting for others, except for those far behind."""
 
@@ -204,7 +204,7 @@ class Reduction(ABC):
         """Mean bytes that a device sends for a message of this many bytes [B]. [B]"""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class AmongCopies:
     """Shares of gradients that are added up among the workers with copies of them, after each message that scatters."""
 
@@ -223,7 +223,7 @@ class AmongCopies:
         return float(self.placed.sent_bytes(size_bytes / self.sharing_size)) / self.placed.rank_count
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class AllReduced(Reduction):
     """Every worker gets the sum of all gradients, or its part of it, from the others."""
 
@@ -306,7 +306,7 @@ class AllReduced(Reduction):
         return scattered_bytes + (0.0 if self.among_copies is None else self.among_copies.sent_bytes(size_bytes))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ThroughServer(Reduction):
     """Workers push gradients to a server in host memory, which updates the parameters, and pull the parameters back."""
 
@@ -352,7 +352,7 @@ class ThroughServer(Reduction):
         return float(sent) / self.push.rank_count
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Synchronous(Agreement):
     """All workers wait for each other in every step."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.cost.staleness import extra_service_time
-from perfmodel.derived import derived, derived_property
+from perfmodel.derived import derived, derived_property, record
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
@@ -64,7 +65,7 @@ SHARED: Final = "reduce_scatter"
 """Sum of gradients when each worker needs only its own part."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Workers:
     """The workers of a job: their devices, and each device's share of the network."""
 
@@ -226,35 +227,32 @@ def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibra
     return None if named is None or algorithm.server_kind == "memory" else load_collective_library(named)
 
 
-def blocks_on(job: Prepared) -> tuple[str | None, int]:
-    """Name the library whose blocks make sums on a job's device, and count the units that they share; none on hosts."""
-    part = job.target.system_part
-    if part is None or part.computes_on_hosts:
-        return None, 1
-    return job.profile.exchange.collectives, part.unit_count
+Blocks: TypeAlias = Mapping[str | None, tuple[NDArray[np.intp], NDArray[np.int64]]]
+"""Library whose blocks make sums -> the jobs on whose devices they do, and the units that they share there."""
 
 
-def beside_blocks(
-    agreement: Agreement | None,
-    blocks: Sequence[tuple[str | None, int]],
-    *,
-    joined: Callable[[Any], Any],
-) -> Agreement | None:
+def blocks_on(jobs: Sequence[Prepared]) -> Blocks:
+    """Name the libraries whose blocks make sums on the jobs' devices, and count their units; none on hosts."""
+    blocks: dict[str | None, list[tuple[int, int]]] = {}
+    for place_, job in enumerate(jobs):
+        part = job.target.system_part
+        on_hosts = part is None or part.computes_on_hosts
+        named, units = (None, 1) if part is None or on_hosts else (job.profile.exchange.collectives, part.unit_count)
+        blocks.setdefault(named, []).append((place_, units))
+    return {named: tuple(np.array(of).T) for named, of in blocks.items()}  # type: ignore[misc]
+
+
+def beside_blocks(agreement: Agreement | None, blocks: Blocks, *, joined: Callable[[Any], Any]) -> Agreement | None:
     """Return a sum by a named algorithm with what the ``blocks_on`` each job's device take of it, joined."""
     if not isinstance(agreement, Synchronous) or agreement.name == LIBRARY:
         return agreement
     reduction = agreement.reduction
     if not isinstance(reduction, AllReduced) or not isinstance(placed := reduction.placed, Placed):
         return agreement
-    algorithm, units, taken = (
-        collective(agreement.name),
-        np.array([count for _, count in blocks]),
-        np.zeros(len(blocks)),
-    )
-    for named in {each for each, _ in blocks}:
-        those = [place for place, (each, _) in enumerate(blocks) if each == named]
-        taken[those] = _slowdown_beside(named, algorithm, placed, unit_count=units[those])
-    slowdown = joined(taken) if np.ptp(taken) else float(taken[0])
+    algorithm, taken = collective(agreement.name), np.zeros(sum(len(units) for _, units in blocks.values()))
+    for named, (places, units) in blocks.items():
+        taken[places] = _slowdown_beside(named, algorithm, placed, unit_count=units)
+    slowdown = joined(taken) if (taken != taken[0]).any() else float(taken[0])
     return replace(agreement, reductions=(replace(reduction, slowdown=slowdown),))
 
 
