@@ -238,7 +238,11 @@ class Topology:
         >>> load_system("survey_fig5").topology.route("memory0", "gpu0").nodes
         ('memory0', 'socket0', 'root0', 'gpu0')
         """
-        return reduce(Route.then, self.legs(source, sink, through_host=through_host))
+        return self._joined_legs(source, sink, through_host)
+
+    @derived
+    def _joined_legs(self, source: str, sink: str, through_host: bool) -> Route:
+        return reduce(Route.then, self._legs(source, sink, through_host))
 
     def legs(self, source: str, sink: str, *, through_host: bool = False) -> tuple[Route, ...]:
         """Return the legs of a large copy: one direct leg, or several with pauses in host memory."""
