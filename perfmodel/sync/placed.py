@@ -119,7 +119,7 @@ class Placed:
         """Return the collective with the number of chunks that is best for this many bytes [B]."""
         return min(self._ways, key=lambda way: float(way.time(size_bytes))) if self.cut else self
 
-    @property
+    @derived_property
     def fill_rounds(self) -> int:
         """Rounds that fill a pipeline, in both directions; 0 where nothing is cut into chunks. [1]."""
         return self.collective.fill_rounds(len(self.order), group_size=self.group_size) if self.rounds else 0
@@ -151,17 +151,12 @@ class Placed:
         if self.cut:
             return reduce(minimum, [way.time(size_bytes) for way in self._ways])
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
-        if self.fill_rounds:
-            latencies_s = [latency_s for round_ in self.rounds for latency_s in round_.latencies_s]
-            near_s = latencies_s[0] if is_symbolic(*latencies_s) else min(latencies_s)
-            far_s = largest(round_.latency_s for round_ in self.rounds)
-            stream = sum(round_.seconds_per_byte for round_ in self.rounds)
+        if fill_rounds := self.fill_rounds:
+            fill_s, stream_s_per_byte = self._pipeline
             pipelined = pipelined_time(
-                fill_s=self.collective.fill_latency(
-                    len(self.order), near_s=near_s, far_s=far_s, group_size=self.group_size
-                ),
-                stream_s=stream * size_bytes,
-                fill_rounds=self.fill_rounds,
+                fill_s=fill_s,
+                stream_s=stream_s_per_byte * size_bytes,
+                fill_rounds=fill_rounds,
                 chunk_count=self.chunk_count,
             )
             return pipelined + added
@@ -169,6 +164,15 @@ class Placed:
             latency_s, per_byte = self._line
             return latency_s + per_byte * size_bytes + added
         return sum((round_.repeat * round_.time(size_bytes) for round_ in self.rounds), 0.0 * size_bytes) + added
+
+    @derived_property
+    def _pipeline(self) -> tuple[Quantity, Quantity]:
+        """Latency before a pipeline is full [s], and seconds per byte that it streams. [s/B]"""
+        latencies_s = [latency_s for round_ in self.rounds for latency_s in round_.latencies_s]
+        near_s = latencies_s[0] if is_symbolic(*latencies_s) else min(latencies_s)
+        far_s = largest(round_.latency_s for round_ in self.rounds)
+        fill_s = self.collective.fill_latency(len(self.order), near_s=near_s, far_s=far_s, group_size=self.group_size)
+        return fill_s, sum(round_.seconds_per_byte for round_ in self.rounds)
 
     @derived_property
     def _line(self) -> Line | None:

@@ -217,7 +217,7 @@ def _all_reduced(workers: Workers) -> Agreement:
     reductions: list[Reduction] = []
     for at in workers.places:
         placed = _placed(workers, algorithm, at, **options)
-        slowdown = _slowdown_beside(named, algorithm, placed, unit_count=system_part.unit_count)
+        slowdown = _slowdown_beside(library, placed, unit_count=system_part.unit_count)
         reductions.append(AllReduced(placed=placed, slowdown=slowdown))
     return workers.synchronous(reductions, sources=() if library is None else (library,))
 
@@ -251,14 +251,13 @@ def beside_blocks(agreement: Agreement | None, blocks: Blocks, *, joined: Callab
         return agreement
     algorithm, taken = collective(agreement.name), np.zeros(sum(len(units) for _, units in blocks.values()))
     for named, (places, units) in blocks.items():
-        taken[places] = _slowdown_beside(named, algorithm, placed, unit_count=units)
+        taken[places] = _slowdown_beside(_library_beside(named, algorithm), placed, unit_count=units)
     slowdown = joined(taken) if (taken != taken[0]).any() else float(taken[0])
     return replace(agreement, reductions=(replace(reduction, slowdown=slowdown),))
 
 
-def _slowdown_beside(named: str | None, algorithm: Collective, placed: Placed, *, unit_count: Any) -> Any:
-    """Share of a device that blocks of a framework's named library take while they make the sums of an algorithm."""
-    library = _library_beside(named, algorithm)
+def _slowdown_beside(library: CollectiveLibrary | None, placed: Placed, *, unit_count: Any) -> Any:
+    """Share of a device that a library's blocks take while they make the sums of an algorithm."""
     return taken_share([placed], None if library is None else library.blocks, unit_count=unit_count)
 
 
