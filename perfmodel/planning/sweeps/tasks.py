@@ -109,13 +109,13 @@ class SweepTask:
         """Number of configurations. [1]"""
         return len(self.workers) * len(self.jobs) if self.pairs is None else sum(map(len, self.pairs))
 
-    def rows_in(self, space: Space) -> NDArray[np.int64]:
-        """Return the row of each configuration in the table, job by job."""
+    def rows_in(self, space: Space, order: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return the row of each configuration in the table, job by job, of workers in this order."""
         if self.rows is not None:
             return self.rows
         of_jobs = Side.of(space, OF_JOB).offsets(space, self.jobs)
         of_workers = Side.of(space, OF_WORKER).offsets(space, self.workers)
-        rows: NDArray[np.int64] = (of_jobs[:, None] + of_workers[None, :]).ravel()
+        rows: NDArray[np.int64] = (of_jobs[:, None] + (of_workers if order is None else of_workers[order])).ravel()
         return rows
 
 
@@ -126,9 +126,9 @@ class LayoutTask:
     first: int
     size: int
 
-    def rows_in(self, space: Space) -> NDArray[np.int64]:
+    def rows_in(self, space: Space, order: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Return the row of each configuration in the table."""
-        del space
+        del space, order
         return np.arange(self.first, self.first + self.size)
 
 
@@ -191,6 +191,8 @@ class TaskColumns:
 
     columns: Columns
     reasons: list[str]
+    order: NDArray[np.int64] | None = None
+    """Index of the worker of each row of a job; None where rows are as ``rows_in`` lists them. [1]"""
 
 
 @dataclass(eq=False)
@@ -212,15 +214,17 @@ class Evaluation:
         return type(self), (self.space, self.columns, self.prices, self.dataset_size)
 
     def of(self, task: AnyTask) -> TaskColumns:
-        """Return the columns of a task, in the order of its rows."""
-        rows = _ResultRows(self, task.size)
+        """Return the columns of a task."""
+        rows, order = _ResultRows(self, task.size), None
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes a reason
             if isinstance(task, LayoutTask):
                 self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
                 rows.layouts(self._layouts, task.rows_in(self.space))
             else:
-                _TaskEvaluation(rows, self, task).every_job()
-        return TaskColumns(rows.columns, rows.reasons.texts)
+                evaluation = _TaskEvaluation(rows, self, task)
+                evaluation.every_job()
+                order = evaluation.order
+        return TaskColumns(rows.columns, rows.reasons.texts, order)
 
     def workers(self, task: SweepTask) -> Block:
         """Return the workers of a task, timed alone; cached for an equal next task."""
@@ -260,7 +264,8 @@ class _ResultRows:
             values = column[rows] = remarks if name == REASON else RESULTS[name](outcome)
             is_finite &= name not in OF_AN_EPOCH or not np.isinf(values).any()
         if not is_finite:
-            self._refuse_overflow(np.atleast_1d(rows), outcome)
+            every_row = np.arange(len(self.columns[REASON]))
+            self._refuse_overflow(np.atleast_1d(every_row[rows]), outcome)
 
     def _refuse_overflow(self, rows: NDArray[np.int64], outcome: Outcome) -> None:
         """Give a reason in place of numbers that are not finite: of times, the one that predict gives."""
@@ -373,29 +378,37 @@ class _TaskEvaluation:
     def _together(self, job: JobValues, start: int, places: NDArray[np.int64] | None) -> None:
         """Evaluate a job for all its workers at once, or for those at ``places``, which may repeat."""
         block = self.evaluation.workers(self.task)
-        for refused, reason in block.refused:
-            self.columns[REASON][self._rows(refused, start, places)[1]] = self.reasons.code(reason)
-        self._one_by_one(job, *self._rows(block.slow, start, places))
-        for section in block.sections:
-            members, rows = self._rows(section.places, start, places)
-            if places is None:
-                self._section(section, job, rows)
-            elif len(members):
-                order = np.argsort(section.places)
-                some = order[np.searchsorted(section.places, members, sorter=order)]
-                self._section(section.some(some), job, rows)
-
-    @staticmethod
-    def _rows(
-        among: NDArray[np.int64], start: int, places: NDArray[np.int64] | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the members of ``among`` that have a job, and their rows in the table."""
         if places is None:
-            return among, start + among
-        wanted = np.isin(places, among)
-        return places[wanted], start + np.flatnonzero(wanted)
+            self._every_worker(block, job, start)
+            return
+        for refused, reason in block.refused:
+            self.columns[REASON][start + np.flatnonzero(np.isin(places, refused))] = self.reasons.code(reason)
+        is_slow = np.isin(places, block.slow)
+        self._one_by_one(job, places[is_slow], start + np.flatnonzero(is_slow))
+        for section in block.sections:
+            is_member = np.isin(places, section.places)
+            if is_member.any():
+                order = np.argsort(section.places)
+                some = order[np.searchsorted(section.places, places[is_member], sorter=order)]
+                self._section(section.some(some), job, start + np.flatnonzero(is_member))
 
-    def _section(self, section: Section, job: JobValues, rows: NDArray[np.int64]) -> None:
+    def _every_worker(self, block: Block, job: JobValues, start: int) -> None:
+        """Evaluate a job for all workers of a block, in the block's order, whose slices take a fifth of an index."""
+        for section in block.sections:
+            rows = slice(start, start := start + len(section.places))
+            self._section(section, job, rows)
+        for refused, reason in block.refused:
+            self.columns[REASON][start : (start := start + len(refused))] = self.reasons.code(reason)
+        self._one_by_one(job, block.slow, np.arange(start, start + len(block.slow)))
+
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        """Index of the worker of each row of a job; None where rows are as listed."""
+        if self.is_slow or self.task.pairs is not None:
+            return None
+        return self.evaluation.workers(self.task).order
+
+    def _section(self, section: Section, job: JobValues, rows: slice | NDArray[np.int64]) -> None:
         try:
             outcome = self.evaluation.jobs.outcome(section, job)
         except Refusal as refusal:

@@ -277,6 +277,13 @@ class Block:
     refused: tuple[tuple[NDArray[np.int64], str], ...]
     slow: NDArray[np.int64]
 
+    @derived_property
+    def order(self) -> NDArray[np.int64]:
+        """Index of each worker within the task: section by section, then those refused and the slow ones. [1]"""
+        return np.concatenate(
+            [*[of.places for of in self.sections], *[places for places, _ in self.refused], self.slow]
+        )
+
 
 @dataclass(eq=False)
 class Workers:
