@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
     Columns = dict[str, NDArray[Any]]
 
+GRADIENTS_AT_ONCE: Final = 2**20
+"""Gradients of all workers timed at once: eight megabytes of times. [1]"""
+
 WORKERS_PER_TASK: Final = 4096
-"""Worker configurations timed at once; the times of their gradients take about ten megabytes. [1]"""
+"""Worker configurations timed at once in any case, however many gradients they have. [1]"""
 
 BATCHES_AT_ONCE: Final = 1024
 """Batch sizes of one network timed at once: the times of its kernels then stay in a processor's caches. [1]"""
@@ -155,6 +158,8 @@ def tasks_of(space: Space) -> Iterator[AnyTask]:
     most_rows = SLOW_ROWS_PER_TASK if is_slow(space) else ROWS_PER_TASK
     workers, jobs = Side.of(space, OF_WORKER), Side.of(space, OF_JOB)
     wide = min(WORKERS_PER_TASK, most_rows)
+    if not is_slow(space):
+        wide = max(wide, min(GRADIENTS_AT_ONCE // (1 + len(space.graph.trained_parameter_counts)), most_rows))
     if len(space.by_name.get("batch_size", ())) > BATCHES_AT_ONCE:  # they vary fastest
         wide = min(wide, BATCHES_AT_ONCE)
     if space.is_product:
