@@ -197,32 +197,33 @@ class Section:
         key = ("needs", has_two, server_bytes, is_served(agreement), _all_reduces(agreement))
         if key not in self.kept:
             of_server, missing_elsewhere_bytes = server_bytes
-            kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(
-                [without_served_state(each, agreement) for each in self.footprints]
-            )
-            buckets_bytes = [kind.prepared.buckets_bytes(agreement) for kind in self.kinds]
+            kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(agreement)
             buffers = np.ones(len(self.batch_size))
             for (_, places), with_two in zip(self.by_framework, has_two, strict=True):
                 buffers[places] += with_two
             self.kept[key] = Needs(
-                memory_bytes=kept_bytes
-                + self._joined_unless_none(buckets_bytes)
-                + (buffers - 1) * input_bytes
-                + of_server,
+                memory_bytes=kept_bytes + (buffers - 1) * input_bytes + of_server,
                 capacity_bytes=capacity_bytes,
                 missing_elsewhere_bytes=missing_elsewhere_bytes,
             )
         needs: Needs = self.kept[key]
         return needs
 
-    def _memory_bytes(self, footprints: Sequence[MemoryFootprint]) -> tuple[Any, Any, Any]:
+    def _memory_bytes(self, agreement: Agreement | None) -> tuple[Any, Any, Any]:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
-        one = [kind.one_input_bytes(footprint) for kind, footprint in zip(self.kinds, footprints, strict=True)]
-        kept = [
-            footprint.total_bytes - footprint.input_bytes + input_bytes
-            for footprint, input_bytes in zip(footprints, one, strict=True)
-        ]
-        return self.joined(kept), self.joined(one), self.joined([footprint.capacity_bytes for footprint in footprints])
+        key = ("memory", is_served(agreement), _all_reduces(agreement))
+        if key not in self.kept:
+            footprints = [without_served_state(each, agreement) for each in self.footprints]
+            one = [kind.one_input_bytes(footprint) for kind, footprint in zip(self.kinds, footprints, strict=True)]
+            kept_bytes = [
+                footprint.total_bytes - footprint.input_bytes + input_bytes
+                for footprint, input_bytes in zip(footprints, one, strict=True)
+            ]
+            buckets_bytes = self._joined_unless_none([kind.prepared.buckets_bytes(agreement) for kind in self.kinds])
+            capacity_bytes = self.joined([footprint.capacity_bytes for footprint in footprints])
+            self.kept[key] = self.joined(kept_bytes) + buckets_bytes, self.joined(one), capacity_bytes
+        memory: tuple[Any, Any, Any] = self.kept[key]
+        return memory
 
     def energy_j(self, target: Target, agreement: Agreement | None, step_s: Any) -> Any:
         """Energy of all devices in each worker's step of this time. [J]"""
@@ -242,8 +243,8 @@ class Section:
 
     @derived_property
     def blocks(self) -> Blocks:
-        """Libraries whose blocks make sums on the device of each kind, and the units that they share."""
-        return blocks_on([kind.prepared for kind in self.kinds])
+        """Libraries whose blocks make sums on workers' devices, and the units that they share."""
+        return blocks_on([kind.prepared for kind in self.kinds], joined=self.joined)
 
     @derived_property
     def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
@@ -599,5 +600,5 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
-    agreement = beside_blocks(agreement, section.blocks, joined=section.joined)
+    agreement = beside_blocks(agreement, section.blocks)
     return agreed([section.work(agreement)], orders=section.first.prepared.orders, agreement=agreement)

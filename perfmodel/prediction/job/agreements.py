@@ -227,32 +227,40 @@ def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibra
     return None if named is None or algorithm.server_kind == "memory" else load_collective_library(named)
 
 
-Blocks: TypeAlias = Mapping[str | None, tuple[NDArray[np.intp], NDArray[np.int64]]]
-"""Library whose blocks make sums -> the jobs on whose devices they do, and the units that they share there."""
+Blocks: TypeAlias = Sequence[tuple[str | None, NDArray[np.intp], int | NDArray[np.int64]]]
+"""Libraries whose blocks make sums, each with the configurations in which it does, and the units that they share."""
 
 
-def blocks_on(jobs: Sequence[Prepared]) -> Blocks:
-    """Name the libraries whose blocks make sums on the jobs' devices, and count their units; none on hosts."""
-    blocks: dict[str | None, list[tuple[int, int]]] = {}
-    for place_, job in enumerate(jobs):
-        part = job.target.system_part
-        on_hosts = part is None or part.computes_on_hosts
-        named, units = (None, 1) if part is None or on_hosts else (job.profile.exchange.collectives, part.unit_count)
-        blocks.setdefault(named, []).append((place_, units))
-    return {named: tuple(np.array(of).T) for named, of in blocks.items()}  # type: ignore[misc]
+def blocks_on(jobs: Sequence[Prepared], *, joined: Callable[[Any], Any]) -> Blocks:
+    """Name the libraries whose blocks make sums on the devices of jobs, joined to configurations; none on hosts."""
+    parts = [job.target.system_part for job in jobs]
+    on_gpus = [None if part is None or part.computes_on_hosts else part for part in parts]
+    named = [part and job.profile.exchange.collectives for job, part in zip(jobs, on_gpus, strict=True)]
+    units = joined([1 if part is None else part.unit_count for part in on_gpus])
+    blocks: list[tuple[str | None, NDArray[np.intp], int | NDArray[np.int64]]] = []
+    for library in dict.fromkeys(named):
+        places = np.flatnonzero(joined([name == library for name in named]))
+        shared = units[places]
+        blocks.append((library, places, int(shared[0]) if (shared == shared[0]).all() else shared))
+    return blocks
 
 
-def beside_blocks(agreement: Agreement | None, blocks: Blocks, *, joined: Callable[[Any], Any]) -> Agreement | None:
-    """Return a sum by a named algorithm with what the ``blocks_on`` each job's device take of it, joined."""
+def beside_blocks(agreement: Agreement | None, blocks: Blocks) -> Agreement | None:
+    """Return a sum by a named algorithm with what blocks take of the device of each configuration."""
     if not isinstance(agreement, Synchronous) or agreement.name == LIBRARY:
         return agreement
     reduction = agreement.reduction
     if not isinstance(reduction, AllReduced) or not isinstance(placed := reduction.placed, Placed):
         return agreement
-    algorithm, taken = collective(agreement.name), np.zeros(sum(len(units) for _, units in blocks.values()))
-    for named, (places, units) in blocks.items():
-        taken[places] = _slowdown_beside(_library_beside(named, algorithm), placed, unit_count=units)
-    slowdown = joined(taken) if (taken != taken[0]).any() else float(taken[0])
+    algorithm = collective(agreement.name)
+    taken = [
+        _slowdown_beside(_library_beside(named, algorithm), placed, unit_count=units) for named, _, units in blocks
+    ]
+    slowdown = taken[0]
+    if len(blocks) > 1:
+        slowdown = np.zeros(sum(len(places) for _, places, _ in blocks))
+        for (_, places, _), share in zip(blocks, taken, strict=True):
+            slowdown[places] = share
     return replace(agreement, reductions=(replace(reduction, slowdown=slowdown),))
 
 
