@@ -247,6 +247,9 @@ class _ResultRows:
         self.evaluation, self.space = evaluation, evaluation.space
         self.reasons = Reasons()
         self.columns = empty_columns(evaluation.columns, size)
+        self._formulas = [
+            (column, RESULTS[name], name in OF_AN_EPOCH) for name, column in self.columns.items() if name != REASON
+        ]
 
     def layouts(self, layouts: Layouts, rows: NDArray[np.int64]) -> None:
         """Evaluate rows of layouts."""
@@ -264,10 +267,11 @@ class _ResultRows:
 
     def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
         """Write the results of possible configurations, and codes of what is remarked on them."""
-        is_finite = outcome.has_times
-        for name, column in self.columns.items():
-            values = column[rows] = remarks if name == REASON else RESULTS[name](outcome)
-            is_finite &= name not in OF_AN_EPOCH or not np.isinf(values).any()
+        is_finite, self.columns[REASON][rows] = outcome.has_times, remarks
+        for column, formula, is_of_epoch in self._formulas:
+            values = column[rows] = formula(outcome)
+            if is_of_epoch and np.isinf(values).any():
+                is_finite = False
         if not is_finite:
             every_row = np.arange(len(self.columns[REASON]))
             self._refuse_overflow(np.atleast_1d(every_row[rows]), outcome)
@@ -417,7 +421,7 @@ class _TaskEvaluation:
         try:
             outcome = self.evaluation.jobs.outcome(section, job)
         except Refusal as refusal:
-            codes = [np.full(1, self.reasons.code(refusal.of(kind.system))) for kind in section.kinds]
+            codes = [self.reasons.code(refusal.of(kind.system)) for kind in section.kinds]
             self.columns[REASON][rows] = section.joined(codes)
             return
         self.rows.write(rows, outcome, self._remarks(section, outcome.needs))

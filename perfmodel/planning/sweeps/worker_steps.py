@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived_property, drop_oldest
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweeps.known_jobs import AGREED_BY, FAST_TARGETS, JobValues, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Needs, Outcome, epoch_size
@@ -36,6 +36,7 @@ from perfmodel.records import Phase
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.wiring import Wired
@@ -250,7 +251,7 @@ class Section:
     def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
         """Names of devices, as prices may have them, without repeats, and each worker's index among them."""
         names = list(dict.fromkeys(kind.device for kind in self.kinds))
-        return names, self.joined([np.full(1, names.index(kind.device)) for kind in self.kinds])
+        return names, self.joined([names.index(kind.device) for kind in self.kinds])
 
     def some(self, members: NDArray[np.int64]) -> Section:
         """Return some of the workers, by their index in the section."""
@@ -296,6 +297,8 @@ class Workers:
         self._known = KnownJobs(self.space)
         self._processors: list[tuple[Gpu, Cpu | None]] = []
         self._numbers: dict[Hashable, int] = {}
+        self._wirings: dict[int, tuple[Wired, int]] = {}  # by identity, as profiles are: kept, so that none is reused
+        self._profiles: dict[int, FrameworkProfile] = {}
 
     def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
         """Return the workers of a task, grouped into sections."""
@@ -377,6 +380,7 @@ class Workers:
         by_library = LIBRARY in self._strategies
         habits = prepared.profile.exchange
         exchange: Hashable = id(prepared.profile) if by_library else habits.model_copy(update={"collectives": None})
+        self._profiles[id(prepared.profile)] = prepared.profile
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
@@ -396,7 +400,10 @@ class Workers:
             return (target.processor, target.name)
         if target.system_part is None:
             return (target.processor, target.link.name)
-        return self._wired(target.system_part.system)
+        system = target.system_part.system
+        if id(system) not in self._wirings:
+            self._wirings[id(system)] = system, self._wired(system)
+        return self._wirings[id(system)][1]
 
     def _wired(self, system: Wired) -> int:
         """Return a number for the wiring of a system, whatever devices are in its slots."""
@@ -417,6 +424,10 @@ class Workers:
 
 MOST_OUTCOMES: Final = 4
 """Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
+
+
+MOST_JOINT: Final = 16_384
+"""Targets, data paths and agreements cached for all sections of a sweep; the oldest is dropped first. [1]"""
 
 
 class Refusal(Exception):  # noqa: N818 - not an error: a row of the table
@@ -489,6 +500,7 @@ class JointSteps:
                 self._kept[key] = make()
             except PerfmodelError as error:
                 self._kept[key] = Refusal(str(error), section.first.system)
+            drop_oldest(self._kept, most=MOST_JOINT)
         kept = self._kept[key]
         if isinstance(kept, Refusal):  # a new exception: a cached one would keep the frames in its traceback alive
             raise Refusal(kept.reason, kept.system)
