@@ -1,4 +1,4 @@
-"""Messages sent while back-propagation still runs: when each ends, and which gradients share a bucket.
+"""Messages sent while back-propagation still runs: when each ends, and which to merge for the shortest step.
 
 A layer's gradient is exchanged while those of the layers below it are computed. One channel carries the messages in
 order, and gradients share one if waiting for the next costs less than another message.
@@ -6,7 +6,7 @@ order, and gradients share one if waiting for the next costs less than another m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -59,7 +59,8 @@ def ends(*, ready_s: Quantities, message_s: Quantities) -> Quantities:
     if (numbers := _as_numbers(ready_s, message_s)) is not None:  # the recurrence in two passes over all messages
         ready, taken = numbers
         sent_s = np.cumsum(taken, axis=0)
-        return np.maximum.accumulate(ready - (sent_s - taken), axis=0) + sent_s
+        every_end_s: NDArray[Any] = np.maximum.accumulate(ready - (sent_s - taken), axis=0) + sent_s
+        return every_end_s
     ends_s: list[Quantity] = []
     for ready, taken in zip(ready_s, message_s, strict=True):
         end = (maximum(ready, ends_s[-1]) if ends_s else ready) + taken
@@ -343,73 +344,6 @@ def chained_exchange(
         if in_turn:
             end, left = named(end + (1 - following) * left, "end of both messages"), 0
     return exposed_exchange(last_end_s=end + (1 - following) * left, computed_s=computed_s) + lost
-
-
-def buckets(sizes_bytes: Iterable[float], *, least_bytes: float) -> list[slice]:
-    """Merge consecutive messages until each bucket holds at least a given size.
-
-    Parameters
-    ----------
-    sizes_bytes : sequence of float
-        Messages in the order in which they become ready. [B]
-    least_bytes : float
-        A bucket is full once it holds this; 0 keeps every message apart, infinity merges all. [B]
-
-    Returns
-    -------
-    list of slice
-        Messages of each bucket; the last may hold less. [-]
-
-    Notes
-    -----
-    Valid for: whole messages, as frameworks put whole tensors into a bucket. Ignores: a first bucket of another size.
-
-    Examples
-    --------
-    >>> buckets([10, 10, 30, 5], least_bytes=20)
-    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
-
-    References
-    ----------
-    .. [1] S. Li et al., PyTorch distributed: experiences on accelerating data parallel training, PVLDB 13(12), 2020.
-    """
-    messages, start, held, end = [], 0, 0.0, 0
-    plain = sizes_bytes.tolist() if isinstance(sizes_bytes, np.ndarray) else sizes_bytes
-    for end, size in enumerate(plain, start=1):
-        held += size
-        if held >= least_bytes:
-            messages.append(slice(start, end))
-            start, held = end, 0.0
-    return [*messages, slice(start, end)] if start < end else messages
-
-
-def bucket_sums(values: Any, slices: Sequence[slice]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the sum of each bucket's values.
-
-    Parameters
-    ----------
-    values : array_like, shape (messages,)
-        Sizes of messages. [B]
-    slices : sequence of slice
-        Messages of each bucket, one after the other. [-]
-
-    Returns
-    -------
-    ndarray, shape (buckets,)
-        Sizes of the buckets. [B]
-
-    Notes
-    -----
-    Valid for: buckets that together hold every message once, in order.
-
-    Examples
-    --------
-    >>> bucket_sums([10, 10, 30], [slice(0, 2), slice(2, 3)])
-    array([20., 30.])
-    """
-    starts = np.array([part.start for part in slices], dtype=np.intp)
-    sums: np.ndarray[Any, np.dtype[np.float64]] = np.add.reduceat(np.asarray(values, dtype=float), starts)
-    return sums
 
 
 Times = NDArray[np.float64]

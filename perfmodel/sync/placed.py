@@ -350,10 +350,9 @@ def place(
     merged = [_of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed) for round_ in rounds]
     part = len(orders) * len(orders[0]) / (len(stated) * len(ranks))
     ends = Ends(topology=topology, names=names, through_host=through_host)
-    by_class = worth_sorting(merged, ends, plays=collective.plays)
-    placing = _Placing(ends, by_class=by_class)
-    of_rounds = classes_of_rounds(merged, ends) if by_class else tuple(map(placing, merged))
-    if by_class:
+    placing = _Placing(ends, by_class=worth_sorting(merged, ends, plays=collective.plays))
+    of_rounds = classes_of_rounds(merged, ends) if placing.by_class else tuple(map(placing, merged))
+    if placing.by_class:
         part *= sum(len(of_round.messages) for of_round in of_rounds) / sum(map(len, merged))
     placed = Placed(
         collective=collective,

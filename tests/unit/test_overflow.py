@@ -9,7 +9,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import Dense
-from perfmodel.planning.sweeps.worker_steps import JointSteps
+from perfmodel.planning.sweeps.joint_steps import JointSteps
 
 GRAPH = pm.zoo.lenet5()
 JOB = {"batch_size": 4, "device": "gtx_1080", "framework": "caffe_1_0_rc3"}

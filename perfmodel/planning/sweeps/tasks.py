@@ -16,11 +16,12 @@ import numpy as np
 from perfmodel.derived import uncollected
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.table import Run
+from perfmodel.planning.sweeps.joint_steps import JointSteps, Refusal
 from perfmodel.planning.sweeps.known_jobs import JobValues
 from perfmodel.planning.sweeps.layouts import Layouts
 from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Needs, Outcome, Reasons, epoch_size, memory_reason
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER, Axis, Space
-from perfmodel.planning.sweeps.worker_steps import Block, JointSteps, Refusal, Section, Workers
+from perfmodel.planning.sweeps.worker_steps import Block, Section, Workers
 from perfmodel.prediction.arguments.finite import overflow
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import mean_power_of, paid_count
@@ -431,6 +432,7 @@ class _TaskEvaluation:
         key = ("remarks", needs)
         if key not in section.kept:
             section.kept[key] = None, None, *self.rows.lacks(needs, *section.numbered_devices)
+        said: NDArray[np.int32]
         of, said, reasons, of_row = section.kept[key]
         if of is not self.reasons:  # codes belong to one task's list of reasons
             said = self.rows.codes(reasons)[of_row]

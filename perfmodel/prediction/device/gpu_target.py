@@ -360,8 +360,7 @@ class GpuTarget(Target):
         return self.device.context_bytes
 
     @derived_property
-    def shared_bytes_per_s(self) -> Any:  # type: ignore[override]
-        """Rate at which it gets its copies while all workers copy. [B/s]"""
+    def shared_bytes_per_s(self) -> Any:  # type: ignore[override]  # noqa: D102
         return math.inf if self.system_part is None else self.system_part.copy_bytes_per_s
 
     @derived_property

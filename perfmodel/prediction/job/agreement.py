@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from perfmodel.cost.gradient_buckets import buckets
 from perfmodel.cost.overlap import (
     arrival_stall,
-    buckets,
     chained_exchange,
     ends,
     exposed_exchange,

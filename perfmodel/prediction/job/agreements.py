@@ -235,7 +235,7 @@ def blocks_on(jobs: Sequence[Prepared], *, joined: Callable[[Any], Any]) -> Bloc
     """Name the libraries whose blocks make sums on the devices of jobs, joined to configurations; none on hosts."""
     parts = [job.target.system_part for job in jobs]
     on_gpus = [None if part is None or part.computes_on_hosts else part for part in parts]
-    named = [part and job.profile.exchange.collectives for job, part in zip(jobs, on_gpus, strict=True)]
+    named = [job.profile.exchange.collectives if part else None for job, part in zip(jobs, on_gpus, strict=True)]
     units = joined([1 if part is None else part.unit_count for part in on_gpus])
     blocks: list[tuple[str | None, NDArray[np.intp], int | NDArray[np.int64]]] = []
     for library in dict.fromkeys(named):

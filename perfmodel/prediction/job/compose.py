@@ -300,7 +300,7 @@ def agreed(
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
         longest = 0  # nothing to put together
         alone = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s)
-        devices = () if agreement is None else (stages[0].device_alone,)
+        devices: tuple[DeviceWork, ...] = () if agreement is None else (stages[0].device_alone,)
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
         numbers = [stage.numbers if len(orders) > 1 else stage.alone for stage in stages]
