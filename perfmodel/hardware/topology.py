@@ -242,7 +242,7 @@ class Topology:
 
     @derived
     def _joined_legs(self, source: str, sink: str, through_host: bool) -> Route:
-        return reduce(Route.then, self._legs(source, sink, through_host))
+        return reduce(Route.then, self.legs(source, sink, through_host=through_host))
 
     def legs(self, source: str, sink: str, *, through_host: bool = False) -> tuple[Route, ...]:
         """Return the legs of a large copy: one direct leg, or several with pauses in host memory."""
