@@ -1,4 +1,4 @@
-"""Messages sent while back-propagation still runs: when each ends, and which gradients share a bucket.
+"""Messages sent while back-propagation still runs: when each ends, and which to merge for the shortest step.
 
 A layer's gradient is exchanged while those of the layers below it are computed. One channel carries the messages in
 order, and gradients share one if waiting for the next costs less than another message.
@@ -6,7 +6,7 @@ order, and gradients share one if waiting for the next costs less than another m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.numeric import maximum, minimum
+from perfmodel.numeric import maximum, minimum, total
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
 Quantities = Sequence[Quantity] | NDArray[Any]
 
 
-def ends(*, ready_s: Quantities, message_s: Quantities) -> tuple[Quantity, ...]:
+def ends(*, ready_s: Quantities, message_s: Quantities) -> Quantities:
     r"""Return the end of each of several messages that follow one another on one channel.
 
     .. math:: e_i = \max(f_i, e_{i-1}) + c_i
@@ -34,7 +34,7 @@ def ends(*, ready_s: Quantities, message_s: Quantities) -> tuple[Quantity, ...]:
 
     Returns
     -------
-    tuple of float, ndarray or sympy.Expr
+    sequence of float, ndarray or sympy.Expr
         Ends; on a next channel, each message could start then. [s]
 
     Notes
@@ -56,16 +56,29 @@ def ends(*, ready_s: Quantities, message_s: Quantities) -> tuple[Quantity, ...]:
     .. [1] H. Zhang et al., Poseidon: an efficient communication architecture for distributed deep learning on GPU
        clusters, USENIX ATC 2017.
     """
+    if (numbers := _as_numbers(ready_s, message_s)) is not None:  # the recurrence in two passes over all messages
+        ready, taken = numbers
+        sent_s = np.cumsum(taken, axis=0)
+        every_end_s: NDArray[Any] = np.maximum.accumulate(ready - (sent_s - taken), axis=0) + sent_s
+        return every_end_s
     ends_s: list[Quantity] = []
-    symbolic = is_symbolic(*ready_s, *message_s)
-    larger = maximum if symbolic else np.maximum  # chosen once, not for every message
     for ready, taken in zip(ready_s, message_s, strict=True):
-        end = (larger(ready, ends_s[-1]) if ends_s else ready) + taken
-        ends_s.append(named(end, "end of message") if symbolic else end)
+        end = (maximum(ready, ends_s[-1]) if ends_s else ready) + taken
+        ends_s.append(named(end, "end of message"))
     return tuple(ends_s)
 
 
-def last_end(*, ready_s: Quantities, message_s: Quantities) -> Quantity:
+def _as_numbers(*of_messages: Quantities, beside: Quantity = 0.0) -> tuple[NDArray[Any], ...] | None:
+    """Return quantities of messages as arrays that broadcast with ``beside``; None if any is symbolic."""
+    arrays = [np.asarray(quantities) for quantities in of_messages]
+    if is_symbolic(beside) or any(array.dtype == object for array in arrays):
+        return None
+    if np.ndim(beside) or any(array.ndim > 1 for array in arrays):
+        arrays = [array[:, None] if array.ndim == 1 else array for array in arrays]
+    return tuple(arrays)
+
+
+def last_end(*, ready_s: Quantities, message_s: Quantities, share: Quantity = 1.0) -> Quantity:
     r"""Return the end of the last of several messages that follow one another on one channel, as ``ends`` does.
 
     .. math:: e_n = \max_i \Big(f_i + \sum_{j \ge i} c_j\Big)
@@ -76,6 +89,8 @@ def last_end(*, ready_s: Quantities, message_s: Quantities) -> Quantity:
         When each message could leave, f, in the order in which they do. [s]
     message_s : sequence of float, ndarray or sympy.Expr
         What each takes by itself, c. [s]
+    share : float, ndarray or sympy.Expr
+        Part of that for which it has the channel. [1]
 
     Returns
     -------
@@ -91,18 +106,15 @@ def last_end(*, ready_s: Quantities, message_s: Quantities) -> Quantity:
     >>> float(last_end(ready_s=(10, 30, 60), message_s=(25, 15, 5)))
     65.0
     """
-    ready, taken = np.asarray(ready_s), np.asarray(message_s)
-    if ready.dtype == object or taken.dtype == object:
-        return ends(ready_s=ready_s, message_s=message_s)[-1]
+    numbers = _as_numbers(ready_s, message_s, beside=share)
+    if numbers is None:
+        return ends(ready_s=ready_s, message_s=[share * seconds for seconds in message_s])[-1]
+    ready, taken = numbers
     left = np.cumsum(taken[::-1], axis=0)[::-1]
-    if ready.ndim > left.ndim:
-        left = left[:, None]
-    elif ready.ndim < left.ndim:
-        ready = ready[:, None]
-    return (ready + left).max(axis=0)
+    return (ready + share * left).max(axis=0)
 
 
-def arrival_stall(*, wanted_s: Sequence[Quantity], arrival_s: Sequence[Quantity]) -> Quantity:
+def arrival_stall(*, wanted_s: Quantities, arrival_s: Quantities) -> Quantity:
     r"""Extra time of a phase whose inputs arrive while it runs.
 
     .. math:: t = \max\Big(0, \max_i (a_i - w_i)\Big)
@@ -128,6 +140,9 @@ def arrival_stall(*, wanted_s: Sequence[Quantity], arrival_s: Sequence[Quantity]
     >>> float(arrival_stall(wanted_s=(0, 2, 5), arrival_s=(1, 2, 8)))
     3.0
     """
+    if (numbers := _as_numbers(wanted_s, arrival_s)) is not None:
+        wanted, arrival = numbers
+        return (arrival - wanted).max(axis=0, initial=0.0)
     late = [arrival - wanted for wanted, arrival in zip(wanted_s, arrival_s, strict=True)]
     return reduce(maximum, late, 0.0)
 
@@ -206,10 +221,8 @@ def slowed_exchange(
     """
     if isinstance(slowdown, int | float) and not slowdown:
         return exposed_exchange(last_end_s=last_end(ready_s=ready_s, message_s=message_s), computed_s=computed_s)
-    work = [(1 - slowdown) * taken for taken in message_s]
-    hidden_until = last_end(ready_s=ready_s, message_s=work)
-    lost = slowdown * sum(message_s[1:], message_s[0])
-    return exposed_exchange(last_end_s=hidden_until, computed_s=computed_s) + lost
+    hidden_until = last_end(ready_s=ready_s, message_s=message_s, share=1 - slowdown)
+    return exposed_exchange(last_end_s=hidden_until, computed_s=computed_s) + slowdown * total(message_s)
 
 
 def turn_beside_messages(
@@ -331,73 +344,6 @@ def chained_exchange(
         if in_turn:
             end, left = named(end + (1 - following) * left, "end of both messages"), 0
     return exposed_exchange(last_end_s=end + (1 - following) * left, computed_s=computed_s) + lost
-
-
-def buckets(sizes_bytes: Iterable[float], *, least_bytes: float) -> list[slice]:
-    """Merge consecutive messages until each bucket holds at least a given size.
-
-    Parameters
-    ----------
-    sizes_bytes : sequence of float
-        Messages in the order in which they become ready. [B]
-    least_bytes : float
-        A bucket is full once it holds this; 0 keeps every message apart, infinity merges all. [B]
-
-    Returns
-    -------
-    list of slice
-        Messages of each bucket; the last may hold less. [-]
-
-    Notes
-    -----
-    Valid for: whole messages, as frameworks put whole tensors into a bucket. Ignores: a first bucket of another size.
-
-    Examples
-    --------
-    >>> buckets([10, 10, 30, 5], least_bytes=20)
-    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
-
-    References
-    ----------
-    .. [1] S. Li et al., PyTorch distributed: experiences on accelerating data parallel training, PVLDB 13(12), 2020.
-    """
-    messages, start, held, end = [], 0, 0.0, 0
-    plain = sizes_bytes.tolist() if isinstance(sizes_bytes, np.ndarray) else sizes_bytes
-    for end, size in enumerate(plain, start=1):
-        held += size
-        if held >= least_bytes:
-            messages.append(slice(start, end))
-            start, held = end, 0.0
-    return [*messages, slice(start, end)] if start < end else messages
-
-
-def bucket_sums(values: Any, slices: Sequence[slice]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the sum of each bucket's values.
-
-    Parameters
-    ----------
-    values : array_like, shape (messages,)
-        Sizes of messages. [B]
-    slices : sequence of slice
-        Messages of each bucket, one after the other. [-]
-
-    Returns
-    -------
-    ndarray, shape (buckets,)
-        Sizes of the buckets. [B]
-
-    Notes
-    -----
-    Valid for: buckets that together hold every message once, in order.
-
-    Examples
-    --------
-    >>> bucket_sums([10, 10, 30], [slice(0, 2), slice(2, 3)])
-    array([20., 30.])
-    """
-    starts = np.array([part.start for part in slices], dtype=np.intp)
-    sums: np.ndarray[Any, np.dtype[np.float64]] = np.add.reduceat(np.asarray(values, dtype=float), starts)
-    return sums
 
 
 Times = NDArray[np.float64]

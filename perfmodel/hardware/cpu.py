@@ -164,6 +164,14 @@ class CpuMemory(SpecTable):
         }
 
 
+_CALL_SLOWDOWN: Final = Constant(
+    unit="1",
+    meaning="time of host code and driver on one thread over that of the hosts that dispatch is stated for",
+    valid_min=0.1,
+    valid_max=10.0,
+)
+
+
 class Cpu(Device):
     """One CPU socket.
 
@@ -228,8 +236,7 @@ class Cpu(Device):
     @property
     def constant(self) -> dict[str, Constant]:
         """Unit, meaning and range of the field that is not from a data sheet, so that a fit may scale it."""
-        meaning = "time of host code and driver on one thread over that of the hosts that dispatch is stated for"
-        return {"call_slowdown": Constant(unit="1", meaning=meaning, valid_min=0.1, valid_max=10.0)}
+        return {"call_slowdown": _CALL_SLOWDOWN}
 
     @property
     def identity(self) -> str:

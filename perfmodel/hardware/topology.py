@@ -238,6 +238,10 @@ class Topology:
         >>> load_system("survey_fig5").topology.route("memory0", "gpu0").nodes
         ('memory0', 'socket0', 'root0', 'gpu0')
         """
+        return self._joined_legs(source, sink, through_host)
+
+    @derived
+    def _joined_legs(self, source: str, sink: str, through_host: bool) -> Route:
         return reduce(Route.then, self.legs(source, sink, through_host=through_host))
 
     def legs(self, source: str, sink: str, *, through_host: bool = False) -> tuple[Route, ...]:

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -81,7 +82,8 @@ class Round:
     @property
     def messages(self) -> tuple[Message, ...]:
         """Its messages, one by one."""
-        return tuple(map(Message, self.sources.tolist(), self.sinks.tolist(), self.shares.tolist()))
+        shares = self.shares.tolist() if np.ndim(self.share) else repeat(float(self.share))
+        return tuple(map(Message, self.sources.tolist(), self.sinks.tolist(), shares))
 
     @property
     def sent_share(self) -> float:

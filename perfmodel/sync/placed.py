@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.cost.transfer import longest_byte_time, rates_of_passes
-from perfmodel.derived import derived_property, uncollected
+from perfmodel.derived import derived_property, record, uncollected
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync import alike_messages
 from perfmodel.sync.alike_messages import MANY_ALIKE, Ends, classes_of_rounds, one_by_one, worth_sorting
-from perfmodel.sync.base import SERVER, Collective, Integers, Round
+from perfmodel.sync.base import SERVER, Collective, Integers, Message, Round
 from perfmodel.sync.folding import representatives, roles_among
 from perfmodel.sync.placed_round import Line, PlacedRound, to_servers
 from perfmodel.sync.ring_order import ring_order, ring_starts
@@ -70,7 +70,7 @@ class Call:
     launch_s: float = 0.0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Placed:
     """A collective among some devices of a system.
 
@@ -119,7 +119,7 @@ class Placed:
         """Return the collective with the number of chunks that is best for this many bytes [B]."""
         return min(self._ways, key=lambda way: float(way.time(size_bytes))) if self.cut else self
 
-    @property
+    @derived_property
     def fill_rounds(self) -> int:
         """Rounds that fill a pipeline, in both directions; 0 where nothing is cut into chunks. [1]."""
         return self.collective.fill_rounds(len(self.order), group_size=self.group_size) if self.rounds else 0
@@ -151,17 +151,12 @@ class Placed:
         if self.cut:
             return reduce(minimum, [way.time(size_bytes) for way in self._ways])
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
-        if self.fill_rounds:
-            latencies_s = [latency_s for round_ in self.rounds for latency_s in round_.latencies_s]
-            near_s = latencies_s[0] if is_symbolic(*latencies_s) else min(latencies_s)
-            far_s = largest(round_.latency_s for round_ in self.rounds)
-            stream = sum(round_.seconds_per_byte for round_ in self.rounds)
+        if fill_rounds := self.fill_rounds:
+            fill_s, stream_s_per_byte = self._pipeline
             pipelined = pipelined_time(
-                fill_s=self.collective.fill_latency(
-                    len(self.order), near_s=near_s, far_s=far_s, group_size=self.group_size
-                ),
-                stream_s=stream * size_bytes,
-                fill_rounds=self.fill_rounds,
+                fill_s=fill_s,
+                stream_s=stream_s_per_byte * size_bytes,
+                fill_rounds=fill_rounds,
                 chunk_count=self.chunk_count,
             )
             return pipelined + added
@@ -169,6 +164,15 @@ class Placed:
             latency_s, per_byte = self._line
             return latency_s + per_byte * size_bytes + added
         return sum((round_.repeat * round_.time(size_bytes) for round_ in self.rounds), 0.0 * size_bytes) + added
+
+    @derived_property
+    def _pipeline(self) -> tuple[Quantity, Quantity]:
+        """Latency before a pipeline is full [s], and seconds per byte that it streams. [s/B]"""
+        latencies_s = [latency_s for round_ in self.rounds for latency_s in round_.latencies_s]
+        near_s = latencies_s[0] if is_symbolic(*latencies_s) else min(latencies_s)
+        far_s = largest(round_.latency_s for round_ in self.rounds)
+        fill_s = self.collective.fill_latency(len(self.order), near_s=near_s, far_s=far_s, group_size=self.group_size)
+        return fill_s, sum(round_.seconds_per_byte for round_ in self.rounds)
 
     @derived_property
     def _line(self) -> Line | None:
@@ -347,9 +351,9 @@ def place(
     merged = [_of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed) for round_ in rounds]
     part = len(orders) * len(orders[0]) / (len(stated) * len(ranks))
     ends = Ends(topology=topology, names=names, through_host=through_host)
-    by_class = worth_sorting(merged, ends, plays=collective.plays)
-    of_rounds = classes_of_rounds(merged, ends) if by_class else tuple(_placed(round_, ends) for round_ in merged)
-    if by_class:
+    placing = _Placing(ends, by_class=worth_sorting(merged, ends, plays=collective.plays))
+    of_rounds = classes_of_rounds(merged, ends) if placing.by_class else tuple(map(placing, merged))
+    if placing.by_class:
         part *= sum(len(of_round.messages) for of_round in of_rounds) / sum(map(len, merged))
     placed = Placed(
         collective=collective,
@@ -364,7 +368,7 @@ def place(
     )
     if rounds and options.get("chunk_count") is None:
         merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
-        placed = replace(placed, cut=_cut(placed, ends, merged_of, by_class=by_class))
+        placed = replace(placed, cut=_cut(placed, merged_of, placing))
     return placed
 
 
@@ -404,29 +408,45 @@ def _between_roles(
     )
 
 
-def _cut(placed: Placed, ends: Ends, merged: Callable[[Round], Round], *, by_class: bool) -> tuple[Placed, ...]:
-    """Return the same collective with its message cut into more chunks, placing rounds of equal ends once."""
-    known: dict[tuple[bytes, bytes], PlacedRound] = {}
-
-    def scaled(round_: Round) -> PlacedRound:
-        """Place a round of equal messages, or scale a known round with the same ends."""
-        key = round_.sources.tobytes(), round_.sinks.tobytes()
-        if key not in known:
-            known[key] = classes_of_rounds([round_], ends)[0] if by_class else _placed(round_, ends)
-        like, share = known[key], float(round_.shares[0])
-        return replace(
-            like,
-            messages=tuple(message._replace(share=share) for message in like.messages),
-            sent_share=None if like.sent_share is None else len(round_) * share,
-            reduced_share=round_.reduced_share,
-            repeat=round_.repeat,
-        )
+def _cut(
+    placed: Placed, merged: Callable[[Round], Round], placed_round: Callable[[Round], PlacedRound]
+) -> tuple[Placed, ...]:
+    """Return the same collective with its message cut into more chunks."""
 
     def of_count(count: int) -> Placed:
         rounds = placed.collective.rounds(len(placed.order), chunk_count=count)
-        return replace(placed, rounds=tuple(map(scaled, map(merged, rounds))))
+        return replace(placed, rounds=tuple(map(placed_round, map(merged, rounds))))
 
     return tuple(of_count(count) for count in placed.collective.chunk_counts[1:])
+
+
+class _Placing:
+    """Rounds on a topology: one with the ends of another, and its shares or equal ones, is as fast."""
+
+    def __init__(self, ends: Ends, *, by_class: bool) -> None:
+        self.ends, self.by_class = ends, by_class
+        self.known: dict[Hashable, PlacedRound] = {}
+
+    def __call__(self, round_: Round) -> PlacedRound:
+        equal_share = 0.0 if np.ndim(round_.share) or round_.ring_share else float(round_.share)
+        shares = () if equal_share else (round_.shares.tobytes(), round_.ring_share)
+        key = round_.sources.tobytes(), round_.sinks.tobytes(), shares
+        like = self.known.get(key)
+        if like is None:
+            like = classes_of_rounds([round_], self.ends)[0] if self.by_class else _placed(round_, self.ends)
+            self.known[key] = like
+            return like
+        messages, sent_share = like.messages, like.sent_share
+        if equal_share and messages and equal_share != messages[0].share:
+            messages = tuple([Message(source, sink, equal_share) for source, sink, _ in messages])
+            sent_share = None if sent_share is None else len(round_) * equal_share
+        return replace(
+            like,
+            messages=messages,
+            sent_share=sent_share,
+            reduced_share=round_.reduced_share,
+            repeat=round_.repeat,
+        )
 
 
 def _check_groups(
@@ -475,30 +495,35 @@ def _placed(round_: Round, ends: Ends) -> PlacedRound:
     if len(round_) >= MANY_ALIKE and ends.topology.equal_machines and ends.topology.stated is ends.topology:
         return one_by_one(round_, ends)
     messages = round_.messages
-    routes = tuple(ends.route(message.source, message.sink) for message in messages)
+    routes = [ends.route(source, sink) for source, sink, _ in messages]
+    leaves = tuple([route.leaves_machine for route in routes])
+    weights = [round_.weight(message.share) for message in messages]
     flows = [index for index, message in enumerate(messages) if message.share]
-    near, far = ([at for at in flows if routes[at].leaves_machine == leaves] for leaves in (False, True))
+    apart: tuple[float, ...] = ()
+    if to_servers(round_):
+        near, far = ([at for at in flows if leaves[at] == leaving] for leaving in (False, True))
+        apart = _rates_of(weights, routes, near, far) if near and far else ()
     return PlacedRound(
         messages=messages,
         way=ends.route,
-        latencies_s=tuple(route.latency_s for route in routes),
-        leaves=tuple(route.leaves_machine for route in routes),
-        rates_bytes_per_s=_rates_of(round_, routes, flows),
+        latencies_s=tuple([route.latency_s for route in routes]),
+        leaves=leaves,
+        rates_bytes_per_s=_rates_of(weights, routes, flows),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
-        apart_bytes_per_s=_rates_of(round_, routes, near, far) if to_servers(round_) and near and far else (),
+        apart_bytes_per_s=apart,
     )
 
 
-def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> tuple[float, ...]:
+def _rates_of(weights: Sequence[float], routes: Sequence[Route], *together: list[int]) -> tuple[float, ...]:
     """Rate of each message while only its own set is in flight; infinite for a message of no set. [B/s]"""
     open_links = has_open_links(routes)
     rates = np.full(len(routes), np.inf, dtype=object if open_links else float)
     for flows in filter(None, together):
         used = [routes[index] for index in flows]
-        weights = [round_.weight(share) for share in round_.shares[flows].tolist()]
+        weighed = [weights[index] for index in flows]
         if open_links:
-            rates[flows] = [1 / per_byte for per_byte in byte_times(used, weights)]
+            rates[flows] = [1 / per_byte for per_byte in byte_times(used, weighed)]
             continue
         channels = {channel.name: channel.capacity_bytes_per_s for route in used for channel in route.channels}
         number = {name: place for place, name in enumerate(channels)}
@@ -508,7 +533,7 @@ def _rates_of(round_: Round, routes: Sequence[Route], *together: list[int]) -> t
             flow=passes[:, 0],
             channel=passes[:, 1],
             uses=np.ones(len(passes)),
-            weights=np.array(weights),
+            weights=np.array(weighed),
         )
     return tuple(rates.tolist())
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived_property, record
 from perfmodel.numeric import largest, maximum, undominated
 from perfmodel.symbolic import Quantity, is_symbolic, named
 from perfmodel.sync.base import Message, Round
@@ -25,7 +24,7 @@ def to_servers(round_: Round) -> bool:
     return bool((round_.sources < 0).any() or (round_.sinks < 0).any())
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class PlacedRound:
     """A round with the route of each message.
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfmodel as pm
+from perfmodel.cost.gradient_buckets import buckets
 from perfmodel.cost.message_protocols import units_taken_share
-from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, slowed_exchange, spans
+from perfmodel.cost.overlap import arrival_stall, ends, exposed_exchange, slowed_exchange, spans
 from perfmodel.prediction.job.gradients import Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.engine import simulate
 from perfmodel.simulation.timeline import Task

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import perfmodel as pm
 from perfmodel.cli.app import run
-from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends
+from perfmodel.cost.gradient_buckets import bucket_sums, buckets
+from perfmodel.cost.overlap import arrival_stall, ends
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.prediction.job.agreements import collectives_of
 from perfmodel.sync.asynchronous import SCHEMES

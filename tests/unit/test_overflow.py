@@ -9,7 +9,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import Dense
-from perfmodel.planning.sweeps.worker_steps import JointSteps
+from perfmodel.planning.sweeps.joint_steps import JointSteps
 
 GRAPH = pm.zoo.lenet5()
 JOB = {"batch_size": 4, "device": "gtx_1080", "framework": "caffe_1_0_rc3"}
@@ -89,9 +89,9 @@ def test_a_wrong_time_leaves_a_sweep_as_a_reason(monkeypatch, seconds):
     outcome = JointSteps.outcome
 
     def wrong(*arguments):
-        known, memory = outcome(*arguments)
+        known = outcome(*arguments)
         second_wrong = np.where(known.batch_size > 4, seconds, known.parts.compute_s)
-        return replace(known, parts=known.parts._replace(compute_s=second_wrong)), memory
+        return replace(known, parts=known.parts._replace(compute_s=second_wrong))
 
     monkeypatch.setattr(JointSteps, "outcome", wrong)
     s = pm.sweep(GRAPH, **JOB | {"batch_size": [4, 8]})

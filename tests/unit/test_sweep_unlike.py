@@ -11,8 +11,8 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.hardware.spec_files import find
 from perfmodel.layers import CrossEntropy, Dense
+from perfmodel.planning.sweeps import joint_steps
 from perfmodel.planning.sweeps import sweep as sweep_module
-from perfmodel.planning.sweeps import worker_steps
 from perfmodel.prediction.predict import predict
 
 GRAPH = pm.zoo.alexnet()
@@ -34,8 +34,8 @@ def test_what_a_library_takes_of_a_device_is_of_each_device(devices):
 
 
 def test_sums_by_name_are_placed_once_for_devices_of_any_size_and_each_loses_its_own_blocks(monkeypatch):
-    made, agreement_of = [], worker_steps.agreement_of
-    monkeypatch.setattr(worker_steps, "agreement_of", lambda job, **how: made.append(job) or agreement_of(job, **how))
+    made, agreement_of = [], joint_steps.agreement_of
+    monkeypatch.setattr(joint_steps, "agreement_of", lambda job, **how: made.append(job) or agreement_of(job, **how))
     space = {
         "batch_size": 16, "system": "survey_fig6", "workers": [4, 8], "bucket_bytes": [None, "merged"],
         "sync": ["ring_all_reduce", "host_tree", "parameter_server"],

@@ -16,7 +16,7 @@ from perfmodel.parallelism.base import Layout
 from perfmodel.parallelism.registry import SHARING
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit
-from perfmodel.planning.sweeps.results import Outcome, epoch_size
+from perfmodel.planning.sweeps.results import Needs, Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.planning.sweeps.stacks import Stack, StackRows, TurnedRows, turned_rows
 from perfmodel.prediction.arguments.checks import resolved_batch_size
@@ -204,9 +204,11 @@ class Layouts:
         outcome = Outcome(
             parts=composed.parts,
             batch_size=batch,
-            memory_bytes=memory_bytes,
-            capacity_bytes=capacity_bytes,
-            missing_elsewhere_bytes=missing_elsewhere[of_unit],
+            needs=Needs(
+                memory_bytes=memory_bytes,
+                capacity_bytes=capacity_bytes,
+                missing_elsewhere_bytes=missing_elsewhere[of_unit],
+            ),
             energy_of=partial(stack.energy_j, of_unit=of_unit, at=at, parts=parts),
             **{name: values[of_unit] for name, values in stack.numbers.items()},
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.cost.money import hire_cost
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived_property, record
 from perfmodel.errors import check_known
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.memory.footprint import missing_bytes, missing_text
@@ -37,7 +37,22 @@ IMAGENET_EXAMPLES: Final = 1_281_167
 """Samples of an epoch without a data set or ``dataset_size``: the ILSVRC 2012 training set. [samples]"""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
+class Needs:
+    """Memory that possible configurations need, and what there is of it. [B]"""
+
+    memory_bytes: Any
+    capacity_bytes: Any
+    missing_elsewhere_bytes: Any = 0.0
+    """Memory that a parameter server lacks on machines without a worker. [B]"""
+
+    @derived_property
+    def fits(self) -> Any:
+        """Whether the needed memory is within the capacity, and a parameter server's on its machines."""
+        return missing_bytes(self.memory_bytes, self.capacity_bytes, self.missing_elsewhere_bytes) <= 0
+
+
+@record
 class Outcome:
     """Results of possible configurations; fields that differ between them are arrays."""
 
@@ -45,14 +60,11 @@ class Outcome:
     batch_size: Any
     counted_workers: Any
     device_count: Any
-    memory_bytes: Any
-    capacity_bytes: Any
+    needs: Needs
     usd_per_hour: Any
     dataset_size: Any
     energy_of: Callable[[Any], Any]
     """Energy of all devices in a step of this time; NaN where a power is unknown. [J]"""
-    missing_elsewhere_bytes: Any = 0.0
-    """Memory that a parameter server lacks on machines without a worker. [B]"""
 
     @derived_property
     def step_s(self) -> Any:
@@ -62,7 +74,8 @@ class Outcome:
     @derived_property
     def has_times(self) -> bool:
         """Whether each step takes a time that a number can hold."""
-        return bool(np.min(self.step_s) >= 0 and np.max(self.step_s) < np.inf)
+        step_s = np.asarray(self.step_s)
+        return bool(step_s.min() >= 0 and step_s.max() < np.inf)
 
     @property
     def samples_per_s(self) -> Any:
@@ -84,17 +97,11 @@ class Outcome:
         """Energy of all devices in a step. [J]"""
         return self.energy_of(self.step_s)
 
-    @derived_property
-    def fits(self) -> Any:
-        """Whether the needed memory is within the capacity, and a parameter server's on its machines."""
-        return missing_bytes(self.memory_bytes, self.capacity_bytes, self.missing_elsewhere_bytes) <= 0
-
 
 RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
     **{name: attrgetter(name) for name in ("step_s", "samples_per_s", "epoch_s", "usd_per_epoch", "energy_j")},
-    **{name: attrgetter(name) for name in ("memory_bytes", "capacity_bytes")},
+    **{name: attrgetter(f"needs.{name}") for name in ("memory_bytes", "capacity_bytes", FITS)},
     **{name: attrgetter(f"parts.{name}") for name in (*PARTS, *TOTALS)},
-    FITS: attrgetter(FITS),
 }
 """Column -> its formula; ``reason`` is stored as codes of texts."""
 

@@ -146,7 +146,7 @@ def _evaluated(
     with progress_bar("configurations", shown=progress) as report:
         done = 0
         for task, part in outcomes(evaluation, tasks_of(space), executor=executor):
-            rows = task.rows_in(space)
+            rows = task.rows_in(space, part.order)
             known = np.array([reasons.code(text) for text in part.reasons], dtype=np.int32)
             for name, column in part.columns.items():
                 results[name][rows] = known[column] if name == REASON else column

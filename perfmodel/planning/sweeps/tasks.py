@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,11 +16,12 @@ import numpy as np
 from perfmodel.derived import uncollected
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.table import Run
+from perfmodel.planning.sweeps.joint_steps import JointSteps, Refusal
 from perfmodel.planning.sweeps.known_jobs import JobValues
 from perfmodel.planning.sweeps.layouts import Layouts
-from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
+from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Needs, Outcome, Reasons, epoch_size, memory_reason
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER, Axis, Space
-from perfmodel.planning.sweeps.worker_steps import Block, JointSteps, Refusal, Section, Workers
+from perfmodel.planning.sweeps.worker_steps import Block, Section, Workers
 from perfmodel.prediction.arguments.finite import overflow
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.bill import mean_power_of, paid_count
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
 
     Columns = dict[str, NDArray[Any]]
 
+GRADIENTS_AT_ONCE: Final = 2**20
+"""Gradients of all workers timed at once: eight megabytes of times. [1]"""
+
 WORKERS_PER_TASK: Final = 4096
-"""Worker configurations timed at once; the times of their gradients take about ten megabytes. [1]"""
+"""Worker configurations timed at once in any case, however many gradients they have. [1]"""
 
 BATCHES_AT_ONCE: Final = 1024
 """Batch sizes of one network timed at once: the times of its kernels then stay in a processor's caches. [1]"""
@@ -109,13 +113,13 @@ class SweepTask:
         """Number of configurations. [1]"""
         return len(self.workers) * len(self.jobs) if self.pairs is None else sum(map(len, self.pairs))
 
-    def rows_in(self, space: Space) -> NDArray[np.int64]:
-        """Return the row of each configuration in the table, job by job."""
+    def rows_in(self, space: Space, order: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return the row of each configuration in the table, job by job, of workers in this order."""
         if self.rows is not None:
             return self.rows
         of_jobs = Side.of(space, OF_JOB).offsets(space, self.jobs)
         of_workers = Side.of(space, OF_WORKER).offsets(space, self.workers)
-        rows: NDArray[np.int64] = (of_jobs[:, None] + of_workers[None, :]).ravel()
+        rows: NDArray[np.int64] = (of_jobs[:, None] + (of_workers if order is None else of_workers[order])).ravel()
         return rows
 
 
@@ -126,9 +130,9 @@ class LayoutTask:
     first: int
     size: int
 
-    def rows_in(self, space: Space) -> NDArray[np.int64]:
+    def rows_in(self, space: Space, order: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Return the row of each configuration in the table."""
-        del space
+        del space, order
         return np.arange(self.first, self.first + self.size)
 
 
@@ -155,6 +159,8 @@ def tasks_of(space: Space) -> Iterator[AnyTask]:
     most_rows = SLOW_ROWS_PER_TASK if is_slow(space) else ROWS_PER_TASK
     workers, jobs = Side.of(space, OF_WORKER), Side.of(space, OF_JOB)
     wide = min(WORKERS_PER_TASK, most_rows)
+    if not is_slow(space):
+        wide = max(wide, min(GRADIENTS_AT_ONCE // (1 + len(space.graph.trained_parameter_counts)), most_rows))
     if len(space.by_name.get("batch_size", ())) > BATCHES_AT_ONCE:  # they vary fastest
         wide = min(wide, BATCHES_AT_ONCE)
     if space.is_product:
@@ -191,6 +197,8 @@ class TaskColumns:
 
     columns: Columns
     reasons: list[str]
+    order: NDArray[np.int64] | None = None
+    """Index of the worker of each row of a job; None where rows are as ``rows_in`` lists them. [1]"""
 
 
 @dataclass(eq=False)
@@ -201,31 +209,36 @@ class Evaluation:
     columns: tuple[str, ...]
     prices: Prices
     dataset_size: int | None
-    _last: tuple[NDArray[np.int64], Block, JointSteps] | None = field(default=None, repr=False)
+    _last: tuple[NDArray[np.int64], Block] | None = field(default=None, repr=False)
     _layouts: Layouts | None = field(default=None, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_last": None, "_layouts": None}
+    def __post_init__(self) -> None:
+        self._workers = Workers(self.space)
+        self.jobs = JointSteps(self.prices, self.dataset_size)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.space, self.columns, self.prices, self.dataset_size)
 
     def of(self, task: AnyTask) -> TaskColumns:
-        """Return the columns of a task, in the order of its rows."""
-        rows = _ResultRows(self, task.size)
+        """Return the columns of a task."""
+        rows, order = _ResultRows(self, task.size), None
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes a reason
             if isinstance(task, LayoutTask):
                 self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
                 rows.layouts(self._layouts, task.rows_in(self.space))
             else:
-                _TaskEvaluation(rows, self, task).every_job()
-        return TaskColumns(rows.columns, rows.reasons.texts)
+                evaluation = _TaskEvaluation(rows, self, task)
+                evaluation.every_job()
+                order = evaluation.order
+        return TaskColumns(rows.columns, rows.reasons.texts, order)
 
-    def workers(self, task: SweepTask) -> tuple[Block, JointSteps]:
-        """Return the workers of a task, timed alone, and the evaluator of their jobs; cached for an equal next task."""
-        last = self._last
-        if last is None or not np.array_equal(last[0], task.workers):
+    def workers(self, task: SweepTask) -> Block:
+        """Return the workers of a task, timed alone; cached for an equal next task."""
+        if self._last is None or not np.array_equal(self._last[0], task.workers):
             codes = Side.of(self.space, OF_WORKER).codes(task.workers)
-            block = Workers(self.space).block(codes, len(task.workers))
-            last = self._last = (task.workers, block, JointSteps(self.prices, self.dataset_size))
-        return last[1], last[2]
+            self._last = None  # nothing needs the last block while the next one is made
+            self._last = task.workers, self._workers.block(codes, len(task.workers))
+        return self._last[1]
 
 
 class _ResultRows:
@@ -235,6 +248,9 @@ class _ResultRows:
         self.evaluation, self.space = evaluation, evaluation.space
         self.reasons = Reasons()
         self.columns = empty_columns(evaluation.columns, size)
+        self._formulas = [
+            (column, RESULTS[name], name in OF_AN_EPOCH) for name, column in self.columns.items() if name != REASON
+        ]
 
     def layouts(self, layouts: Layouts, rows: NDArray[np.int64]) -> None:
         """Evaluate rows of layouts."""
@@ -248,16 +264,18 @@ class _ResultRows:
                 self.predicted(place, {name: int(column[index]) for name, column in codes.items()})
 
         for answer in layouts.answers(rows, refuse=refuse, slow=slow):
-            self.write(answer.places, answer.outcome, self.remarks(*answer[1:]))
+            self.write(answer.places, answer.outcome, self.remarks(answer.outcome.needs, *answer[2:]))
 
     def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
         """Write the results of possible configurations, and codes of what is remarked on them."""
-        is_finite = outcome.has_times
-        for name, column in self.columns.items():
-            values = column[rows] = remarks if name == REASON else RESULTS[name](outcome)
-            is_finite &= name not in OF_AN_EPOCH or not np.isinf(values).any()
+        is_finite, self.columns[REASON][rows] = outcome.has_times, remarks
+        for column, formula, is_of_epoch in self._formulas:
+            values = column[rows] = formula(outcome)
+            if is_of_epoch and np.isinf(values).any():
+                is_finite = False
         if not is_finite:
-            self._refuse_overflow(np.atleast_1d(rows), outcome)
+            every_row = np.arange(len(self.columns[REASON]))
+            self._refuse_overflow(np.atleast_1d(every_row[rows]), outcome)
 
     def _refuse_overflow(self, rows: NDArray[np.int64], outcome: Outcome) -> None:
         """Replace results that are not finite by a reason; for times, the reason that predict gives."""
@@ -277,29 +295,35 @@ class _ResultRows:
                 self.columns[name][infinite] = math.nan
                 self.columns[REASON][infinite] = self.reasons.code(str(overflow(name, math.inf, stated)))
 
-    def remarks(
-        self, outcome: Outcome, devices: Sequence[tuple[str, ...]], device_of_row: NDArray[Any]
-    ) -> NDArray[np.int32]:
-        """Return reason codes of possible configurations: too little memory, or no known price."""
+    def remarks(self, *lacking: Any) -> NDArray[np.int32]:
+        """Return reason codes of possible configurations, which lack what ``lacks`` says."""
+        reasons, of_row = self.lacks(*lacking)
+        return self.codes(reasons)[of_row]
+
+    def codes(self, reasons: Sequence[tuple[str, ...]]) -> NDArray[np.int32]:
+        """Return the code of each reason, joined of several texts."""
+        return np.array([self.reasons.code(*texts) for texts in reasons], dtype=np.int32)
+
+    def lacks(
+        self, needs: Needs, devices: Sequence[tuple[str, ...]], device_of_row: NDArray[np.intp]
+    ) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
+        """Return what possible configurations lack, memory or a known price, and the index of each one's reason."""
         unpriced = [self.price_reason(device) for device in devices]
-        said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[device_of_row]
+        reasons: list[tuple[str, ...]] = [(reason,) for reason in unpriced]
+        full = np.flatnonzero(~needs.fits)
+        if not len(full):
+            return reasons, device_of_row
         needed, offered, elsewhere = np.broadcast_arrays(
-            outcome.memory_bytes, outcome.capacity_bytes, outcome.missing_elsewhere_bytes
+            needs.memory_bytes, needs.capacity_bytes, needs.missing_elsewhere_bytes
         )
-        full = np.flatnonzero(~outcome.fits)
-        if len(full):
-            missing = np.stack([needed[full], offered[full], elsewhere[full], device_of_row[full]])
-            order = np.lexsort(missing[::-1])  # as np.unique(axis=1) sorts, without comparing columns as bytes
-            is_new = np.diff(missing[:, order], axis=1, prepend=np.nan).any(axis=0)
-            different, of_row = missing[:, order[is_new]], np.empty(len(full), dtype=np.intp)
-            of_row[order] = np.cumsum(is_new) - 1
-            codes = [
-                self.reasons.code(memory_reason(float(need), float(offer), float(apart)), unpriced[int(device)])
-                for need, offer, apart, device in different.T
-            ]
-            said[full] = np.array(codes, dtype=np.int32)[of_row]
-        marked: NDArray[np.int32] = said
-        return marked
+        missing = np.stack([needed[full], offered[full], elsewhere[full], device_of_row[full]])
+        order = np.lexsort(missing[::-1])  # as np.unique(axis=1) sorts, without comparing columns as bytes
+        is_new = np.diff(missing[:, order], axis=1, prepend=np.nan).any(axis=0)
+        of_row = device_of_row.copy()
+        of_row[full[order]] = len(reasons) - 1 + np.cumsum(is_new)
+        for need, offer, apart, device in missing[:, order[is_new]].T.tolist():
+            reasons.append((memory_reason(need, offer, apart), unpriced[int(device)]))
+        return reasons, of_row
 
     def predicted(self, row: int, codes: Mapping[str, int]) -> None:
         """Evaluate one configuration with predict."""
@@ -311,21 +335,19 @@ class _ResultRows:
             return
         assert p.basis is not None
         target = p.basis.prepared.target
-        device = price_names(target)
+        device, memory = price_names(target), p.memory
+        lacking = memory.total_bytes, memory.capacity_bytes, memory.missing_elsewhere_bytes
         outcome = Outcome(
             parts=p.parts,
             batch_size=p.batch_size,
             counted_workers=p.counted_workers,
             device_count=paid_count(target, p.agreement),
-            memory_bytes=p.memory.total_bytes,
-            capacity_bytes=p.memory.capacity_bytes,
-            missing_elsewhere_bytes=p.memory.missing_elsewhere_bytes,
+            needs=Needs(memory_bytes=lacking[0], capacity_bytes=lacking[1], missing_elsewhere_bytes=lacking[2]),
             usd_per_hour=self.evaluation.prices.of(*device),
             dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
             energy_of=lambda _: math.nan if mean_power_of(p) is None else p.energy_j(),
         )
-        needs = (outcome.memory_bytes, outcome.capacity_bytes, outcome.missing_elsewhere_bytes)
-        fit = memory_reason(*map(float, needs))
+        fit = memory_reason(*map(float, lacking))
         self.write(row, outcome, self.reasons.code(fit, self.price_reason(device)))
 
     def price_reason(self, device: tuple[str, ...]) -> str:
@@ -365,46 +387,57 @@ class _TaskEvaluation:
 
     def _together(self, job: JobValues, start: int, places: NDArray[np.int64] | None) -> None:
         """Evaluate a job for all its workers at once, or for those at ``places``, which may repeat."""
-        block, jobs = self.evaluation.workers(self.task)
-        for refused, reason in block.refused:
-            self.columns[REASON][self._rows(refused, start, places)[1]] = self.reasons.code(reason)
-        self._one_by_one(job, *self._rows(block.slow, start, places))
-        for section in block.sections:
-            members, rows = self._rows(section.places, start, places)
-            if places is None:
-                self._section(section, job, jobs, rows)
-            elif len(members):
-                order = np.argsort(section.places)
-                some = order[np.searchsorted(section.places, members, sorter=order)]
-                self._section(section.some(some), job, jobs, rows)
-
-    @staticmethod
-    def _rows(
-        among: NDArray[np.int64], start: int, places: NDArray[np.int64] | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the members of ``among`` that have a job, and their rows in the table."""
+        block = self.evaluation.workers(self.task)
         if places is None:
-            return among, start + among
-        wanted = np.isin(places, among)
-        return places[wanted], start + np.flatnonzero(wanted)
+            self._every_worker(block, job, start)
+            return
+        for refused, reason in block.refused:
+            self.columns[REASON][start + np.flatnonzero(np.isin(places, refused))] = self.reasons.code(reason)
+        is_slow = np.isin(places, block.slow)
+        self._one_by_one(job, places[is_slow], start + np.flatnonzero(is_slow))
+        for section in block.sections:
+            is_member = np.isin(places, section.places)
+            if is_member.any():
+                order = np.argsort(section.places)
+                some = order[np.searchsorted(section.places, places[is_member], sorter=order)]
+                self._section(section.some(some), job, start + np.flatnonzero(is_member))
 
-    def _section(self, section: Section, job: JobValues, jobs: JointSteps, rows: NDArray[np.int64]) -> None:
+    def _every_worker(self, block: Block, job: JobValues, start: int) -> None:
+        """Evaluate a job for all workers of a block, in the block's order, whose slices take a fifth of an index."""
+        for section in block.sections:
+            rows = slice(start, start := start + len(section.places))
+            self._section(section, job, rows)
+        for refused, reason in block.refused:
+            self.columns[REASON][start : (start := start + len(refused))] = self.reasons.code(reason)
+        self._one_by_one(job, block.slow, np.arange(start, start + len(block.slow)))
+
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        """Index of the worker of each row of a job; None where rows are as listed."""
+        if self.is_slow or self.task.pairs is not None:
+            return None
+        return self.evaluation.workers(self.task).order
+
+    def _section(self, section: Section, job: JobValues, rows: slice | NDArray[np.int64]) -> None:
         try:
-            outcome, memory = jobs.outcome(section, job)
+            outcome = self.evaluation.jobs.outcome(section, job)
         except Refusal as refusal:
-            codes = [np.full(1, self.reasons.code(refusal.of(kind.system))) for kind in section.kinds]
+            codes = [self.reasons.code(refusal.of(kind.system)) for kind in section.kinds]
             self.columns[REASON][rows] = section.joined(codes)
             return
-        self.rows.write(rows, outcome, self._remarks(section, outcome, memory))
+        self.rows.write(rows, outcome, self._remarks(section, outcome.needs))
 
-    def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
+    def _remarks(self, section: Section, needs: Needs) -> NDArray[np.int32]:
         """Return reason codes of a section's configurations: too little memory, or no known price."""
-        key = ("remarks", memory)
-        kept = section.kept.get(key)
-        if kept is None or kept[0] is not self.reasons:  # codes belong to one task's list of reasons
-            said = self.rows.remarks(outcome, *section.numbered_devices)
-            kept = section.kept[key] = (self.reasons, said)
-        return kept[1]
+        key = ("remarks", needs)
+        if key not in section.kept:
+            section.kept[key] = None, None, *self.rows.lacks(needs, *section.numbered_devices)
+        said: NDArray[np.int32]
+        of, said, reasons, of_row = section.kept[key]
+        if of is not self.reasons:  # codes belong to one task's list of reasons
+            said = self.rows.codes(reasons)[of_row]
+            section.kept[key] = self.reasons, said, reasons, of_row
+        return said
 
     def _one_by_one(self, job: JobValues, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Evaluate a job with predict, for each of the workers at ``places``."""

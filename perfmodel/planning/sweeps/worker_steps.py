@@ -1,33 +1,29 @@
-"""Steps of a sweep's workers: each timed alone for all batch sizes at once, then joint steps of equal exchanges."""
+"""Workers of a sweep: each timed alone for all batch sizes at once, in sections that exchange alike."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
-from perfmodel.planning.sweeps.known_jobs import AGREED_BY, FAST_TARGETS, JobValues, KnownJobs, groups
-from perfmodel.planning.sweeps.results import Outcome, epoch_size
-from perfmodel.planning.sweeps.space import DEFAULTS, FED_BY, OF_WORKER, Space
-from perfmodel.prediction.bill import paid_count, processor_count, server_power_w
+from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
+from perfmodel.planning.sweeps.results import Needs
+from perfmodel.planning.sweeps.space import DEFAULTS, OF_WORKER, Space
+from perfmodel.prediction.bill import processor_count, server_power_w
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
-from perfmodel.prediction.device.targets import resolve_target
-from perfmodel.prediction.device_prices import Prices, price_names
+from perfmodel.prediction.device_prices import price_names
 from perfmodel.prediction.energy import Draws, energy_of_all, worker_draws
-from perfmodel.prediction.job.agreement import Agreement, Asynchronous
-from perfmodel.prediction.job.agreement_options import LIBRARY, WITH_SERVER
-from perfmodel.prediction.job.agreements import agreement_of, beside_blocks, blocks_on
-from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with, is_served
-from perfmodel.prediction.job.data_path import DataPath, resolve_data_path
-from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
-from perfmodel.prediction.job.job import Job
+from perfmodel.prediction.job.agreement import Agreement, Synchronous
+from perfmodel.prediction.job.agreement_options import LIBRARY
+from perfmodel.prediction.job.agreements import Blocks, blocks_on
+from perfmodel.prediction.job.compose import StageWork, is_served
+from perfmodel.prediction.job.gradients import GradientSchedule
 from perfmodel.prediction.job.parameter_server import without_served_state
 from perfmodel.prediction.job.prepare import prepare, refused_if_strict
 from perfmodel.prediction.job.prepared import Prepared, TimedStep
@@ -36,6 +32,7 @@ from perfmodel.records import Phase
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.wiring import Wired
@@ -149,21 +146,20 @@ class Section:
     def _joined_unless_none(self, values: Sequence[Any]) -> Any:
         return 0.0 if all(np.ndim(value) == 0 and value == 0 for value in values) else self.joined(values)
 
-    def copied_s(self, agreement: Agreement) -> Any:
-        """Time to copy gradients into the messages of an exchange and back. [s]"""
-        return self._of_messages(agreement, "copied_s", lambda kind: (kind.timed.stages[0], agreement))
-
-    def buckets_bytes(self, agreement: Agreement | None) -> Any:
-        """Second copies of gradients in buckets, where workers exchange copies. [B]"""
-        return self._of_messages(agreement, "buckets_bytes", lambda _: (agreement,))
-
-    def _of_messages(self, agreement: Agreement | None, name: str, given: Callable[[WorkerKind], Any]) -> Any:
-        """Ask the job of each kind for a number that it has if workers exchange copies of gradients."""
-        key = (name, getattr(agreement, "all_reduces", False))  # nothing else of an agreement counts
+    def work(self, agreement: Agreement | None) -> StageWork:
+        """Work of each worker in a step, with copies of gradients into the messages of an exchange and back. [s]"""
+        key = ("work", agreement is not None, _all_reduces(agreement))
         if key not in self.kept:
-            numbers = [getattr(kind.prepared, name)(*given(kind)) for kind in self.kinds]
-            self.kept[key] = self._joined_unless_none(numbers)
-        return self.kept[key]
+            copied_s: list[Any] = [0.0]
+            if agreement is not None:
+                copied_s = [kind.prepared.copied_s(kind.timed.stages[0], agreement) for kind in self.kinds]
+            self.kept[key] = StageWork(
+                times=self.bare,  # which does not refer back to what is cached here
+                exchanges_gradients=agreement is not None,
+                copied_s=self._joined_unless_none(copied_s),
+            )
+        work: StageWork = self.kept[key]
+        return work
 
     @property
     def forward(self) -> StepTime:
@@ -188,23 +184,43 @@ class Section:
         """Memory of workers of each kind that update their own parameters. [B]"""
         return [kind.prepared.footprint(kind.timed) for kind in self.kinds]
 
-    def memory_bytes(
-        self, agreement: Agreement | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
-        key = ("memory", is_served(agreement))
+    def needs(
+        self, agreement: Agreement | None, *, has_two: tuple[bool, ...], server_bytes: tuple[float, float]
+    ) -> Needs:
+        """Memory of each worker, in frameworks that have two mini-batches on the device and others. [B]
+
+        ``server_bytes`` are those of a parameter server beside the worker, and those that it lacks elsewhere.
+        """
+        key = ("needs", has_two, server_bytes, is_served(agreement), _all_reduces(agreement))
         if key not in self.kept:
-            self.kept[key] = self._memory_bytes([without_served_state(each, agreement) for each in self.footprints])
+            of_server, missing_elsewhere_bytes = server_bytes
+            kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(agreement)
+            buffers = np.ones(len(self.batch_size))
+            for (_, places), with_two in zip(self.by_framework, has_two, strict=True):
+                buffers[places] += with_two
+            self.kept[key] = Needs(
+                memory_bytes=kept_bytes + (buffers - 1) * input_bytes + of_server,
+                capacity_bytes=capacity_bytes,
+                missing_elsewhere_bytes=missing_elsewhere_bytes,
+            )
+        needs: Needs = self.kept[key]
+        return needs
+
+    def _memory_bytes(self, agreement: Agreement | None) -> tuple[Any, Any, Any]:
+        """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
+        key = ("memory", is_served(agreement), _all_reduces(agreement))
+        if key not in self.kept:
+            footprints = [without_served_state(each, agreement) for each in self.footprints]
+            one = [kind.one_input_bytes(footprint) for kind, footprint in zip(self.kinds, footprints, strict=True)]
+            kept_bytes = [
+                footprint.total_bytes - footprint.input_bytes + input_bytes
+                for footprint, input_bytes in zip(footprints, one, strict=True)
+            ]
+            buckets_bytes = self._joined_unless_none([kind.prepared.buckets_bytes(agreement) for kind in self.kinds])
+            capacity_bytes = self.joined([footprint.capacity_bytes for footprint in footprints])
+            self.kept[key] = self.joined(kept_bytes) + buckets_bytes, self.joined(one), capacity_bytes
         memory: tuple[Any, Any, Any] = self.kept[key]
         return memory
-
-    def _memory_bytes(self, footprints: Sequence[MemoryFootprint]) -> tuple[Any, Any, Any]:
-        one = [kind.one_input_bytes(footprint) for kind, footprint in zip(self.kinds, footprints, strict=True)]
-        kept = [
-            footprint.total_bytes - footprint.input_bytes + input_bytes
-            for footprint, input_bytes in zip(footprints, one, strict=True)
-        ]
-        return self.joined(kept), self.joined(one), self.joined([footprint.capacity_bytes for footprint in footprints])
 
     def energy_j(self, target: Target, agreement: Agreement | None, step_s: Any) -> Any:
         """Energy of all devices in each worker's step of this time. [J]"""
@@ -223,15 +239,15 @@ class Section:
         return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in by_profile.values()]
 
     @derived_property
-    def blocks(self) -> list[tuple[str | None, int]]:
-        """Libraries whose blocks make sums on the device of each kind, and the units that they share."""
-        return [blocks_on(kind.prepared) for kind in self.kinds]
+    def blocks(self) -> Blocks:
+        """Libraries whose blocks make sums on workers' devices, and the units that they share."""
+        return blocks_on([kind.prepared for kind in self.kinds], joined=self.joined)
 
     @derived_property
     def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
         """The different names under which devices may have prices, and each worker's index among them."""
         names = list(dict.fromkeys(kind.device for kind in self.kinds))
-        return names, self.joined([np.full(1, names.index(kind.device)) for kind in self.kinds])
+        return names, self.joined([names.index(kind.device) for kind in self.kinds])
 
     def some(self, members: NDArray[np.int64]) -> Section:
         """Return some of the workers, by their index in the section."""
@@ -241,6 +257,11 @@ class Section:
     def beside_working_dies(self) -> Section:
         """The same workers at the clock that a die keeps while other dies of its board work."""
         return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
+
+
+def _all_reduces(agreement: Agreement | None) -> bool:
+    """Whether workers exchange copies of gradients: all of an agreement that counts for these copies."""
+    return isinstance(agreement, Synchronous) and agreement.all_reduces
 
 
 def _slower(kind: WorkerKind) -> WorkerKind:
@@ -259,6 +280,13 @@ class Block:
     refused: tuple[tuple[NDArray[np.int64], str], ...]
     slow: NDArray[np.int64]
 
+    @derived_property
+    def order(self) -> NDArray[np.int64]:
+        """Index of each worker within the task: section by section, then those refused and the slow ones. [1]"""
+        return np.concatenate(
+            [*[of.places for of in self.sections], *[places for places, _ in self.refused], self.slow]
+        )
+
 
 @dataclass(eq=False)
 class Workers:
@@ -270,6 +298,8 @@ class Workers:
         self._known = KnownJobs(self.space)
         self._processors: list[tuple[Gpu, Cpu | None]] = []
         self._numbers: dict[Hashable, int] = {}
+        self._wirings: dict[int, tuple[Wired, int]] = {}  # by identity, as profiles are: kept, so that none is reused
+        self._profiles: dict[int, FrameworkProfile] = {}
 
     def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
         """Return the workers of a task, grouped into sections."""
@@ -351,6 +381,7 @@ class Workers:
         by_library = LIBRARY in self._strategies
         habits = prepared.profile.exchange
         exchange: Hashable = id(prepared.profile) if by_library else habits.model_copy(update={"collectives": None})
+        self._profiles[id(prepared.profile)] = prepared.profile
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
@@ -370,7 +401,10 @@ class Workers:
             return (target.processor, target.name)
         if target.system_part is None:
             return (target.processor, target.link.name)
-        return self._wired(target.system_part.system)
+        system = target.system_part.system
+        if id(system) not in self._wirings:
+            self._wirings[id(system)] = system, self._wired(system)
+        return self._wirings[id(system)][1]
 
     def _wired(self, system: Wired) -> int:
         """Return a number for the wiring of a system; devices in its slots do not count."""
@@ -387,194 +421,3 @@ class Workers:
     def _number(self, key: Hashable) -> int:
         """Return a number for a key that takes long to hash and compare."""
         return self._numbers.setdefault(key, len(self._numbers))
-
-
-MOST_OUTCOMES: Final = 4
-"""Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
-
-
-class Refusal(Exception):  # noqa: N818 - not an error: a row of the table
-    """Why a job is impossible, in the words of predict, and the name of the system in them."""
-
-    def __init__(self, reason: str, system: str) -> None:
-        self.reason, self.system = reason, system
-        super().__init__(reason)
-
-    def of(self, system: str) -> str:
-        """Return the reason for another system with the same wiring."""
-        return self.reason.replace(self.system, system) if self.system else self.reason
-
-
-@dataclass(eq=False)
-class JointSteps:
-    """Evaluates jobs of sections, and caches intermediate results for later jobs."""
-
-    prices: Prices
-    dataset_size: int | None
-    _kept: dict[Hashable, Any] = field(default_factory=dict)
-
-    def outcome(self, section: Section, job: JobValues) -> tuple[Outcome, Hashable]:
-        """Return the outcome of a job for each worker of a section, and the key of its memory."""
-        try:
-            return self._outcome(section, job)
-        except PerfmodelError as error:
-            raise Refusal(str(error), section.first.system) from error
-
-    def _outcome(self, section: Section, job: JobValues) -> tuple[Outcome, Hashable]:
-        target = self._target(section, job)
-        if target.system_part is not None and target.system_part.shares_boards:
-            section = section.beside_working_dies
-        path = self._data_path(section, job, target)
-        agreement = self._agreement(section, job, target)
-        has_buckets = np.ndim(section.buckets_bytes(agreement)) > 0
-        memory = (job.size, path.prefetch > 0, has_buckets, is_served(agreement), _of_server(agreement, target))
-        alike = (id(agreement), memory, None if path.dataset is None else job.fed)
-        kept = section.kept.setdefault("outcomes", {})
-        if alike not in kept:
-            if len(kept) >= MOST_OUTCOMES:
-                kept.clear()
-            kept[alike] = agreement, self._agreed(section, job, target, path, agreement)
-        return kept[alike][1], memory
-
-    def _agreed(
-        self, section: Section, job: JobValues, target: Target, path: DataPath, agreement: Agreement | None
-    ) -> Outcome:
-        before_s, meanwhile_s, buffers = self._feed(section, job, target, path)
-        composed = fed_with(
-            self._applied(section, agreement),
-            agreement=agreement,
-            copies_s=(before_s, meanwhile_s),
-            fed=partial(path.fed, batch_size=section.batch_size),
-        )
-        kept_bytes, input_bytes, capacity_bytes = section.memory_bytes(agreement)
-        server_bytes, missing_elsewhere_bytes = _of_server(agreement, target)
-        return Outcome(
-            parts=composed.parts,
-            batch_size=section.batch_size,
-            counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
-            device_count=paid_count(target, agreement),
-            memory_bytes=kept_bytes + section.buckets_bytes(agreement) + (buffers - 1) * input_bytes + server_bytes,
-            capacity_bytes=capacity_bytes,
-            missing_elsewhere_bytes=missing_elsewhere_bytes,
-            usd_per_hour=self._usd_per_hour(section),
-            dataset_size=epoch_size(self.dataset_size, path.dataset),
-            energy_of=partial(Section.energy_j, section.bare, target, agreement),
-        )
-
-    def _once(self, section: Section, key: Hashable, make: Any) -> Any:
-        """Return the cached value of a key, or raise its refusal; make either on first use."""
-        if key not in self._kept:
-            try:
-                self._kept[key] = make()
-            except PerfmodelError as error:
-                self._kept[key] = Refusal(str(error), section.first.system)
-        kept = self._kept[key]
-        if isinstance(kept, Refusal):  # a new exception: a cached one would keep the frames in its traceback alive
-            raise Refusal(kept.reason, kept.system)
-        return kept
-
-    def _usd_per_hour(self, section: Section) -> Any:
-        if "usd_per_hour" not in section.kept:
-            devices, of_rows = section.numbered_devices
-            section.kept["usd_per_hour"] = np.array([self.prices.of(*device) for device in devices])[of_rows]
-        return section.kept["usd_per_hour"]
-
-    def _target(self, section: Section, job: JobValues) -> Target:
-        workers, has_server = job.values["workers"], job.values["sync"] in WITH_SERVER
-
-        def resolved() -> Target:
-            target = resolve_target(workers=workers, **section.first.asked)
-            return target.beside_server() if has_server else target
-
-        return self._once(  # type: ignore[no-any-return]
-            section,
-            ("target", section.alike.wiring, section.alike.unit_count, job.size, has_server),
-            resolved,
-        )
-
-    def _data_path(self, section: Section, job: JobValues, target: Target) -> DataPath:
-        return self._once(  # type: ignore[no-any-return]
-            section,
-            ("path", section.alike.wiring, job.fed),
-            lambda: resolve_data_path(target, self._asked(section, job, job.fed, (*FED_BY, "workers"))),
-        )
-
-    def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
-        prepared, alike = section.first.prepared, section.alike
-        return self._once(  # type: ignore[no-any-return]
-            section,
-            ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
-            lambda: agreement_of(
-                self._asked(section, job, job.agreed, AGREED_BY),
-                system_part=target.system_part,
-                subject=prepared.subject,
-                profile=prepared.profile,
-                dtype=prepared.exchanged_dtype,
-            ),
-        )
-
-    def _asked(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
-        """Return some arguments of a job, checked as predict checks them."""
-        values: Any = {name: job.values[name] for name in names}
-        graph = section.first.prepared.subject.graph
-        asked: Job = self._once(section, ("asked", names, key), lambda: Job(graph, **values))
-        return asked
-
-    def _feed(self, section: Section, job: JobValues, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
-        """Return the time of copies before a step and during it, and the mini-batches on each device."""
-        key = ("feed", job.size, path.prefetch > 0)
-        if key not in section.kept:
-            before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
-            for kind, places in section.by_framework:
-                changed: dict[str, Any] = {
-                    "target": target,
-                    "data_path": path,
-                    "batch_size": section.batch_size[places],
-                }
-                fed = replace(kind.prepared, **changed)
-                before, meanwhile = fed.copies()
-                shared = target.shared_bytes_per_s
-                before_s[places] = before.time(shared_bytes_per_s=shared)
-                meanwhile_s[places] = meanwhile.time(shared_bytes_per_s=shared)
-                buffers[places] = 1 + bool(np.any(meanwhile.copied_bytes))
-            section.kept[key] = (before_s, meanwhile_s, buffers)
-        return section.kept[key]  # type: ignore[no-any-return]
-
-    def _applied(self, section: Section, agreement: Agreement | None) -> Composed:
-        """Return the joint step, without copies."""
-        last = section.kept.get("applied")
-        if last is None or last[0] is not agreement:
-            last = section.kept["applied"] = (agreement, _applied(section, agreement))
-        return last[1]
-
-
-def _of_server(agreement: Agreement | None, target: Target) -> tuple[float, float]:
-    """Memory of a parameter server beside the worker with most of it, and what it lacks elsewhere. [B]"""
-    part, server = target.system_part, None if agreement is None else agreement.server
-    if server is None or part is None:
-        return 0.0, 0.0
-    return server.beside(part.worker_nodes), server.missing_bytes
-
-
-def _applied(section: Section, agreement: Agreement | None) -> Composed:
-    merged = getattr(agreement, "message_bytes", None) == MERGED
-    varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
-    if not (merged or varied):
-        return _composed(section, agreement)
-    # a search, or what follows from one, runs for each worker separately
-    composed = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
-
-    def joined(steps: list[StepTime]) -> StepTime:
-        return StepTime._make(np.array([[float(np.ravel(part)[0]) for part in step] for step in steps]).T)
-
-    return replace(
-        composed[0], parts=joined([step.parts for step in composed]), alone=joined([step.alone for step in composed])
-    )
-
-
-def _composed(section: Section, agreement: Agreement | None) -> Composed:
-    agreement = beside_blocks(agreement, section.blocks, joined=section.joined)
-    copied_s = 0.0 if agreement is None else section.copied_s(agreement)
-    work = StageWork(times=section, exchanges_gradients=agreement is not None, copied_s=copied_s)
-    composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)
-    return replace(composed, stages=())  # a section caches its composed step, whose stages would refer back to it

@@ -339,7 +339,6 @@ class GpuTarget(Target):
         self.system_part = system_part
         self._files: _Files | None = None
         self._plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
-        self.shared_bytes_per_s = math.inf if system_part is None else system_part.copy_bytes_per_s
         self.name = device.name if system_part is None else system_part.describe()
         self.threads = None
         self.architecture = device.architecture
@@ -359,6 +358,10 @@ class GpuTarget(Target):
     def context_bytes(self) -> float:  # type: ignore[override]
         """Memory that a context takes. [B]"""
         return self.device.context_bytes
+
+    @derived_property
+    def shared_bytes_per_s(self) -> Any:  # type: ignore[override]  # noqa: D102
+        return math.inf if self.system_part is None else self.system_part.copy_bytes_per_s
 
     @derived_property
     def link(self) -> Link:

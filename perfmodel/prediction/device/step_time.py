@@ -158,7 +158,10 @@ class StepTime(NamedTuple):
     @property
     def step_s(self) -> Quantity:
         """Time of one optimizer update on one global mini-batch. [s]"""
-        return sum(self.exclusive)
+        parts = self.exclusive
+        if type(parts[0]) is np.ndarray:  # to add nothing to an array takes as long as to add something
+            parts = tuple([part for part in parts if type(part) is not float or part])
+        return sum(parts)
 
     def __add__(self, other: StepTime) -> StepTime:  # type: ignore[override]
         return StepTime._make(map(add, self, other))

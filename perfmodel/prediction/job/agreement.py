@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from perfmodel.cost.gradient_buckets import buckets
 from perfmodel.cost.overlap import (
     arrival_stall,
-    buckets,
     chained_exchange,
     ends,
     exposed_exchange,
@@ -19,7 +19,7 @@ from perfmodel.cost.overlap import (
 )
 from perfmodel.cost.pipeline_ends import TurnMessages
 from perfmodel.cost.prefetching import gather_stall
-from perfmodel.derived import derived
+from perfmodel.derived import derived, record
 from perfmodel.numeric import maximum, running_total, total
 from perfmodel.parallelism.units import unit_slices
 from perfmodel.prediction.job.agreement_options import UNITS
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from perfmodel.sync.registry import LibraryCollective
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Agreement(ABC):
     """How workers that train one network agree on its parameters."""
 
@@ -118,7 +118,7 @@ class Agreement(ABC):
         """Return the steps of all workers as tasks, with their resources and channels beyond the system's links."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Asynchronous(Agreement):
     """Workers visit a parameter server without waiting for others, except for those far behind."""
 
@@ -205,7 +205,7 @@ class Reduction(ABC):
         """Mean bytes that a device sends for a message of this many bytes [B]. [B]"""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class AmongCopies:
     """Sum of a share of gradients over the workers that hold copies of it, after the message that scatters it."""
 
@@ -224,7 +224,7 @@ class AmongCopies:
         return float(self.placed.sent_bytes(size_bytes / self.sharing_size)) / self.placed.rank_count
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class AllReduced(Reduction):
     """Every worker gets the sum of all gradients, or its part of it, from the others."""
 
@@ -280,7 +280,7 @@ class AllReduced(Reduction):
             message_s = message_s + following_s
             slowdown = lost_s / total(message_s)
         speed = 1 - slowdown
-        end_s = last_end(ready_s=ready_s, message_s=[speed * seconds for seconds in message_s])
+        end_s = last_end(ready_s=ready_s, message_s=message_s, share=speed)
         return TurnMessages(
             taken_s=total(message_s), after_s=maximum(end_s - computed_s, 0.0) / speed, slowdown=slowdown
         )
@@ -307,7 +307,7 @@ class AllReduced(Reduction):
         return scattered_bytes + (0.0 if self.among_copies is None else self.among_copies.sent_bytes(size_bytes))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ThroughServer(Reduction):
     """Workers push gradients to a server in host memory, which updates the parameters, and pull the parameters back."""
 
@@ -338,11 +338,11 @@ class ThroughServer(Reduction):
         total_s = cast_s + total(push_s + served_s + pull_s)
         if not overlap:
             return total_s, total_s
-        arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
+        arrived = ends(ready_s=messages.ready_s, message_s=push_s)
         updated_s = last_end(ready_s=arrived, message_s=served_s)
         exposed_s = cast_s + exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
         pulled = running_total(pull_s[::-1])  # parameters of the first layers are pulled first
-        exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
+        exposed_s = exposed_s + arrival_stall(wanted_s=messages.wanted_s[::-1], arrival_s=pulled)
         return total_s, exposed_s
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
@@ -353,7 +353,7 @@ class ThroughServer(Reduction):
         return float(sent) / self.push.rank_count
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Synchronous(Agreement):
     """All workers wait for each other in every step."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.cost.staleness import extra_service_time
-from perfmodel.derived import derived, derived_property
+from perfmodel.derived import derived, derived_property, record
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
@@ -64,7 +65,7 @@ SHARED: Final = "reduce_scatter"
 """Sum of gradients when each worker needs only its own part."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Workers:
     """The workers of a job: their devices, and each device's share of the network."""
 
@@ -216,7 +217,7 @@ def _all_reduced(workers: Workers) -> Agreement:
     reductions: list[Reduction] = []
     for at in workers.places:
         placed = _placed(workers, algorithm, at, **options)
-        slowdown = _slowdown_beside(named, algorithm, placed, unit_count=system_part.unit_count)
+        slowdown = _slowdown_beside(library, placed, unit_count=system_part.unit_count)
         reductions.append(AllReduced(placed=placed, slowdown=slowdown))
     return workers.synchronous(reductions, sources=() if library is None else (library,))
 
@@ -226,41 +227,45 @@ def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibra
     return None if named is None or algorithm.server_kind == "memory" else load_collective_library(named)
 
 
-def blocks_on(job: Prepared) -> tuple[str | None, int]:
-    """Name the library whose blocks make sums on a job's device, and count the units that they share; none on hosts."""
-    part = job.target.system_part
-    if part is None or part.computes_on_hosts:
-        return None, 1
-    return job.profile.exchange.collectives, part.unit_count
+Blocks: TypeAlias = Sequence[tuple[str | None, NDArray[np.intp], int | NDArray[np.int64]]]
+"""Libraries whose blocks make sums, each with the configurations in which it does, and the units that they share."""
 
 
-def beside_blocks(
-    agreement: Agreement | None,
-    blocks: Sequence[tuple[str | None, int]],
-    *,
-    joined: Callable[[Any], Any],
-) -> Agreement | None:
-    """Return a sum by a named algorithm with what the ``blocks_on`` each job's device take of it, joined."""
+def blocks_on(jobs: Sequence[Prepared], *, joined: Callable[[Any], Any]) -> Blocks:
+    """Name the libraries whose blocks make sums on the devices of jobs, joined to configurations; none on hosts."""
+    parts = [job.target.system_part for job in jobs]
+    on_gpus = [None if part is None or part.computes_on_hosts else part for part in parts]
+    named = [job.profile.exchange.collectives if part else None for job, part in zip(jobs, on_gpus, strict=True)]
+    units = joined([1 if part is None else part.unit_count for part in on_gpus])
+    blocks: list[tuple[str | None, NDArray[np.intp], int | NDArray[np.int64]]] = []
+    for library in dict.fromkeys(named):
+        places = np.flatnonzero(joined([name == library for name in named]))
+        shared = units[places]
+        blocks.append((library, places, int(shared[0]) if (shared == shared[0]).all() else shared))
+    return blocks
+
+
+def beside_blocks(agreement: Agreement | None, blocks: Blocks) -> Agreement | None:
+    """Return a sum by a named algorithm with what blocks take of the device of each configuration."""
     if not isinstance(agreement, Synchronous) or agreement.name == LIBRARY:
         return agreement
     reduction = agreement.reduction
     if not isinstance(reduction, AllReduced) or not isinstance(placed := reduction.placed, Placed):
         return agreement
-    algorithm, units, taken = (
-        collective(agreement.name),
-        np.array([count for _, count in blocks]),
-        np.zeros(len(blocks)),
-    )
-    for named in {each for each, _ in blocks}:
-        those = [place for place, (each, _) in enumerate(blocks) if each == named]
-        taken[those] = _slowdown_beside(named, algorithm, placed, unit_count=units[those])
-    slowdown = joined(taken) if np.ptp(taken) else float(taken[0])
+    algorithm = collective(agreement.name)
+    taken = [
+        _slowdown_beside(_library_beside(named, algorithm), placed, unit_count=units) for named, _, units in blocks
+    ]
+    slowdown = taken[0]
+    if len(blocks) > 1:
+        slowdown = np.zeros(sum(len(places) for _, places, _ in blocks))
+        for (_, places, _), share in zip(blocks, taken, strict=True):
+            slowdown[places] = share
     return replace(agreement, reductions=(replace(reduction, slowdown=slowdown),))
 
 
-def _slowdown_beside(named: str | None, algorithm: Collective, placed: Placed, *, unit_count: Any) -> Any:
+def _slowdown_beside(library: CollectiveLibrary | None, placed: Placed, *, unit_count: Any) -> Any:
     """Share of a device that a library's thread blocks take while they add gradients for an algorithm. [1]"""
-    library = _library_beside(named, algorithm)
     return taken_share([placed], None if library is None else library.blocks, unit_count=unit_count)
 
 

@@ -128,6 +128,11 @@ class StageWork:
         )
 
     @derived_property
+    def device_alone(self) -> DeviceWork:
+        """Exchanges of a device that is all of a worker, with other workers."""
+        return devices_of([self], Turned(None, None))[0]
+
+    @derived_property
     def numbers(self) -> StageNumbers:
         """Numbers of a stage that takes turns with those on other devices. [s]"""
         return self.alone._replace(forward_s=self.forward_s, backward_s=self.backward_s)
@@ -295,7 +300,7 @@ def agreed(
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
         longest = 0  # nothing to put together
         alone = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s)
-        devices = () if agreement is None else devices_of(stages, Turned(None, None))
+        devices: tuple[DeviceWork, ...] = () if agreement is None else (stages[0].device_alone,)
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
         numbers = [stage.numbers if len(orders) > 1 else stage.alone for stage in stages]

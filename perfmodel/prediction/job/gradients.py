@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.overlap import Lane, bucket_sums, cheapest_messages, spans
+from perfmodel.cost.gradient_buckets import bucket_sums
+from perfmodel.cost.overlap import Lane, cheapest_messages, spans
 from perfmodel.numeric import minima_of_runs, running_total
 from perfmodel.prediction.arguments.table import MERGED as MERGED
 from perfmodel.records import Phase

@@ -216,7 +216,7 @@ class Prepared:
         """Whether there is a backward phase."""
         return Phase.BACKWARD in self.subject.phase.parts
 
-    @property
+    @derived_property
     def orders(self) -> Orders:
         """Order in which a worker's devices process micro-batches."""
         layout = self.layout

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, larger_pair, most_kept, most_kept_beside
-from perfmodel.derived import derived, derived_property, record
+from perfmodel.derived import derived, derived_property, kept, record
 from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
@@ -225,9 +225,17 @@ def _always_alive(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable)
     return Alive(np.array([[constant], [slope]]), np.array([gradients]), of_units)
 
 
+MOST_OPTIMIZERS: Final = 16
+"""Optimizers whose state is kept per graph. [1]"""
+
+
 def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
     """Optimizer state, with a 4-byte copy of the weights in half precision. [B]"""
-    state = optimizer.state_elements([shape for shapes in graph.updated_shapes.values() for shape in shapes])
+
+    def make() -> Any:
+        return optimizer.state_elements([shape for shapes in graph.updated_shapes.values() for shape in shapes])
+
+    state = kept(graph.kept("optimizer_state"), optimizer, make, most=MOST_OPTIMIZERS)
     if element_bytes > HALF_PRECISION_BYTES:
         return float(element_bytes * state)
     master = 0 if isinstance(optimizer, NoUpdate) else graph.trained_parameter_count

@@ -1,0 +1,219 @@
+"""Joint steps of a sweep's workers: one evaluation of a job for all workers with equal exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.derived import drop_oldest
+from perfmodel.errors import PerfmodelError
+from perfmodel.planning.sweeps.known_jobs import AGREED_BY, JobValues
+from perfmodel.planning.sweeps.results import Outcome, epoch_size
+from perfmodel.planning.sweeps.space import FED_BY
+from perfmodel.planning.sweeps.worker_steps import Section
+from perfmodel.prediction.bill import paid_count
+from perfmodel.prediction.device.step_time import StepTime
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.device_prices import Prices
+from perfmodel.prediction.job.agreement import Agreement, Asynchronous
+from perfmodel.prediction.job.agreement_options import WITH_SERVER
+from perfmodel.prediction.job.agreements import agreement_of, beside_blocks
+from perfmodel.prediction.job.compose import Composed, agreed, fed_with
+from perfmodel.prediction.job.data_path import DataPath, resolve_data_path
+from perfmodel.prediction.job.gradients import MERGED
+from perfmodel.prediction.job.job import Job
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.device.target import Target
+
+MOST_OUTCOMES: Final = 4
+"""Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
+
+
+MOST_JOINT: Final = 16_384
+"""Targets, data paths and agreements cached for all sections of a sweep; the oldest is dropped first. [1]"""
+
+
+class Refusal(Exception):  # noqa: N818 - not an error: a row of the table
+    """Why a job is impossible, in the words of predict, and the name of the system in them."""
+
+    def __init__(self, reason: str, system: str) -> None:
+        self.reason, self.system = reason, system
+        super().__init__(reason)
+
+    def of(self, system: str) -> str:
+        """Return the reason for another system with the same wiring."""
+        return self.reason.replace(self.system, system) if self.system else self.reason
+
+
+@dataclass(eq=False)
+class JointSteps:
+    """Evaluates jobs of sections, and caches intermediate results for later jobs."""
+
+    prices: Prices
+    dataset_size: int | None
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    def outcome(self, section: Section, job: JobValues) -> Outcome:
+        """Return the outcome of a job for each worker of a section."""
+        try:
+            return self._outcome(section, job)
+        except PerfmodelError as error:
+            raise Refusal(str(error), section.first.system) from error
+
+    def _outcome(self, section: Section, job: JobValues) -> Outcome:
+        target = self._target(section, job)
+        if target.system_part is not None and target.system_part.shares_boards:
+            section = section.beside_working_dies
+        path = self._data_path(section, job, target)
+        agreement = self._agreement(section, job, target)
+        alike = (id(agreement), job.size, path.prefetch > 0, None if path.dataset is None else job.fed)
+        kept = section.kept.setdefault("outcomes", {})
+        if alike not in kept:
+            if len(kept) >= MOST_OUTCOMES:
+                kept.clear()
+            kept[alike] = agreement, self._agreed(section, job, target, path, agreement)
+        outcome: Outcome = kept[alike][1]
+        return outcome
+
+    def _agreed(
+        self, section: Section, job: JobValues, target: Target, path: DataPath, agreement: Agreement | None
+    ) -> Outcome:
+        before_s, meanwhile_s, has_two = self._feed(section, job, target, path)
+        composed = fed_with(
+            self._applied(section, agreement),
+            agreement=agreement,
+            copies_s=(before_s, meanwhile_s),
+            fed=partial(path.fed, batch_size=section.batch_size),
+        )
+        return Outcome(
+            parts=composed.parts,
+            batch_size=section.batch_size,
+            counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
+            device_count=paid_count(target, agreement),
+            needs=section.needs(agreement, has_two=has_two, server_bytes=_of_server(agreement, target)),
+            usd_per_hour=self._usd_per_hour(section),
+            dataset_size=epoch_size(self.dataset_size, path.dataset),
+            energy_of=partial(Section.energy_j, section.bare, target, agreement),
+        )
+
+    def _once(self, section: Section, key: Hashable, make: Any) -> Any:
+        """Return the cached value of a key, or raise its refusal; make either on first use."""
+        if key not in self._kept:
+            try:
+                self._kept[key] = make()
+            except PerfmodelError as error:
+                self._kept[key] = Refusal(str(error), section.first.system)
+            drop_oldest(self._kept, most=MOST_JOINT)
+        kept = self._kept[key]
+        if isinstance(kept, Refusal):  # a new exception: a cached one would keep the frames in its traceback alive
+            raise Refusal(kept.reason, kept.system)
+        return kept
+
+    def _usd_per_hour(self, section: Section) -> Any:
+        if "usd_per_hour" not in section.kept:
+            devices, of_rows = section.numbered_devices
+            section.kept["usd_per_hour"] = np.array([self.prices.of(*device) for device in devices])[of_rows]
+        return section.kept["usd_per_hour"]
+
+    def _target(self, section: Section, job: JobValues) -> Target:
+        workers, has_server = job.values["workers"], job.values["sync"] in WITH_SERVER
+
+        def resolved() -> Target:
+            target = resolve_target(workers=workers, **section.first.asked)
+            return target.beside_server() if has_server else target
+
+        return self._once(  # type: ignore[no-any-return]
+            section,
+            ("target", section.alike.wiring, section.alike.unit_count, job.size, has_server),
+            resolved,
+        )
+
+    def _data_path(self, section: Section, job: JobValues, target: Target) -> DataPath:
+        return self._once(  # type: ignore[no-any-return]
+            section,
+            ("path", section.alike.wiring, job.fed),
+            lambda: resolve_data_path(target, self._asked(section, job, job.fed, (*FED_BY, "workers"))),
+        )
+
+    def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
+        prepared, alike = section.first.prepared, section.alike
+        return self._once(  # type: ignore[no-any-return]
+            section,
+            ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
+            lambda: agreement_of(
+                self._asked(section, job, job.agreed, AGREED_BY),
+                system_part=target.system_part,
+                subject=prepared.subject,
+                profile=prepared.profile,
+                dtype=prepared.exchanged_dtype,
+            ),
+        )
+
+    def _asked(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
+        """Return some arguments of a job, checked as predict checks them."""
+        values: Any = {name: job.values[name] for name in names}
+        graph = section.first.prepared.subject.graph
+        asked: Job = self._once(section, ("asked", names, key), lambda: Job(graph, **values))
+        return asked
+
+    def _feed(self, section: Section, job: JobValues, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
+        """Return the time of copies before a step and during it, and which frameworks have two mini-batches."""
+        key = ("feed", job.size, path.prefetch > 0)
+        if key not in section.kept:
+            before_s, meanwhile_s = (np.zeros(len(section.batch_size)) for _ in range(2))
+            has_two = []
+            for kind, places in section.by_framework:
+                changed: dict[str, Any] = {
+                    "target": target,
+                    "data_path": path,
+                    "batch_size": section.batch_size[places],
+                }
+                fed = replace(kind.prepared, **changed)
+                before, meanwhile = fed.copies()
+                shared = target.shared_bytes_per_s
+                before_s[places] = before.time(shared_bytes_per_s=shared)
+                meanwhile_s[places] = meanwhile.time(shared_bytes_per_s=shared)
+                has_two.append(bool(np.any(meanwhile.copied_bytes)))
+            section.kept[key] = (before_s, meanwhile_s, tuple(has_two))
+        return section.kept[key]  # type: ignore[no-any-return]
+
+    def _applied(self, section: Section, agreement: Agreement | None) -> Composed:
+        """Return the joint step, without copies."""
+        last = section.kept.get("applied")
+        if last is None or last[0] is not agreement:
+            last = section.kept["applied"] = (agreement, _applied(section, agreement))
+        return last[1]
+
+
+def _of_server(agreement: Agreement | None, target: Target) -> tuple[float, float]:
+    """Memory of a parameter server beside the worker with most of it, and what it lacks elsewhere. [B]"""
+    part, server = target.system_part, None if agreement is None else agreement.server
+    if server is None or part is None:
+        return 0.0, 0.0
+    return server.beside(part.worker_nodes), server.missing_bytes
+
+
+def _applied(section: Section, agreement: Agreement | None) -> Composed:
+    merged = getattr(agreement, "message_bytes", None) == MERGED
+    varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
+    if not (merged or varied):
+        return _composed(section, agreement)
+    # a search, or what follows from one, runs for each worker separately
+    composed = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
+
+    def joined(steps: list[StepTime]) -> StepTime:
+        return StepTime._make(np.array([[float(np.ravel(part)[0]) for part in step] for step in steps]).T)
+
+    return replace(
+        composed[0], parts=joined([step.parts for step in composed]), alone=joined([step.alone for step in composed])
+    )
+
+
+def _composed(section: Section, agreement: Agreement | None) -> Composed:
+    agreement = beside_blocks(agreement, section.blocks)
+    return agreed([section.work(agreement)], orders=section.first.prepared.orders, agreement=agreement)
