@@ -13,7 +13,7 @@ from perfmodel.derived import derived
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.prediction.device.factors import NO_FACTORS, library_constants
 from perfmodel.prediction.device.gpu_attention import busy_shares
-from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, BUSY_IN_PRODUCTS, clock_ratios
+from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, BUSY_IN_PRODUCTS, clock_ratio
 from perfmodel.prediction.device.gpu_target import attention_role, product_dtype
 from perfmodel.prediction.rows import totals_of_alternatives
 from perfmodel.records import Phase, Role
@@ -166,7 +166,7 @@ def _flop_j(device: Gpu, dtype: str, busy_share: float) -> float:
     if arithmetic not in device.powered_types:
         return 0.0
     of_type = device.peak_flop_per_s(device.powered_types[arithmetic]) / device.product_peak_flop_per_s(dtype)
-    clock = clock_ratios(device, busy_share=busy_share)[arithmetic]
+    clock = clock_ratio(device, arithmetic, busy_share=busy_share)
     return float(PICO * device.power_constants()[f"power.{arithmetic}_pj"] * of_type * clock ** (POWER_EXPONENT - 1))
 
 

@@ -37,7 +37,7 @@ from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attentio
 from perfmodel.prediction.device.gpu_clock import (
     BUSY_IN_CONVOLUTIONS,
     Load,
-    clock_ratios,
+    clock_ratio,
     loads_of,
     sustained_peak_flop_per_s,
 )
@@ -235,7 +235,7 @@ def _attention(
     at_boost: Mapping[str, Quantity],
     peaks: Mapping[str, Quantity],
     dtype: str,
-    loads: Sequence[Load],
+    loads: Mapping[str, Load],
     factors: Factors,
 ) -> AttentionLibrary | None:
     """Constants of fused attention, each pass at the clock that its power leaves; None without a library for it."""
@@ -249,7 +249,7 @@ def _attention(
         device,
         peak_ratio=at_boost[computed_in] / peaks[dtype],
         lane_ratio=at_boost["fp32"] / peaks["fp32"],
-        clock_of=lambda busy_share: clock_ratios(device, busy_share=busy_share, loads=loads)[kind],
+        clock_of=lambda busy_share: clock_ratio(device, kind, busy_share=busy_share, loads=loads),
     )
 
 
@@ -261,6 +261,7 @@ def _narrow_products(
     *,
     beside: str,
     at: Quantity,
+    loads: Mapping[str, Load],
     factors: Factors,
 ) -> tuple[MatmulLibrary, ...]:
     """Constants of the BLAS for products of operands that a recipe casts, if the BLAS computes in its type."""
@@ -271,8 +272,8 @@ def _narrow_products(
     of_products = software.reaches[0].efficiency["gemm"]
     split = of_products * software.blas.get("split_accumulator_efficiency", 1.0)
     reach = replace(software.reaches[0], efficiency={NARROW_PRODUCT: of_products, SPLIT_ACCUMULATOR: split})
-    clocks = clock_ratios(device, factors=factors)
-    narrow = _boost_peaks(device, types[:1], factors)[types[0]] * clocks[device.arithmetic_of(types[0])]
+    clock = clock_ratio(device, device.arithmetic_of(types[0]), loads=loads)
+    narrow = _boost_peaks(device, types[:1], factors)[types[0]] * clock
     latency_s = software.blas["latency_cycles"] / device.clock_hz
     return (MatmulLibrary(reach, narrow / at, latency_s, software.blas["ramp_steps"]),)
 
@@ -507,15 +508,18 @@ class GpuTarget(Target):
         attends = attention_role(device, profile, libraries, dtype=dtype)
         at_boost = _boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
         loads = loads_of(device, factors)
-        clocks = clock_ratios(device, loads=loads)
-        peaks = {name: peak * clocks[device.arithmetic_of(name)] for name, peak in at_boost.items()}
+        peaks = {
+            name: peak * clock_ratio(device, device.arithmetic_of(name), loads=loads)
+            for name, peak in at_boost.items()
+        }
         bandwidth_bytes_per_s = device_constant(
             device.sustained_memory_bandwidth_bytes_per_s, device, "memory.bandwidth_gb_per_s", factors=factors
         )
         clock_hz = device.clock_hz * device.highest_clock_ratio  # waiting units draw little power
         of_products = peaks[dtypes[0]] / peaks[dtype]
-        in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS, loads=loads)
-        of_convolutions = at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
+        kind = device.arithmetic_of(dtypes[1])
+        in_convolutions = clock_ratio(device, kind, busy_share=BUSY_IN_CONVOLUTIONS, loads=loads)
+        of_convolutions = at_boost[dtypes[1]] * in_convolutions / peaks[dtype]
         of_convolutions = of_convolutions * _fed_share(device, dtypes[1], dnn, factors)
         ramp_steps = dnn.get("ramp_steps")
         if ramp_steps is None:  # stated where a tile is written while the next is summed
@@ -534,7 +538,7 @@ class GpuTarget(Target):
                 MatmulLibrary(gemm, of_products, blas["latency_cycles"] / clock_hz, blas["ramp_steps"]),
                 MatmulLibrary(convolution, of_convolutions, dnn["latency_cycles"] / clock_hz, ramp_steps),
                 *_narrow_products(
-                    device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], factors=factors
+                    device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], loads=loads, factors=factors
                 ),
             ),
             recurrent_library=recurrent_library(
