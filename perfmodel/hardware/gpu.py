@@ -8,7 +8,7 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Device, check_listed
 from perfmodel.presentation.quantities import is_number
-from perfmodel.units import GIGA, MEGA, MIB, PICO, TERA
+from perfmodel.units import GIB, GIGA, MEGA, MIB, PICO, TERA
 
 FLOP_PER_MULTIPLY_ADD: Final = 2
 
@@ -323,13 +323,13 @@ class Gpu(Device):
     @property
     def usable_memory_bytes(self) -> float:
         """Capacity that a program sees: what the driver reports, else the nominal one. [B]."""
-        key = "capacity_gib" if self.memory.usable_gib is None else "usable_gib"
-        return self.memory.in_base_units(key)
+        memory = self.memory
+        return (memory.capacity_gib if memory.usable_gib is None else memory.usable_gib) * GIB
 
     @property
     def context_bytes(self) -> float:
         """Device memory that a context takes. [B]."""
-        return self.in_base_units("context_mib")
+        return self.context_mib * MIB
 
     @property
     def l2_bytes(self) -> float:

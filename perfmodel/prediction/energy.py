@@ -210,7 +210,7 @@ def _stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
     per_flop_j = np.array([products_j.get(kind, on_lanes_j)[group in gradients] for group, kind in kinds])
     weights_of = {phase: table.phase_weights(phase).every for phase in Phase.STEP.parts}
     micro, update = weights_of[Phase.FORWARD] + weights_of[Phase.BACKWARD], weights_of[Phase.UPDATE]
-    totals = totals_of_alternatives(table, timed.how["batch_size"])
+    totals = totals_of_alternatives(timed)
     flop_count, moved_bytes = (_of_chosen(of_alternatives, chosen) for of_alternatives in totals)
     return StageEnergy(
         arithmetic_j=(micro * per_flop_j) @ flop_count,

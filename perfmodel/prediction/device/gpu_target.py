@@ -509,8 +509,7 @@ class GpuTarget(Target):
         at_boost = _boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
         loads = loads_of(device, factors)
         peaks = {
-            name: peak * clock_ratio(device, device.arithmetic_of(name), loads=loads)
-            for name, peak in at_boost.items()
+            name: peak * clock_ratio(device, device.arithmetic_of(name), loads=loads) for name, peak in at_boost.items()
         }
         bandwidth_bytes_per_s = device_constant(
             device.sustained_memory_bandwidth_bytes_per_s, device, "memory.bandwidth_gb_per_s", factors=factors

@@ -264,6 +264,7 @@ class ChosenRows:
     """
 
     table: KernelTable
+    columns: ColumnsAt
     costs: NDArray[np.float64]
     chosen: NDArray[np.intp]
 
@@ -422,7 +423,7 @@ def _fastest(
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
     if rows[0].ndim == 1 and not is_symbolic(*rows):
-        return _fastest_of_numbers(table, numbers, rows=rows, fits=columns.workspace_bytes <= workspace_limit_bytes)
+        return _fastest_of_numbers(table, numbers, columns, rows=rows, workspace_limit_bytes=workspace_limit_bytes)
     summed = [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
     busy, of_alternatives = summed[-1], summed[:-1]
     first = table.choices[0]
@@ -447,17 +448,24 @@ def _fastest(
 
 
 def _fastest_of_numbers(
-    table: KernelTable, numbers: ProcessorNumbers, *, rows: tuple[Any, ...], fits: NDArray[np.bool_]
+    table: KernelTable,
+    numbers: ProcessorNumbers,
+    columns: ColumnsAt,
+    *,
+    rows: tuple[Any, ...],
+    workspace_limit_bytes: float,
 ) -> ChosenRows:
     """Choose the fastest alternative of each group by plain numbers of one configuration."""
     in_order = np.array(rows).take(table.row_order, axis=1)
     costs, busy, launches = in_order[:-1], in_order[-1], in_order[2]
     if len(table.choices) == 1:
-        return ChosenRows(table=table, costs=costs, chosen=table.choices[0])
+        return ChosenRows(table=table, columns=columns, costs=costs, chosen=table.choices[0])
     starts = table.alternative_starts
     duration = np.add.reduceat(busy, starts) + np.add.reduceat(launches, starts) * numbers.launch_s
+    fits = columns.workspace_bytes <= workspace_limit_bytes
     place = np.where(fits, duration, np.inf)[table.choices].argmin(axis=0)
-    return ChosenRows(table=table, costs=costs, chosen=table.choices[place, table.weights.every_group])
+    chosen = table.choices[place, table.weights.every_group]
+    return ChosenRows(table=table, columns=columns, costs=costs, chosen=chosen)
 
 
 def _weighted(values: Quantity, weights: Quantity) -> Quantity:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from perfmodel.graph.execution import Recompute
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
+    from perfmodel.measurements.table import FeedItem
     from perfmodel.parallelism.base import Exchange, Group, Layout, Placement, StageGraph
     from perfmodel.prediction.device.target import Libraries, Target
     from perfmodel.prediction.job.agreement import Agreement
@@ -538,14 +539,22 @@ class Prepared:
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""
-        fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
-        before, meanwhile = stage.copies if fetches_ahead else (stage.feed, ())
+        before = stage.copies[0] if self._copies_ahead else stage.feed
+        return self._copy_of(stage, before, factors), self.copied_ahead(stage, factors)
+
+    def copied_ahead(self, stage: Stage, factors: Factors = NO_FACTORS) -> Copy:
+        """Return the copies of a stage for one micro-batch during the previous one."""
+        return self._copy_of(stage, stage.copies[1] if self._copies_ahead else (), factors)
+
+    @property
+    def _copies_ahead(self) -> bool:
+        return self.data_path is None or self.data_path.prefetch > 0
+
+    def _copy_of(self, stage: Stage, items: tuple[FeedItem, ...], factors: Factors) -> Copy:
+        if not items:
+            return NO_COPY
         how: dict[str, Any] = {"batch_size": self.samples(stage), "pinned": self.pinned, "factors": factors}
-        profile, copy_of = self.profile, self.target_of(stage).copy_of
-        return (
-            copy_of(profile, before, **how) if before else NO_COPY,
-            copy_of(profile, meanwhile, **how) if meanwhile else NO_COPY,
-        )
+        return self.target_of(stage).copy_of(self.profile, items, **how)
 
     def target_of(self, stage: Stage) -> Target:
         """Devices that share the host link with those of a stage."""

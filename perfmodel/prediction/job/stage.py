@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived_property, record
+from perfmodel.framework.kernel_table import ColumnsAt, columns_at
 from perfmodel.numeric import total
 from perfmodel.prediction.device.step_time import (
     NO_TIME,
     Chosen,
+    ChosenRows,
     GroupTimes,
     ProcessorNumbers,
     StepTime,
@@ -70,6 +72,20 @@ class TimedStage:
     def groups(self) -> GroupTimes:
         """Times and chosen alternatives of its operations. [s]"""
         return self.chosen.groups
+
+    @property
+    def columns(self) -> ColumnsAt:
+        """Columns of its kernel table at its batch size, which for many configurations are too large to be kept."""
+        if isinstance(self.chosen, ChosenRows):
+            return self.chosen.columns
+        return columns_at(self.stage.lowered.table, self.how["batch_size"])
+
+    @property
+    def workspaces_bytes(self) -> Any:
+        """Scratch memory of every alternative. [B]"""
+        if isinstance(self.chosen, ChosenRows):
+            return self.chosen.columns.workspace_bytes
+        return self.stage.lowered.table.workspace.at(self.how["batch_size"])["workspace_bytes"]
 
     def _of(self, phase: Phase | None) -> StepTime:
         table = self.stage.lowered.table
