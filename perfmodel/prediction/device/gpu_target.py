@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -333,18 +332,22 @@ class GpuTarget(Target):
     processor = "gpu"
     roles = ("gpu_blas", "gpu_dnn")
     attention_roles = ATTENTION_ROLES
+    threads = None
+    _files: _Files | None = None
+    _plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
 
     def __init__(self, device: Gpu, *, host: Cpu | None = None, system_part: SystemPart | None = None) -> None:
-        self.device = device
+        self.device = self.processor_spec = device
         self.host = host
-        self.system_part = system_part
-        self._files: _Files | None = None
-        self._plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
-        self.shared_bytes_per_s = math.inf if system_part is None else system_part.copy_bytes_per_s
-        self.name = device.name if system_part is None else system_part.describe()
-        self.threads = None
         self.architecture = device.architecture
-        self.processor_spec = device
+        if system_part is not None:
+            self.system_part = system_part
+            self.shared_bytes_per_s = system_part.copy_bytes_per_s
+
+    @derived_property
+    def name(self) -> str:  # type: ignore[override]
+        """The device's name, or the part of the system in words."""
+        return self.device.name if self.system_part is None else self.system_part.describe()
 
     @property
     def bandwidth_bytes_per_s(self) -> float:  # type: ignore[override]

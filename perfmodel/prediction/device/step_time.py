@@ -289,19 +289,19 @@ Chosen = GroupTimes | ChosenRows
 
 def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Quantity:
     """Repeat a single batch size per configuration, so that columns broadcast against the numbers."""
-    if isinstance(batch_size, np.ndarray) or is_symbolic(batch_size):
-        return batch_size
     count = numbers.configuration_count
-    return batch_size if count is None else np.full(count, float(batch_size))
+    if count is None or isinstance(batch_size, np.ndarray) or is_symbolic(batch_size):
+        return batch_size
+    return np.full(count, float(batch_size))
 
 
 def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt) -> tuple[Quantity, ...]:
     """Compute-bound, memory-bound, launch, issue, exposed-issue and total kernel seconds of each row. [s]"""
     matmul, stream, launches, *_ = columns
     times = []
-    if table.matmul.row_count:
+    if table.matmul_efficiency:
         times.append((matmul["launches"], *numbers.matmul_times(matmul, table.matmul_efficiency)))
-    if table.stream.row_count:
+    if table.stream_efficiency:
         times.append((stream["launches"], *numbers.stream_times(stream, table.stream_efficiency)))
     compute, memory = named(_joined(times, 1), "arithmetic"), named(_joined(times, 2), "traffic")
     waits = exceeds(memory, compute)

@@ -19,7 +19,7 @@ from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.job.gradients import joined
 from perfmodel.prediction.job.turns import Turned, messages_of_chunks, sent_s, slow_turns, turned
-from perfmodel.symbolic import Quantity, is_symbolic, named
+from perfmodel.symbolic import NUMBER_TYPES, Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
     from perfmodel.cost.pipeline_order import Orders
@@ -350,7 +350,7 @@ def fed_with(
 
 
 def _is_something(seconds: Quantity) -> bool:
-    return not (isinstance(seconds, float | int) and not seconds)
+    return type(seconds) not in NUMBER_TYPES or bool(seconds)
 
 
 def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int], device_count: int) -> WorkerWork:

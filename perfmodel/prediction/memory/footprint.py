@@ -71,14 +71,13 @@ class Moments:
         (array([ 10., 500.]), array([100.,   0.]))
         """
         constant, slope = self.activations
-        if np.ndim(batch_size) == 0:
+        if not isinstance(batch_size, np.ndarray):
             activations = constant + slope * batch_size
             at = int((activations + self.gradients).argmax())
             return float(activations[at]), float(self.gradients[at])
-        sizes = np.asarray(batch_size, dtype=float)
-        activations = constant[:, None] + slope[:, None] * sizes
+        activations = constant[:, None] + slope[:, None] * batch_size
         places = np.argmax(activations + self.gradients[:, None], axis=0)
-        return activations[places, np.arange(sizes.size)], self.gradients[places]
+        return activations[places, np.arange(batch_size.size)], self.gradients[places]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -332,11 +331,11 @@ def workspace_bytes(memory: GraphMemory, needs: Quantity, chosen: Quantity) -> Q
     taken = chosen[memory.workspace_groups]
     needed = needs[taken] if taken.ndim == 1 else np.take_along_axis(needs, taken, axis=0)
     if memory.workspaces_per_layer is None:
-        workspace = needed.max(axis=0)
+        workspace = np.maximum.reduce(needed, axis=0)
     else:
         largest_of_layers = np.maximum.reduceat(needed, memory.workspace_layer_starts, axis=0)
         workspace = memory.workspaces_per_layer * largest_of_layers.sum(axis=0)
-    return float(workspace) if np.ndim(workspace) == 0 else workspace
+    return float(workspace) if taken.ndim == 1 else workspace
 
 
 @record
