@@ -158,7 +158,7 @@ class StepTime(NamedTuple):
     @property
     def step_s(self) -> Quantity:
         """Time of one optimizer update on one global mini-batch. [s]"""
-        return sum(self.exclusive)
+        return sum(self[:_EXCLUSIVE])
 
     def __add__(self, other: StepTime) -> StepTime:  # type: ignore[override]
         return StepTime._make(map(add, self, other))

@@ -124,7 +124,7 @@ class Prepared:
     data_path: DataPath | None = None
     agreement: Agreement | None = None
 
-    @property
+    @derived_property
     def layout(self) -> Layout:
         """How the devices are divided among roles."""
         return self.placement.layout
@@ -178,7 +178,7 @@ class Prepared:
 
     def like(self, **changes: Any) -> Prepared:
         """Change fields of a job not timed yet, which lowering does not depend on, six times as fast as ``replace``."""
-        _ = self._how, self.gradient_bytes, self.exchanged_bytes  # computed once for all of them
+        _ = self.layout, self._how, self.gradient_bytes, self.exchanged_bytes  # computed once for all of them
         other = object.__new__(Prepared)
         other.__dict__.update(self.__dict__, **changes)
         return other
