@@ -158,7 +158,7 @@ def _stack_times(
     """Compute and memory seconds of one launch of each chosen row. [s]"""
     rows = reach.product_rows
     m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
-    of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
+    bandwidth_bytes_per_s, element_bytes = numbers.bandwidth_bytes_per_s, numbers.element_bytes
     of_users = [
         (numbers.peak_flop_per_s * ratio, latency_s, ramp_steps)
         for _, ratio, latency_s, ramp_steps in [libraries[user] for user in rows.users]
@@ -170,20 +170,21 @@ def _stack_times(
     efficiency = reach.efficiency
     if reach.minds_alignment:
         share = reach.unaligned_share
-        efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=share, element_bytes=numbers.element_bytes)
+        efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=share, element_bytes=element_bytes)
     compute_s = tiled_matmul_time(
         m=m,
         n=n,
         k=k,
         count=count,
         peak_flop_per_s=peak_flop_per_s,
+        unit_count=numbers.unit_count,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         menu=reach.menu,
         efficiency=efficiency,
-        element_bytes=numbers.element_bytes,
+        element_bytes=element_bytes,
         latency_s=latency_s,
         ramp_steps=ramp_steps,
         shortest_part=reach.shortest_part,
-        **of_device,
     )
     for user, across in rows.transposed:
         both = _with_strided_loads(
@@ -192,15 +193,21 @@ def _stack_times(
         if both.dtype != compute_s.dtype:
             compute_s = compute_s.astype(np.result_type(compute_s, both))
         compute_s[across] = both
-    of_memory = {
-        "moved_bytes": columns["read_bytes"] + columns["written_bytes"],
-        "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s,
-        "efficiency": reach.bandwidth_fraction,
-    }
+    moved_bytes, fraction = columns["read_bytes"] + columns["written_bytes"], reach.bandwidth_fraction
     if (skinny := reach.skinny_bandwidth_fraction) is None:
-        return compute_s, stream_time(**of_memory)
+        return compute_s, stream_time(
+            moved_bytes=moved_bytes, bandwidth_bytes_per_s=bandwidth_bytes_per_s, efficiency=fraction
+        )
     return compute_s, matmul_memory_time(
-        m=m, n=n, k=k, count=count, skinny_efficiency=skinny, element_bytes=numbers.element_bytes, **of_memory
+        m=m,
+        n=n,
+        k=k,
+        count=count,
+        moved_bytes=moved_bytes,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        efficiency=fraction,
+        skinny_efficiency=skinny,
+        element_bytes=element_bytes,
     )
 
 

@@ -307,8 +307,7 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
     waits = exceeds(memory, compute)
     of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
     busy = of_one * launches
-    per_launch = {"busy_s": named(of_one + numbers.launch_s, "launch"), "overlap_exponent": numbers.overlap_exponent}
-    exposed, issued = _issued(table, numbers, columns=columns, per_launch=per_launch)
+    exposed, issued = _issued(table, numbers, columns=columns, busy_s=named(of_one + numbers.launch_s, "launch"))
     exposed = named(exposed, "exposed dispatch")
     if is_symbolic(waits):
         compute_bound = where(waits, 0, 1)
@@ -318,23 +317,27 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
 
 
 def _issued(
-    table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt, per_launch: Mapping[str, Quantity]
+    table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt, busy_s: Quantity
 ) -> tuple[Quantity, Quantity]:
     """Exposed and total host seconds to issue the launches of each row. [s]"""
-    launches, inside, issuer_of_row = columns.launches, columns.library_launches, table.weights.issuer_of_row
-    dispatch_s = numbers.dispatch_s
+    _, _, launches, inside, _ = columns
+    dispatch_s, exponent = numbers.dispatch_s, numbers.overlap_exponent
     if numbers.issuer_dispatch_s is not None:
         # the part of the step is known per group only; until then, the launches stand in for exposed seconds
         return launches - inside, inside * numbers.library_issue_s
-    if table.weights.has_library_launches:
-        issue_s = numbers.library_issue_s
+    weights = table.weights
+    if weights.has_library_launches:
+        issue_s, issuer_of_row = numbers.library_issue_s, weights.issuer_of_row
         if issuer_of_row is None:  # both launch some of the rows
-            by_framework = exposed_dispatch_time(dispatch_s=dispatch_s, **per_launch)
-            by_library = exposed_dispatch_time(dispatch_s=issue_s, **per_launch)
+            by_framework, by_library = (
+                exposed_dispatch_time(busy_s=busy_s, dispatch_s=one_s, overlap_exponent=exponent)
+                for one_s in (dispatch_s, issue_s)
+            )
             outside = launches - inside
             return outside * by_framework + inside * by_library, outside * dispatch_s + inside * issue_s
         dispatch_s = by_row((dispatch_s, issue_s), issuer_of_row, axes=launches.ndim)
-    return launches * exposed_dispatch_time(dispatch_s=dispatch_s, **per_launch), launches * dispatch_s
+    exposed_s = exposed_dispatch_time(busy_s=busy_s, dispatch_s=dispatch_s, overlap_exponent=exponent)
+    return launches * exposed_s, launches * dispatch_s
 
 
 def _joined(times: Sequence[tuple[Quantity, ...]], branch: int) -> Quantity:
@@ -516,10 +519,10 @@ def step_time(
     overhead_s = numbers.step_overhead_s if begins else 0.0
     exposed_dispatch_s = named(sums.exposed_dispatch_s + overhead_s, "exposed dispatch of all")
     return StepTime(
-        compute_s=compute_s,
-        memory_bound_s=named(memory_bound_s, "memory_bound_s"),
-        overhead_s=launch_s + exposed_dispatch_s,
-        update_s=named(update_s, "update_s"),
+        compute_s,
+        named(memory_bound_s, "memory_bound_s"),
+        launch_s + exposed_dispatch_s,
+        named(update_s, "update_s"),
         dispatch_s=sums.dispatch_s + overhead_s,
         launch_s=launch_s,
     )
