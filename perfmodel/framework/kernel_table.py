@@ -119,6 +119,13 @@ class KernelTable:
         return np.repeat(np.arange(len(lengths)), lengths)
 
     @derived_property
+    def group_of_row(self) -> NDArray[np.intp]:
+        """Group that chooses among the alternative of each entry of ``row_order``."""
+        group_of_alternative = np.zeros(len(self.alternative_names), dtype=np.intp)
+        group_of_alternative[self.choices] = np.arange(self.choices.shape[1])
+        return group_of_alternative[self.alternative_of_row]
+
+    @derived_property
     def layout(self) -> Layout:
         """All columns side by side, to be evaluated at once."""
         return _layout(self)
@@ -160,9 +167,10 @@ class KernelTable:
 
 
 class GroupWeights(NamedTuple):
-    """Weight of each group of a table in each sum."""
+    """Weight of each group of a table in each sum, and of each row if its alternative is chosen."""
 
     sums: NDArray[np.float64]
+    of_row: NDArray[np.float64]
     has_library_launches: bool
     issuer_of_row: NDArray[np.intp] | None
     every_group: NDArray[np.intp]
@@ -192,7 +200,7 @@ def _group_weights(table: KernelTable) -> GroupWeights:
     issuers = _issuers(table) if table.rows_of is None else table.rows.weights.issuer_of_group
     present, part_of_group = np.unique(issuers, return_inverse=True)
     return GroupWeights(
-        sums=_summed_weights(table.multiplicity, table.is_update),
+        **_summed_weights(table, table.multiplicity),
         has_library_launches=has_library_launches,
         issuer_of_row=issuer_of_row,
         every_group=np.arange(len(table.multiplicity)),
@@ -221,12 +229,13 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
     groups = [occurrence.group for occurrence in table.occurrences if occurrence.phase is phase]
     every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
-    return table.weights._replace(sums=_summed_weights(every, table.is_update))
+    return table.weights._replace(**_summed_weights(table, every))
 
 
-def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Occurrences of each group outside the update, in it, and in all, in columns. [1]"""
-    return np.stack([every * ~is_update, every * is_update, every], axis=1)
+def _summed_weights(table: KernelTable, every: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Occurrences of each group outside the update, in it, and in all, in columns, and of the group of each row. [1]"""
+    sums = np.stack([every * ~table.is_update, every * table.is_update, every], axis=1)
+    return {"sums": sums, "of_row": sums[table.rows.group_of_row]}
 
 
 class LayerOperation(NamedTuple):
@@ -453,7 +462,7 @@ LAUNCH_COLUMNS = ("launches", "library_launches")
 
 
 class ColumnsAt(NamedTuple):
-    """Every column of a kernel table at a batch size."""
+    """Every column of a kernel table at a batch size; launches of matmuls and streams are one column."""
 
     matmul: Mapping[str, Any]
     stream: Mapping[str, Any]
@@ -490,7 +499,10 @@ def _layout(table: KernelTable) -> Layout:
         )
         for part in ("constant", "slope")
     )
-    matmul, stream = (tuple(places[kind, name] for name in columns.names) for kind, columns in classes.items())
+    matmul, stream = (
+        tuple(places[kind, name] for name in columns.names if name not in LAUNCH_COLUMNS)
+        for kind, columns in classes.items()
+    )
     launches, library_launches = (
         slice(places["matmul", name].start, places["stream", name].stop) for name in LAUNCH_COLUMNS
     )
@@ -502,10 +514,10 @@ def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
     at = values.__getitem__
-    return ColumnsAt(
-        matmul=dict(zip(table.matmul.names, map(at, layout.matmul), strict=True)),
-        stream=dict(zip(table.stream.names, map(at, layout.stream), strict=True)),
-        launches=values[layout.launches],
-        library_launches=values[layout.library_launches],
-        workspace_bytes=values[layout.workspace],
+    return ColumnsAt(  # launches, the last columns of each class, are those of both together
+        dict(zip(table.matmul.names, map(at, layout.matmul), strict=False)),
+        dict(zip(table.stream.names, map(at, layout.stream), strict=False)),
+        values[layout.launches],
+        values[layout.library_launches],
+        values[layout.workspace],
     )

@@ -143,7 +143,7 @@ class MeasuredNumbers(ProcessorNumbers):
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Compute and memory seconds of each row; the longer branch gets the whole time. [s]"""
-        shape = np.shape(columns["launches"])
+        shape = np.shape(columns["read_bytes"])
         symbolic = is_symbolic(*columns.values())
         compute_s, memory_s = (np.zeros(shape, dtype=object if symbolic else float) for _ in range(2))
         for class_rows in self.class_rows(columns, efficiency):

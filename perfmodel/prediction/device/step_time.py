@@ -276,10 +276,9 @@ class ChosenRows:
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences."""
-        of_alternative = np.zeros((len(self.table.alternative_names), weights.sums.shape[1]))
-        of_alternative[self.chosen] = weights.sums
-        of_row = of_alternative.take(self.table.alternative_of_row, axis=0)
-        compute, memory, launches, dispatch, exposed = self.costs.dot(of_row).tolist()
+        rows = self.table.rows
+        is_chosen = self.chosen.take(rows.group_of_row) == rows.alternative_of_row
+        compute, memory, launches, dispatch, exposed = (self.costs * is_chosen).dot(weights.of_row).tolist()
         return Sums(compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2])
 
 
@@ -300,9 +299,9 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
     matmul, stream, launches, *_ = columns
     times = []
     if table.matmul_efficiency:
-        times.append((matmul["launches"], *numbers.matmul_times(matmul, table.matmul_efficiency)))
+        times.append((matmul["m"].shape, *numbers.matmul_times(matmul, table.matmul_efficiency)))
     if table.stream_efficiency:
-        times.append((stream["launches"], *numbers.stream_times(stream, table.stream_efficiency)))
+        times.append((stream["flop_count"].shape, *numbers.stream_times(stream, table.stream_efficiency)))
     compute, memory = named(_joined(times, 1), "arithmetic"), named(_joined(times, 2), "traffic")
     waits = exceeds(memory, compute)
     of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
@@ -342,7 +341,7 @@ def _issued(
 
 def _joined(times: Sequence[tuple[Quantity, ...]], branch: int) -> Quantity:
     """One branch of the times of both kernel classes, matmuls first, in the shape of the launch counts."""
-    return np.concatenate([_broadcast(of_class[branch], of_class[0].shape) for of_class in times])
+    return np.concatenate([_broadcast(of_class[branch], of_class[0]) for of_class in times])
 
 
 def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
