@@ -47,6 +47,20 @@ class Occurrence(NamedTuple):
     group: int
 
 
+class Names(tuple[str, ...]):
+    """Names of rows, by which every prediction looks up what follows from them; they are hashed once."""
+
+    @derived_property
+    def _hashed(self) -> int:
+        return tuple.__hash__(self)
+
+    def __hash__(self) -> int:
+        return self._hashed
+
+    def __getstate__(self) -> None:
+        """Pickle the names alone: text has another hash in another process."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AffineColumns:
     """Columns of one kernel class, each row affine in the batch size."""
@@ -343,7 +357,7 @@ class _Rows:
         order = sorted(range(len(names)), key=lambda row: (not names[row].startswith(GEMM), first[names[row]]))
         place = {row: position for position, row in enumerate(order)}
         columns = _affine(self.names, [self.values[row] for row in order])
-        return columns, tuple(names[row] for row in order), [place[row] for row in range(len(order))]
+        return columns, Names(names[row] for row in order), [place[row] for row in range(len(order))]
 
 
 def _affine(names: tuple[str, ...], rows: Sequence[bytes]) -> AffineColumns:

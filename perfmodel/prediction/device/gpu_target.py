@@ -530,6 +530,7 @@ class GpuTarget(Target):
                 bandwidth_bytes_per_s=bandwidth_bytes_per_s,
                 element_bytes=element_bytes,
             )
+        dispatch_s, library_issue_s, step_overhead_s, issuer_dispatch_s = self._host_times(profile, software, factors)
         numbers = GpuNumbers(
             peak_flop_per_s=peaks[dtype],
             lane_peak_flop_per_s=peaks["fp32"],
@@ -556,22 +557,27 @@ class GpuTarget(Target):
             element_bytes=element_bytes,
             launch_s=launch_us * MICROSECOND,
             overlap_exponent=framework["overlap_exponent"],
-            **self._host_times(profile, software, factors),
+            dispatch_s=dispatch_s,
+            library_issue_s=library_issue_s,
+            step_overhead_s=step_overhead_s,
+            issuer_dispatch_s=issuer_dispatch_s,
         )
         if factors is NO_FACTORS and type(numbers.dispatch_s) is float:
             numbers.__dict__["is_plain"] = True
         return numbers
 
-    def _host_times(self, profile: FrameworkProfile, software: GpuSoftware, factors: Factors) -> dict[str, Any]:
-        """Time for the host to issue operators and library calls, and for all else that it does in a step. [s]"""
+    def _host_times(
+        self, profile: FrameworkProfile, software: GpuSoftware, factors: Factors
+    ) -> tuple[Quantity, Quantity, Quantity, tuple[Quantity, ...] | None]:
+        """Time for the host to issue an operator and a library call, for all else in a step, and by issuer. [s]"""
         slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
         framework, issuers = software.framework, ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
-        return {
-            "dispatch_s": slowdown * framework["dispatch_us"],
-            "library_issue_s": slowdown * (software.dnn["issue_us"] * MICROSECOND),
-            "step_overhead_s": slowdown * framework["step_overhead_us"],
-            "issuer_dispatch_s": tuple([slowdown * framework[name] for name in issuers]) or None,
-        }
+        return (
+            slowdown * framework["dispatch_us"],
+            slowdown * (software.dnn["issue_us"] * MICROSECOND),
+            slowdown * framework["step_overhead_us"],
+            tuple([slowdown * framework[name] for name in issuers]) or None,
+        )
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Peak rate that the schedulers can issue. [FLOP/s]"""
@@ -595,9 +601,5 @@ class GpuTarget(Target):
         if factors is not NO_FACTORS:
             bandwidth = scaled_constant(bandwidth, f"links/{self.link.family.stem}/{name}", factors=factors)
         staging_s = staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
-        return Copy(
-            host_s=self.host_slowdown(factors) * staging_s,
-            latency_s=len(items) * self.copy_latency_s,
-            copied_bytes=batch_size * sum([item.bytes_per_sample for item in items]),
-            bytes_per_s=bandwidth,
-        )
+        copied_bytes = batch_size * sum([item.bytes_per_sample for item in items])
+        return Copy(self.host_slowdown(factors) * staging_s, len(items) * self.copy_latency_s, copied_bytes, bandwidth)

@@ -220,15 +220,8 @@ class StepTimes:
     launch_s: float = _seconds("launch_s", "Gaps between kernels.")
 
 
-class Sums(NamedTuple):
-    """Costs of a step or of a phase of it. [s]; launches [1]"""
-
-    compute_s: Quantity
-    memory_s: Quantity
-    update_s: Quantity
-    launches: Quantity
-    dispatch_s: Quantity
-    exposed_dispatch_s: Quantity
+Sums = tuple[Quantity, Quantity, Quantity, Quantity, Quantity, Quantity]
+"""Compute-bound, memory-bound and update seconds, launches, issue and exposed-issue seconds of a step or phase."""
 
 
 class GroupTimes(NamedTuple):
@@ -248,11 +241,13 @@ class GroupTimes(NamedTuple):
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences."""
-        return Sums(
+        return (
             _weighted(self.compute_s, weights.forward_backward),
             _weighted(self.memory_s, weights.forward_backward),
             _weighted(self.compute_s + self.memory_s, weights.update),
-            *[_weighted(values, weights.every) for values in self[3:]],
+            _weighted(self.launches, weights.every),
+            _weighted(self.dispatch_s, weights.every),
+            _weighted(self.exposed_dispatch_s, weights.every),
         )
 
 
@@ -279,7 +274,7 @@ class ChosenRows:
         rows = self.table.rows
         is_chosen = self.chosen.take(rows.group_of_row) == rows.alternative_of_row
         compute, memory, launches, dispatch, exposed = (self.costs * is_chosen).dot(weights.of_row).tolist()
-        return Sums(compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2])
+        return compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2]
 
 
 Chosen = GroupTimes | ChosenRows
@@ -506,23 +501,22 @@ def step_time(
         groups = chosen_times(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
     weights = table.weights if phase is None else table.phase_weights(phase)
     begins = phase in (None, Phase.FORWARD)
-    sums = groups.sums(weights)
-    compute_s, memory_bound_s, update_s, *_ = sums
+    compute_s, memory_bound_s, update_s, launches, dispatch_s, exposed_s = groups.sums(weights)
     if scheduler_threads > 1:
         kernel_s = groups.groups.compute_s + groups.groups.memory_s
         together_s = concurrent_time(table, kernel_s, scheduler_threads=scheduler_threads)
         share = named(together_s / (table.multiplicity @ kernel_s), "share left by concurrency")
         compute_s, memory_bound_s, update_s = (part * share for part in (compute_s, memory_bound_s, update_s))
     compute_s = named(compute_s + subnormal_s if begins else compute_s, "compute_s")
-    launch_s = named(sums.launches * numbers.launch_s, "launch_s")
+    launch_s = named(launches * numbers.launch_s, "launch_s")
     overhead_s = numbers.step_overhead_s if begins else 0.0
-    exposed_dispatch_s = named(sums.exposed_dispatch_s + overhead_s, "exposed dispatch of all")
+    exposed_dispatch_s = named(exposed_s + overhead_s, "exposed dispatch of all")
     return StepTime(
         compute_s,
         named(memory_bound_s, "memory_bound_s"),
         launch_s + exposed_dispatch_s,
         named(update_s, "update_s"),
-        dispatch_s=sums.dispatch_s + overhead_s,
+        dispatch_s=dispatch_s + overhead_s,
         launch_s=launch_s,
     )
 
