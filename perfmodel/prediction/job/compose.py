@@ -252,11 +252,15 @@ def is_served(agreement: Agreement | None) -> bool:
 def compose(
     stages: Sequence[StageWork],
     *,
+    orders: Orders,
+    micro_batches: int = 1,
+    accumulation_steps: int = 1,
+    update_share: Quantity = 1.0,
+    adding_share: Quantity = 1.0,
     agreement: Agreement | None = None,
     copies_s: tuple[Quantity, Quantity] = (0.0, 0.0),
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
-    **turns: Any,
 ) -> Composed:
     r"""Compose the step of a job from the numbers of its stages.
 
@@ -270,7 +274,15 @@ def compose(
     Valid for: equal workers, passes that each fill and drain the pipeline, gradients exchanged in the last backward
     phase. Ignores: that exchanges of several devices of a worker may share a link.
     """
-    composed = agreed(stages, agreement=agreement, **turns)
+    composed = agreed(
+        stages,
+        orders=orders,
+        micro_batches=micro_batches,
+        accumulation_steps=accumulation_steps,
+        update_share=update_share,
+        adding_share=adding_share,
+        agreement=agreement,
+    )
     return fed_with(composed, agreement=agreement, copies_s=copies_s, first_step_s=first_step_s, fed=fed)
 
 

@@ -399,6 +399,8 @@ class Prepared:
     def work(self, stage: Stage, times: _StageTimes) -> StageWork:
         """Numbers of a stage with its exchanges. [s]"""
         placed = stage.placed
+        if self.agreement is None and self.exchanges is None:
+            return StageWork(times=times, device=placed.device)
         work = StageWork(times=times, device=placed.device, **self._adding_up(stage, times))
         if self.exchanges is None or not alike_exchanges(placed):
             return work
