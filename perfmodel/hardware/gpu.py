@@ -234,10 +234,12 @@ class Gpu(Device):
         """Constants that decide the clock under power, by place in the file; empty if the file has no ``[power]``."""
         if self.power is None:
             return {}
-        name = "tdp_w" if self.power_limit_w is None else "power_limit_w"
-        limit = {name: float(getattr(self, name))}
-        energies = {_ENERGIES[name]: energy for name, energy in self.power.stated().items()}
-        return {**limit, "idle_w": 0.0 if self.idle_w is None else self.idle_w, **energies}
+        name, limit_w = ("tdp_w", self.tdp_w) if self.power_limit_w is None else ("power_limit_w", self.power_limit_w)
+        constants = {name: float(limit_w), "idle_w": 0.0 if self.idle_w is None else self.idle_w}
+        for field, energy in self.power.__dict__.items():
+            if energy is not None:
+                constants[_ENERGIES[field]] = energy
+        return constants
 
     @property
     def memory_w_in_products(self) -> float:

@@ -46,7 +46,7 @@ def clock_ratio(
 def loads_of(device: Gpu, factors: Factors) -> dict[str, Load]:
     """Power of each kind of arithmetic; none for an unknown power."""
     stated = device.power_constants()
-    known = scaled(stated, place=f"devices/{device.stem}/", factors=factors)
+    known = stated if factors is NO_FACTORS else scaled(stated, place=f"devices/{device.stem}/", factors=factors)
     peaks = {
         kind: device_constant(device.peak_flop_per_s(dtype), device, f"peak_tflop_per_s.{dtype}", factors=factors)
         for kind, dtype in device.powered_types.items()

@@ -425,14 +425,15 @@ class GpuTarget(Target):
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """DNN-library features on this architecture, for the type in which the library computes."""
-        if dtype in RECIPES and dtype not in self.device.dtypes:
-            raise UnknownNameError(kind=f"dtype of {self.device.name}", name=dtype, known=self.device.dtypes)
+        narrow = None
+        if dtype in RECIPES:
+            if dtype not in self.device.dtypes:
+                raise UnknownNameError(kind=f"dtype of {self.device.name}", name=dtype, known=self.device.dtypes)
+            products = product_dtype(self.device, profile, libraries, "gpu_blas", dtype=dtype)
+            narrow = products if products in RECIPES else None
         computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
         support = libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
-        products = dtype
-        if dtype in RECIPES:
-            products = product_dtype(self.device, profile, libraries, "gpu_blas", dtype=dtype)
-        narrow, attention = products if products in RECIPES else None, len(libraries) > len(self.roles)
+        attention = len(libraries) > len(self.roles)
         sparse = dtype in SPARSE_TENSOR_CORES.get(self.architecture, ())
         if not (attention or narrow or sparse):
             return support
