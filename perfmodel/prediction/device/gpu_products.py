@@ -89,7 +89,7 @@ def product_times(
     stacks = [(library,) for library in libraries] if _holds_symbols(libraries, columns, numbers) else [libraries]
     timed = []
     for stack in stacks:
-        reaches = tuple(library.reach for library in stack)
+        reaches = tuple([library.reach for library in stack])
         m = columns["m"]
         if (reach := _reach_by_row(reaches[0], reaches[1:], names, m.ndim, as_stated=m.dtype.hasobject)) is not None:
             rows = reach.product_rows.rows

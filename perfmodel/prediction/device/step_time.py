@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.cost.roofline import exposed_dispatch_time, queued_dispatch_time, roofline_time
-from perfmodel.derived import derived_property, record
+from perfmodel.derived import derived, derived_property, record
 from perfmodel.framework.kernel_table import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, maximum, total, where
 from perfmodel.records import Phase, Role
@@ -329,9 +329,20 @@ def _issued(
             )
             outside = launches - inside
             return outside * by_framework + inside * by_library, outside * dispatch_s + inside * issue_s
-        dispatch_s = by_row((dispatch_s, issue_s), issuer_of_row, axes=launches.ndim)
+        is_filed = type(dispatch_s) is float is type(issue_s)
+        spread = _filed_dispatch if is_filed else _dispatch_by_row
+        dispatch_s = spread(table.rows, dispatch_s, issue_s, launches.ndim)
     exposed_s = exposed_dispatch_time(busy_s=busy_s, dispatch_s=dispatch_s, overlap_exponent=exponent)
     return launches * exposed_s, launches * dispatch_s
+
+
+def _dispatch_by_row(table: KernelTable, dispatch_s: Quantity, issue_s: Quantity, axes: int) -> Any:
+    """Time to issue a launch of each row, by the framework or by a library. [s]"""
+    return by_row((dispatch_s, issue_s), table.weights.issuer_of_row, axes=axes)
+
+
+_filed_dispatch = derived(_dispatch_by_row)
+"""The same for the times that files state, of which a table meets few."""
 
 
 def _joined(times: Sequence[tuple[Quantity, ...]], branch: int) -> Quantity:

@@ -176,9 +176,16 @@ class Prepared:
         feed = stage.feed if subject.feed is None else subject.feed
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
+    @derived_property
+    def workspace_limit_bytes(self) -> float:
+        """Most scratch memory that one convolution may take. [B]"""
+        limit_bytes: float = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
+        return limit_bytes
+
     def like(self, **changes: Any) -> Prepared:
         """Change fields of a job not timed yet, which lowering does not depend on, six times as fast as ``replace``."""
-        _ = self.layout, self._how, self.gradient_bytes, self.exchanged_bytes  # computed once for all of them
+        # computed once for all of them
+        _ = self.layout, self._how, self.gradient_bytes, self.exchanged_bytes, self.workspace_limit_bytes
         other = object.__new__(Prepared)
         other.__dict__.update(self.__dict__, **changes)
         return other
@@ -337,7 +344,7 @@ class Prepared:
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers, known: dict[Any, Any] | None = None) -> TimedStage:
         table, samples = stage.lowered.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
-        limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
+        limit_bytes = self.workspace_limit_bytes
         with naming_of(table):
             of_rows = None if known is None else known.setdefault(("rows", stage.placed.batch_factor), {})
             chosen = chosen_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes, known=of_rows)
