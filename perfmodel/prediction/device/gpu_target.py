@@ -54,7 +54,7 @@ from perfmodel.prediction.device.gpu_libraries import (
 from perfmodel.prediction.device.gpu_products import product_times
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
 from perfmodel.prediction.device.system_part import SystemPart
-from perfmodel.prediction.device.target import Copy, Libraries, Target, own_libraries, staging_time
+from perfmodel.prediction.device.target import Copy, Feed, Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES
 from perfmodel.symbolic import Quantity
 from perfmodel.units import MICROSECOND
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.device.gpu_libraries import GpuSoftware
 
 
@@ -587,7 +586,7 @@ class GpuTarget(Target):
     def copy_of(
         self,
         profile: FrameworkProfile,
-        items: tuple[FeedItem, ...],
+        feed: Feed,
         *,
         batch_size: float,
         pinned: bool,
@@ -601,6 +600,10 @@ class GpuTarget(Target):
         )
         if factors is not NO_FACTORS:
             bandwidth = scaled_constant(bandwidth, f"links/{self.link.family.stem}/{name}", factors=factors)
-        staging_s = staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
-        copied_bytes = batch_size * sum([item.bytes_per_sample for item in items])
-        return Copy(self.host_slowdown(factors) * staging_s, len(items) * self.copy_latency_s, copied_bytes, bandwidth)
+        staging_s = staging_time(profile, self.processor, feed, batch_size=batch_size, factors=factors)
+        return Copy(
+            self.host_slowdown(factors) * staging_s,
+            len(feed.items) * self.copy_latency_s,
+            batch_size * feed.bytes_per_sample,
+            bandwidth,
+        )

@@ -15,7 +15,7 @@ from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
-from perfmodel.prediction.device.target import NO_COPY, Copy
+from perfmodel.prediction.device.target import NO_COPY, Copy, Feed
 from perfmodel.prediction.job.beside import alike_exchanges, rings_s, runs_beside, started_s
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from perfmodel.graph.execution import Recompute
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.measurements.table import FeedItem
     from perfmodel.parallelism.base import Exchange, Group, Layout, Placement, StageGraph
     from perfmodel.prediction.device.target import Libraries, Target
     from perfmodel.prediction.job.agreement import Agreement
@@ -548,22 +547,25 @@ class Prepared:
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""
-        before = stage.copies[0] if self._copies_ahead else stage.feed
-        return self._copy_of(stage, before, factors), self.copied_ahead(stage, factors)
+        before, meanwhile, together = stage.copies
+        if not self._copies_ahead:
+            return self._copy_of(stage, together, factors), NO_COPY
+        return self._copy_of(stage, before, factors), self._copy_of(stage, meanwhile, factors)
 
     def copied_ahead(self, stage: Stage, factors: Factors = NO_FACTORS) -> Copy:
         """Return the copies of a stage for one micro-batch during the previous one."""
-        return self._copy_of(stage, stage.copies[1] if self._copies_ahead else (), factors)
+        return self._copy_of(stage, stage.copies[1], factors) if self._copies_ahead else NO_COPY
 
     @property
     def _copies_ahead(self) -> bool:
         return self.data_path is None or self.data_path.prefetch > 0
 
-    def _copy_of(self, stage: Stage, items: tuple[FeedItem, ...], factors: Factors) -> Copy:
-        if not items:
+    def _copy_of(self, stage: Stage, feed: Feed, factors: Factors) -> Copy:
+        if not feed.items:
             return NO_COPY
-        how: dict[str, Any] = {"batch_size": self.samples(stage), "pinned": self.pinned, "factors": factors}
-        return self.target_of(stage).copy_of(self.profile, items, **how)
+        return self.target_of(stage).copy_of(
+            self.profile, feed, batch_size=self.samples(stage), pinned=self.pinned, factors=factors
+        )
 
     def target_of(self, stage: Stage) -> Target:
         """Devices that share the host link with those of a stage."""

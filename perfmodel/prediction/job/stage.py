@@ -18,6 +18,7 @@ from perfmodel.prediction.device.step_time import (
     chosen_times,
     step_time,
 )
+from perfmodel.prediction.device.target import Feed
 from perfmodel.prediction.job.gradients import GradientSchedule, gradient_schedule
 from perfmodel.records import Phase
 from perfmodel.symbolic import named, naming_of
@@ -45,9 +46,10 @@ class Stage:
     is_fed: bool = True
 
     @derived_property
-    def copies(self) -> tuple[tuple[FeedItem, ...], tuple[FeedItem, ...]]:
-        """What is copied before a step, and what during the previous one."""
-        return tuple(tuple(item for item in self.feed if item.prefetched is ahead) for ahead in (False, True))  # type: ignore[return-value]
+    def copies(self) -> tuple[Feed, Feed, Feed]:
+        """What is copied: before a step and during the previous one, as the framework does, and all together."""
+        before, meanwhile = (tuple(item for item in self.feed if item.prefetched is ahead) for ahead in (False, True))
+        return Feed(items=before), Feed(items=meanwhile), Feed(items=self.feed)
 
     @property
     def exchanges_gradients(self) -> bool:
