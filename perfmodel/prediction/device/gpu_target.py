@@ -173,9 +173,9 @@ def _boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[s
     """
     peaks = {name: _peak(device, name, factors) for name in dict.fromkeys((*dtypes, "fp32"))}
     issue_limit, lanes = device.issue_limit, peaks["fp32"]
-    return {
-        name: issue_limit * (maximum(peak, lanes) if name in STORAGE_TYPES else peak) for name, peak in peaks.items()
-    }
+    for name, peak in peaks.items():
+        peaks[name] = issue_limit * (maximum(peak, lanes) if name in STORAGE_TYPES else peak)
+    return peaks
 
 
 def _fed_share(device: Gpu, dtype: str, dnn: Mapping[str, Any], factors: Factors) -> Quantity:
@@ -502,8 +502,9 @@ class GpuTarget(Target):
         """Join the GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
         device, element_bytes = self.device, ELEMENT_BYTES[dtype]
         recipe, dtype = dtype, base_dtype(dtype)
-        dtypes = tuple(
-            [product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")]
+        dtypes = (
+            product_dtype(device, profile, libraries, "gpu_blas", dtype=dtype),
+            product_dtype(device, profile, libraries, "gpu_dnn", dtype=dtype),
         )
         software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
         (gemm, convolution), blas, dnn, framework = software.reaches, software.blas, software.dnn, software.framework
