@@ -119,7 +119,7 @@ class StageWork:
             backward_s=0.0,
             there_s=self.send_s[0],
             back_s=self.send_s[1],
-            once=_exchanging(self.times.forward + self.times.backward, [self]),
+            once=_exchanging(self.times.forward + self.times.backward, self),
             update=update,
             update_s=(update.step_s - update.update_s, update.update_s),
             adding=adding,
@@ -306,7 +306,7 @@ def agreed(
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
         longest = 0  # nothing to put together
-        alone = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s)
+        alone = _tied(_exchanging(stages[0].times.whole, stages[0]), stages[0].tied_s)
         devices = () if agreement is None else devices_of(stages, Turned(None, None))
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
@@ -403,10 +403,9 @@ def _both_added(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]
     return one[0] + other[0], one[1] + other[1]
 
 
-def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
+def _exchanging(computed: StepTime, stage: StageWork) -> StepTime:
     """Device time for one micro-batch, with exchanges inside the worker. [s]"""
-    exposed_s = sum([sum(stage.group_s) for stage in stages])
-    total_s = sum([stage.exchanged_s for stage in stages])
+    exposed_s, total_s = sum(stage.group_s), stage.exchanged_s
     if not (_is_something(exposed_s) or _is_something(total_s)):
         return computed
     return computed._replace(exposed_sync_s=exposed_s, sync_s=total_s)
