@@ -91,7 +91,7 @@ def product_times(
     for stack in stacks:
         reaches = tuple([library.reach for library in stack])
         m = columns["m"]
-        if (reach := _reach_by_row(reaches[0], reaches[1:], names, m.ndim, as_stated=m.dtype.hasobject)) is not None:
+        if (reach := _reach_by_row(reaches[0], reaches[1:], names, m.ndim, m.dtype.hasobject)) is not None:
             rows = reach.product_rows.rows
             ran = len(reach.product_rows.user_of_row)
             picked = columns if ran == len(m) else {name: columns[name][rows] for name in _COLUMNS}
@@ -130,7 +130,7 @@ class ReachByRow(NamedTuple):
 
 @derived
 def _reach_by_row(
-    first: MatmulReach, others: tuple[MatmulReach, ...], names: tuple[str, ...], axes: int, *, as_stated: bool
+    first: MatmulReach, others: tuple[MatmulReach, ...], names: tuple[str, ...], axes: int, as_stated: bool
 ) -> ReachByRow | None:
     """Spread library constants over the rows they time, once for the values in the files."""
     reaches = (first, *others)

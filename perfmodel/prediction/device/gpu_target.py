@@ -564,7 +564,7 @@ class GpuTarget(Target):
             issuer_dispatch_s=issuer_dispatch_s,
         )
         if factors is NO_FACTORS and type(numbers.dispatch_s) is float:
-            numbers.__dict__["is_plain"] = True
+            object.__setattr__(numbers, "is_plain", True)
         return numbers
 
     def _host_times(
