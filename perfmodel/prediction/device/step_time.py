@@ -253,9 +253,9 @@ class GroupTimes(NamedTuple):
 
 @record
 class ChosenRows:
-    """Costs of the rows of all alternatives, plain numbers, and the alternative that is chosen for each group.
+    """Costs of the unique rows of a table, plain numbers, and the alternative that is chosen for each group.
 
-    Sums are taken over rows, all at once; costs by group are made when they are read.
+    Sums are taken over rows of what is chosen, all at once; costs by group are made when they are read.
     """
 
     table: KernelTable
@@ -266,14 +266,16 @@ class ChosenRows:
     @derived_property
     def groups(self) -> GroupTimes:
         """Cost of each group."""
-        of_alternatives = np.add.reduceat(self.costs, self.table.alternative_starts, axis=1)
+        of_rows = self.costs.take(self.table.row_order, axis=1)
+        of_alternatives = np.add.reduceat(of_rows, self.table.alternative_starts, axis=1)
         return GroupTimes(self.chosen, *of_alternatives.take(self.chosen, axis=1))
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences."""
         rows = self.table.rows
-        is_chosen = self.chosen.take(rows.group_of_row) == rows.alternative_of_row
-        compute, memory, launches, dispatch, exposed = (self.costs * is_chosen).dot(weights.of_row).tolist()
+        places = (self.chosen.take(rows.group_of_row) == rows.alternative_of_row).nonzero()[0]
+        costs, counts = self.costs.take(rows.row_order.take(places), axis=1), weights.of_row.take(places, axis=0)
+        compute, memory, launches, dispatch, exposed = costs.dot(counts).tolist()
         return compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2]
 
 
@@ -464,12 +466,14 @@ def _fastest_of_numbers(
     workspace_limit_bytes: float,
 ) -> ChosenRows:
     """Choose the fastest alternative of each group by plain numbers of one configuration."""
-    in_order = np.array(rows).take(table.row_order, axis=1)
-    costs, busy, launches = in_order[:-1], in_order[-1], in_order[2]
+    *costs_of_rows, busy = rows
+    costs = np.array(costs_of_rows)
     if len(table.choices) == 1:
         return ChosenRows(table=table, columns=columns, costs=costs, chosen=table.choices[0])
-    starts = table.alternative_starts
-    duration = np.add.reduceat(busy, starts) + np.add.reduceat(launches, starts) * numbers.launch_s
+    busy, launches = (
+        np.add.reduceat(of_row.take(table.row_order), table.alternative_starts) for of_row in (busy, costs[2])
+    )
+    duration = busy + launches * numbers.launch_s
     fits = columns.workspace_bytes <= workspace_limit_bytes
     place = np.where(fits, duration, np.inf)[table.choices].argmin(axis=0)
     chosen = table.choices[place, table.weights.every_group]
