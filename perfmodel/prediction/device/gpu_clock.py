@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
-from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.gpu import STORAGE_TYPES, Gpu
+from perfmodel.numeric import maximum, minimum
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, device_constant, scaled
 from perfmodel.symbolic import Quantity
 from perfmodel.units import PICO
@@ -47,10 +48,7 @@ def loads_of(device: Gpu, factors: Factors) -> dict[str, Load]:
     """Power of each kind of arithmetic; none for an unknown power."""
     stated = device.power_constants()
     known = stated if factors is NO_FACTORS else scaled(stated, place=f"devices/{device.stem}/", factors=factors)
-    peaks = {
-        kind: device_constant(device.peak_flop_per_s(dtype), device, f"peak_tflop_per_s.{dtype}", factors=factors)
-        for kind, dtype in device.powered_types.items()
-    }
+    peaks = {kind: _listed_peak(device, dtype, factors) for kind, dtype in device.powered_types.items()}
     memory = device_constant(1.0, device, "memory.bandwidth_gb_per_s", factors=factors)
     if not known:
         return {}
@@ -61,6 +59,35 @@ def loads_of(device: Gpu, factors: Factors) -> dict[str, Load]:
         kind: Load(limit_w, resting_w, PICO * known[f"power.{kind}_pj"] * device.issue_limit * peak)
         for kind, peak in peaks.items()
     }
+
+
+def boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
+    """Peak rates by data type, and of the plain lanes, that the schedulers can issue at the boost clock. [FLOP/s]
+
+    Factors apply to the peaks that the file lists; they do not affect the type in which products are computed.
+    """
+    peaks = {name: _listed_peak(device, name, factors) for name in dict.fromkeys((*dtypes, "fp32"))}
+    issue_limit, lanes = device.issue_limit, peaks["fp32"]
+    for name, peak in peaks.items():
+        peaks[name] = issue_limit * (maximum(peak, lanes) if name in STORAGE_TYPES else peak)
+    return peaks
+
+
+def convolution_clock_ratio(
+    device: Gpu, dtype: str, dnn: Mapping[str, Any], *, loads: Mapping[str, Load], factors: Factors
+) -> Quantity:
+    """Return the clock of convolutions over the boost clock, less the share that waits for the feed of tensor cores."""
+    clock = clock_ratio(device, device.arithmetic_of(dtype), busy_share=BUSY_IN_CONVOLUTIONS, loads=loads)
+    fed = dnn.get("fed_flop_per_clock")
+    if fed is None:
+        return clock
+    of_unit = dnn["architecture_factor"] * _listed_peak(device, dtype, factors) / (device.unit_count * device.clock_hz)
+    return clock * minimum(1.0, fed / of_unit)
+
+
+def _listed_peak(device: Gpu, dtype: str, factors: Factors) -> Quantity:
+    """Scale the peak rate that a device's file lists. [FLOP/s]"""
+    return device_constant(device.peak_flop_per_s(dtype), device, f"peak_tflop_per_s.{dtype}", factors=factors)
 
 
 def sustained_clocks_mhz(device: Gpu) -> dict[str, float]:

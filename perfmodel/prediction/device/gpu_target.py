@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
@@ -19,11 +19,11 @@ from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, SPLIT_ACCUMULATO
 from perfmodel.framework.profile import ISSUER_DISPATCH, FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.gpu import SPARSE_TENSOR_CORES, STORAGE_TYPES, Gpu
+from perfmodel.hardware.gpu import SPARSE_TENSOR_CORES, Gpu
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
-from perfmodel.numeric import first_array_length, maximum, minimum
+from perfmodel.numeric import first_array_length, maximum
 from perfmodel.prediction.device.factors import (
     NO_FACTORS,
     Factors,
@@ -34,9 +34,10 @@ from perfmodel.prediction.device.factors import (
 )
 from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attention_library
 from perfmodel.prediction.device.gpu_clock import (
-    BUSY_IN_CONVOLUTIONS,
     Load,
+    boost_peaks,
     clock_ratio,
+    convolution_clock_ratio,
     loads_of,
     sustained_peak_flop_per_s,
 )
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.prediction.device.gpu_libraries import GpuSoftware
 
 
 @record
@@ -161,32 +161,6 @@ _OWN_VALUES = attrgetter(
 """Every number of a GPU except those of its libraries."""
 
 
-def _peak(device: Gpu, dtype: str, factors: Factors) -> Quantity:
-    """Scale the peak rate that a device's file lists. [FLOP/s]"""
-    return device_constant(device.peak_flop_per_s(dtype), device, f"peak_tflop_per_s.{dtype}", factors=factors)
-
-
-def _boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
-    """Peak rates by data type, and of the plain lanes, that the schedulers can issue at the boost clock. [FLOP/s]
-
-    Factors apply to the peaks that the file lists; they do not affect the type in which products are computed.
-    """
-    peaks = {name: _peak(device, name, factors) for name in dict.fromkeys((*dtypes, "fp32"))}
-    issue_limit, lanes = device.issue_limit, peaks["fp32"]
-    for name, peak in peaks.items():
-        peaks[name] = issue_limit * (maximum(peak, lanes) if name in STORAGE_TYPES else peak)
-    return peaks
-
-
-def _fed_share(device: Gpu, dtype: str, dnn: Mapping[str, Any], factors: Factors) -> Quantity:
-    """Share of the convolution rate that the feed of tensor cores allows; 1 if no limit is stated. [1]"""
-    fed = dnn.get("fed_flop_per_clock")
-    if fed is None:
-        return 1.0
-    of_unit = dnn["architecture_factor"] * _peak(device, dtype, factors) / (device.unit_count * device.clock_hz)
-    return minimum(1.0, fed / of_unit)
-
-
 WIDER: Final = {**dict.fromkeys(RECIPES, "bf16"), "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
 """Data type without tensor-core kernels in a library -> type in which the library computes instead."""
 
@@ -271,9 +245,17 @@ def _narrow_products(
     split = of_products * software.blas.get("split_accumulator_efficiency", 1.0)
     reach = replace(software.reaches[0], efficiency={NARROW_PRODUCT: of_products, SPLIT_ACCUMULATOR: split})
     clock = clock_ratio(device, device.arithmetic_of(types[0]), loads=loads)
-    narrow = _boost_peaks(device, types[:1], factors)[types[0]] * clock
+    narrow = boost_peaks(device, types[:1], factors)[types[0]] * clock
     latency_s = software.blas["latency_cycles"] / device.clock_hz
     return (MatmulLibrary(reach, narrow / at, latency_s, software.blas["ramp_steps"]),)
+
+
+def _ramp_steps(dnn: Mapping[str, Any], peak: Quantity, bandwidth: Quantity, element_bytes: int) -> Quantity:
+    """Return the steps of a sum that a tile costs, stated where it is written while the next one is summed. [1]"""
+    stated = dnn.get("ramp_steps")
+    if stated is not None:
+        return stated
+    return write_out_steps(peak_flop_per_s=peak, bandwidth_bytes_per_s=bandwidth, element_bytes=element_bytes)
 
 
 class _Files(NamedTuple):
@@ -510,7 +492,7 @@ class GpuTarget(Target):
         (gemm, convolution), blas, dnn, framework = software.reaches, software.blas, software.dnn, software.framework
         launch_us = device_constant(device.launch.latency_us, device, "launch.latency_us", factors=factors)
         attends = attention_role(device, profile, libraries, dtype=dtype)
-        at_boost = _boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
+        at_boost = boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
         loads = loads_of(device, factors)
         peaks = {
             name: peak * clock_ratio(device, device.arithmetic_of(name), loads=loads) for name, peak in at_boost.items()
@@ -520,18 +502,11 @@ class GpuTarget(Target):
         )
         clock_hz = device.clock_hz * device.highest_clock_ratio  # waiting units draw little power
         of_products = peaks[dtypes[0]] / peaks[dtype]
-        kind = device.arithmetic_of(dtypes[1])
-        in_convolutions = clock_ratio(device, kind, busy_share=BUSY_IN_CONVOLUTIONS, loads=loads)
+        in_convolutions = convolution_clock_ratio(device, dtypes[1], dnn, loads=loads, factors=factors)
         of_convolutions = at_boost[dtypes[1]] * in_convolutions / peaks[dtype]
-        of_convolutions = of_convolutions * _fed_share(device, dtypes[1], dnn, factors)
-        ramp_steps = dnn.get("ramp_steps")
-        if ramp_steps is None:  # stated where a tile is written while the next is summed
-            ramp_steps = write_out_steps(
-                peak_flop_per_s=peaks[dtype] * of_convolutions,
-                bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-                element_bytes=element_bytes,
-            )
-        dispatch_s, library_issue_s, step_overhead_s, issuer_dispatch_s = self._host_times(profile, software, factors)
+        ramp_steps = _ramp_steps(dnn, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes)
+        slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
+        issuers = ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
         numbers = GpuNumbers(
             peak_flop_per_s=peaks[dtype],
             lane_peak_flop_per_s=peaks["fp32"],
@@ -558,27 +533,14 @@ class GpuTarget(Target):
             element_bytes=element_bytes,
             launch_s=launch_us * MICROSECOND,
             overlap_exponent=framework["overlap_exponent"],
-            dispatch_s=dispatch_s,
-            library_issue_s=library_issue_s,
-            step_overhead_s=step_overhead_s,
-            issuer_dispatch_s=issuer_dispatch_s,
+            dispatch_s=slowdown * framework["dispatch_us"],
+            library_issue_s=slowdown * (dnn["issue_us"] * MICROSECOND),
+            step_overhead_s=slowdown * framework["step_overhead_us"],
+            issuer_dispatch_s=tuple([slowdown * framework[name] for name in issuers]) or None,
         )
         if factors is NO_FACTORS and type(numbers.dispatch_s) is float:
             object.__setattr__(numbers, "is_plain", True)
         return numbers
-
-    def _host_times(
-        self, profile: FrameworkProfile, software: GpuSoftware, factors: Factors
-    ) -> tuple[Quantity, Quantity, Quantity, tuple[Quantity, ...] | None]:
-        """Time for the host to issue an operator and a library call, for all else in a step, and by issuer. [s]"""
-        slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
-        framework, issuers = software.framework, ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
-        return (
-            slowdown * framework["dispatch_us"],
-            slowdown * (software.dnn["issue_us"] * MICROSECOND),
-            slowdown * framework["step_overhead_us"],
-            tuple([slowdown * framework[name] for name in issuers]) or None,
-        )
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Peak rate that the schedulers can issue. [FLOP/s]"""

@@ -178,8 +178,7 @@ class Prepared:
     @derived_property
     def workspace_limit_bytes(self) -> float:
         """Most scratch memory that one convolution may take. [B]"""
-        limit_bytes: float = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
-        return limit_bytes
+        return float(getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes)
 
     def like(self, **changes: Any) -> Prepared:
         """Change fields of a job not timed yet, which lowering does not depend on, six times as fast as ``replace``."""
