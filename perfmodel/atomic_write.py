@@ -34,7 +34,7 @@ _BESIDES_NAME: Final = 16
 def replacement_of(path: str | Path) -> Iterator[Path]:
     """Yield an empty temporary file to write in the block; it replaces ``path`` once the block succeeds.
 
-    What a process that was killed left unfinished is removed by the next one that writes the same file.
+    A temporary file that a killed process left is removed by the next process that writes the same file.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def check_room(path: str | Path, *, size_bytes: int) -> None:
 
 
 class _EnoughError(Exception):
-    """The file need not be replaced."""
+    """Ends a check of room without replacing the file."""
 
 
 def save_text(path: str | Path, text: str) -> None:
@@ -98,7 +98,7 @@ def _reach_the_disk(temporary: Path) -> None:
 
 
 def _created_beside(target: Path) -> tuple[Path, int]:
-    """Create the file that will replace a target; its lock, held until the returned handle is closed, says so."""
+    """Create and lock the file that will replace a target; the lock lasts until the returned handle is closed."""
     name = target.name
     if len(os.fsencode(name)) > MOST_NAME_BYTES - _BESIDES_NAME:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
@@ -109,7 +109,7 @@ def _created_beside(target: Path) -> tuple[Path, int]:
         if handle is None and _removed_if_abandoned(temporary):
             handle = _created(temporary)
         if handle is not None:
-            with suppress(OSError):  # what only its owner may read stays so
+            with suppress(OSError):  # keep the mode, so that a private file stays private
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             return temporary, handle
     raise AssertionError
@@ -128,7 +128,7 @@ def _created(temporary: Path) -> int | None:
 
 
 def _removed_if_abandoned(temporary: Path) -> bool:
-    """Remove what a killed process left; False where its writer still lives, or it is another's."""
+    """Remove the file of a killed process; False if its writer still lives or another process took it."""
     try:
         handle = os.open(temporary, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except OSError:

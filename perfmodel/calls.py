@@ -20,7 +20,7 @@ _BY_PLACE: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def in_words(function: Callable[P, Answer], *, of: type | None = None) -> Callable[P, Answer]:
-    """Make a function say in words which arguments a call lacks or has too many; ``of`` a class if it is its init.
+    """Make a function say in words which arguments a call lacks or has too many; ``of`` is the class of an init.
 
     Examples
     --------
@@ -65,13 +65,13 @@ def check_call(function: Callable[..., Any], arguments: Sequence[Any], named: Ma
     placed = by_place[: len(arguments)]
     for name in placed:
         if name in named:
-            problem = f"is given {name} twice, by its name and, without it, as argument {placed.index(name) + 1}"
+            problem = f"is given {name} twice: by its name and as argument {placed.index(name) + 1}"
             raise CallError(function.__name__, problem) from None
-    given = {*placed, *named}
-    missing = [name for name in required if name not in given]
+    passed = {*placed, *named}
+    missing = [name for name in required if name not in passed]
     if missing:
         wanted = " and ".join(f"{name}{_described(function, name)}" for name in missing)
-        example = _example(function.__name__, known, {*given, *missing})
+        example = _example(function.__name__, known, {*passed, *missing})
         raise CallError(function.__name__, f"must be given {wanted}: {example}") from None
 
 

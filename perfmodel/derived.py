@@ -92,7 +92,7 @@ _CACHES: dict[str, dict[Any, Any]] = {}
 
 
 def held() -> dict[str, int]:
-    """Count what is held: results by the function that derived them, entries of named caches and of weighed ones."""
+    """Count the held results by the function that derived them, the entries of named caches and of weighed ones."""
     derived_from = {name: sum(len(results) for _, results in list(of.values())) for name, of in _HELD.items()}
     named = {name: len(made) for name, made in _CACHES.items()}
     weighed = {f"{__name__}.Weighed": sum(key in (of() or ()) for of, key, _ in list(_NEWEST))}
@@ -110,13 +110,13 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
     Parameters
     ----------
     function : callable
-        Takes an immutable object first, then further arguments that can be hashed; its results are not changed by
-        whoever gets them. [-]
+        Takes an immutable object first, then further arguments that can be hashed; callers do not change its
+        results. [-]
 
     Returns
     -------
     callable
-        The same, by the object's identity: an equal copy, or one with a field changed, is another object. [-]
+        The function with a cache by the object's identity: a copy, equal or changed, is another object. [-]
 
     Examples
     --------

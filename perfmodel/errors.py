@@ -21,7 +21,7 @@ class PerfmodelError(Exception):
 MOST_SHOWN = 200
 """Characters of a value that a message shows. [1]"""
 SHOWN_OF_LONG = 30
-"""Characters that a message shows of the beginning and of the end of a file's name that is longer. [1]"""
+"""Characters that a message shows of the beginning and of the end of a longer file name. [1]"""
 
 
 def short_repr(value: object) -> str:
@@ -44,23 +44,22 @@ def short_repr(value: object) -> str:
 
 
 SHORTEST_BEGINNING = 3
-"""Characters from which on the beginning of a name suggests it. [1]"""
+"""Fewest characters of a beginning that suggest a name. [1]"""
 
 
 MOST_COMPARED: Final = 8
-"""Names close in spelling among which numbers decide. [1]"""
+"""Most names of close spelling that are compared by their numbers. [1]"""
 
 MOST_NEAREST: Final = 3
 """Names that a message proposes. [1]"""
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known names of which ``name`` is whole parts between ``_``, else the closest in spelling.
+    """Return up to three known names that contain ``name`` as whole parts between ``_``, else the closest in spelling.
 
-    Case, and whether parts are joined by ``_``, ``-`` or a space, make no difference. Names that ``name`` begins come
-    first, then the shortest. Failing these, names with the same model number count, as a driver states it. In
-    spelling, names with the same numbers come first. Where nothing is close in spelling, the shortest name with this
-    beginning is taken.
+    Case, and whether parts are joined by ``_``, ``-`` or a space, make no difference. Names that begin with ``name``
+    come first, then the shortest. If there are none, names with the model number of a driver's name are taken, then the
+    closest spelling with the same numbers, and at last the shortest name with this beginning.
 
     Examples
     --------
@@ -71,7 +70,7 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     >>> nearest_names("NVIDIA A100-SXM4-80GB", ["v100_sxm2_32gb", "a100_40_sxm", "a100_80_sxm"])
     ['a100_80_sxm', 'a100_40_sxm']
     """
-    if len(name) > MOST_SHOWN:  # no misspelt name, and slow to compare
+    if len(name) > MOST_SHOWN:  # too long for a misspelt name, and slow to compare
         return []
     by_fold = {_folded(known_name): known_name for known_name in known}
     folded = _folded(name)
@@ -87,9 +86,9 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _same_model(folded: str, known: Iterable[str]) -> list[str]:
-    """Return the names with a model number of this one, as ``a100``, those first that share most of its parts."""
+    """Return the names with the same model number, such as ``a100``; those that share most parts come first."""
     parts = folded.split("_")
-    # lanes of a link and numbers of machines, as x16, are no model
+    # x16 is a number of lanes or machines, not a model
     models = {part for part in parts if not part.removeprefix("x").isdigit() and any(map(str.isdigit, part))}
 
     def order(name: str) -> tuple[int, int]:
@@ -100,7 +99,7 @@ def _same_model(folded: str, known: Iterable[str]) -> list[str]:
 
 
 def _closest(folded: str, known: Iterable[str]) -> list[str]:
-    """Return the closest name in spelling, of those with the same numbers if there are any: an H100 is no H800."""
+    """Return the closest name in spelling, with the same numbers if possible: an H100 is no H800."""
     close = difflib.get_close_matches(folded, known, n=MOST_COMPARED, cutoff=0.5)
     numbers = {part for part in folded.split("_") if any(map(str.isdigit, part))}
     return sorted(close, key=lambda name: not numbers.issubset(name.split("_")))[:1]
@@ -162,7 +161,7 @@ def shown_faults(faults: Sequence[str]) -> list[str]:
 
 
 def shown_file(file: str) -> str:
-    """Return a file's name as a message shows it; one beyond any path is a text that was taken for one.
+    """Return a file's name as a message shows it; a name too long for a path is a text passed by mistake.
 
     Examples
     --------
@@ -202,7 +201,7 @@ class FreeSizeError(SpecError):
     places : mapping of str to str
         Place of each, e.g. an input's axis, to its name. [-]
     how : str
-        How a size is given, with ``{name}`` for its name. [-]
+        Argument or option that sets a size, with ``{name}`` for its name. [-]
     """
 
     def __init__(self, file: str | Path, places: Mapping[str, str], *, how: str) -> None:
@@ -225,7 +224,7 @@ class UnknownNameError(PerfmodelError, KeyError):
     known : iterable of str
         The names that exist. [-]
     remedy : str
-        What else helps, as a sentence. [-]
+        Another way out, as a sentence. [-]
     """
 
     def __init__(self, kind: str, name: object, known: Iterable[str], *, remedy: str = "") -> None:
@@ -244,7 +243,7 @@ class UnknownNameError(PerfmodelError, KeyError):
 
 
 def whole_numbers_text(least: int, most: int) -> str:
-    """Return which whole numbers a message allows.
+    """Return the whole numbers allowed, as a text for a message.
 
     Examples
     --------

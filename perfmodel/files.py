@@ -20,7 +20,7 @@ from perfmodel.errors import PerfmodelError, SpecError, short_repr
 from perfmodel.plain_text import NO_CONTROL_CHARACTERS, is_plain, is_plain_path, plain
 
 Refusal: TypeAlias = Callable[[Path, list[str]], PerfmodelError]
-"""Makes the error of a file from its path and what is wrong with it."""
+"""Makes the error of a file from its path and its fault."""
 
 MOST_SPEC_BYTES: Final = 8 * 2**20
 """Largest TOML file, 80 times the largest that is shipped. [B]"""
@@ -38,7 +38,7 @@ _LONG_NUMBER: Final = re.compile(r"\d{309}")
 """More digits than a number of double precision has before its point."""
 
 _LONG_KEY: Final = re.compile(rf"(?:\.\s*[\w\"'-]+\s*){{{MOST_DEPTH}}}")
-"""A dotted key of TOML as deep as tables may be: from its first dot on, as files have more letters than dots."""
+"""A dotted key of TOML that is too deep; the pattern starts at a dot, which files have fewer of than letters."""
 
 
 def user_path(path: str | Path, *, refusal: Refusal = SpecError) -> Path:
@@ -101,19 +101,19 @@ def file_start(path: str | Path, *, size_bytes: int, refusal: Refusal = SpecErro
 
 
 def _read(path: Path, most_bytes: int, refusal: Refusal, *, refused_above: float) -> tuple[bytes, int]:
-    """Return the first bytes of a regular file, none of one that is too large, and its size."""
+    """Return the first bytes of a regular file, or none if it is too large, and its size."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - before it is opened: opening a pipe waits
-        if not stat.S_ISREG(found.st_mode):
-            what = "a folder" if stat.S_ISDIR(found.st_mode) else "a device or pipe"
+        status = os.stat(path)  # noqa: PTH116 - before it is opened: opening a pipe waits
+        if not stat.S_ISREG(status.st_mode):
+            what = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
             raise refusal(path, [f"cannot be read: must be a regular file, not {what}"])
         with path.open("rb") as file:
-            content = b"" if found.st_size > refused_above else file.read(most_bytes)
+            content = b"" if status.st_size > refused_above else file.read(most_bytes)
     except FileNotFoundError:
         raise refusal(path, ["cannot be read: no such file"]) from None
     except OSError as error:
         raise refusal(path, [f"cannot be read ({error.strerror or error})"]) from error
-    return content, max(found.st_size, len(content))  # files of /proc state no size
+    return content, max(status.st_size, len(content))  # files of /proc state no size
 
 
 def file_text(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecError, encoding: str = "utf-8") -> str:

@@ -1,4 +1,4 @@
-"""Kernels: what a processor actually runs for an operation, without times.
+"""Kernels: the code that a processor runs for an operation, without times.
 
 A framework profile lowers an operation to one or more :class:`Alternative`, each a tuple of kernels; the fastest
 alternative whose workspace fits is chosen later, when times are known. Two kernel classes are enough: a

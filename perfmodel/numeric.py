@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 NO_NUMBERS: Final = (bool, np.timedelta64)
-"""Types that count as numbers in Python and numpy, but are none to a user. [-]"""
+"""Types that are numbers in Python and numpy, but not to a user. [-]"""
 
 PLAIN_TYPES: Final = frozenset({float, int})
 """Types of Python's numbers. [-]"""
@@ -84,7 +84,7 @@ def maximum(first: Quantity, second: Quantity) -> Quantity:
     >>> float(maximum(1.0, 2.0))
     2.0
     """
-    if type(first) is float is type(second):  # a tenth of what numpy takes for two numbers
+    if type(first) is float is type(second):  # a tenth of numpy's time for two numbers
         return second if first < second or second != second else first
     if is_symbolic(first, second):
         return elementwise(_unevaluated_extreme("Max"), first, second)
@@ -107,7 +107,7 @@ def minimum(first: Quantity, second: Quantity) -> Quantity:
 
 
 def plain(value: Quantity) -> Quantity:
-    """Return a number of numpy as the number of Python that it is; arrays and expressions stay.
+    """Convert a numpy number to a Python number; arrays and expressions are returned unchanged.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def plain(value: Quantity) -> Quantity:
 
 
 def plain_fields(of: Fields) -> Fields:
-    """Return a named tuple with numbers of Python where it has those of numpy.
+    """Convert the numpy numbers in a named tuple to Python numbers.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def plain_fields(of: Fields) -> Fields:
 
 
 def largest(values: Iterable[Quantity]) -> Quantity:
-    """Return the largest of some quantities; of symbols, the maximum of those that may be the largest.
+    """Return the largest of some quantities; for symbols, a maximum of those that may be the largest.
 
     Examples
     --------
@@ -297,10 +297,10 @@ def divisors(number: int, *, most: int) -> tuple[int, ...]:
     if min(root, most) > FACTORS_TRIED:
         from sympy import divisors as all_divisors
 
-        return tuple(found for found in all_divisors(number) if found <= most)
+        return tuple(divisor for divisor in all_divisors(number) if divisor <= most)
     small = [tried for tried in range(1, min(root, most) + 1) if number % tried == 0]
-    large = [number // found for found in reversed(small) if found * found != number] if most > root else []
-    return (*small, *(found for found in large if found <= most))
+    large = [number // divisor for divisor in reversed(small) if divisor * divisor != number] if most > root else []
+    return (*small, *(divisor for divisor in large if divisor <= most))
 
 
 def share_of(total: Quantity, parts: Quantity) -> Quantity:
@@ -320,9 +320,9 @@ def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantit
     Parameters
     ----------
     condition : bool, ndarray or sympy.Boolean
-        What decides. [-]
+        Condition. [-]
     if_true, if_false : float, ndarray or sympy.Expr
-        What is chosen. [any one unit]
+        Values to choose from. [any one unit]
 
     Returns
     -------

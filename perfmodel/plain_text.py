@@ -1,4 +1,4 @@
-"""Text that is shown as it is: no characters that hide, move or overwrite what a reader sees."""
+"""Text that is shown as it is: no characters that hide, move or overwrite visible text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_CONTROL_CHARACTERS: Final = "must have no control characters"
 
 
 def plain(value: Any) -> Any:
-    """Return a text as what it holds, whatever a type of its own makes of it; anything else as it is."""
+    """Convert an object of a subclass of str to a plain str; other values are returned unchanged."""
     return str.__str__(value) if isinstance(value, str) else value
 
 

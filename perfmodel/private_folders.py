@@ -1,4 +1,4 @@
-"""Folders that only the user may write: for cached files, and for what an interrupted calibration has measured."""
+"""Folders that only the user may write: for cached files, and for points of an interrupted calibration."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def temporary_file(name: str) -> Path:
 
 
 def fault_of_owner(folder: Path) -> str:
-    """Say why another user may write to a folder; empty if none may but the administrator."""
+    """Reason why a user other than the administrator may write to a folder; empty if none may."""
     if not hasattr(os, "getuid"):  # Windows has no modes
         return ""
-    found = folder.stat()
-    if found.st_uid not in (os.getuid(), 0):
-        return f"it must belong to you, not to user {found.st_uid}"
-    if found.st_mode & _OTHERS_WRITE:
+    status = folder.stat()
+    if status.st_uid not in (os.getuid(), 0):
+        return f"it must belong to you, not to user {status.st_uid}"
+    if status.st_mode & _OTHERS_WRITE:
         return f"nobody else may write to it (chmod 700 {folder})"
     return ""

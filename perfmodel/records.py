@@ -1,4 +1,4 @@
-"""Operations: what must be computed, as arithmetic and traffic, without hardware or framework.
+"""Operations: the computation as arithmetic and traffic, without hardware or framework.
 
 A contraction, a convolution, attention, a pass over memory, a recurrence, a gather. An operation counts elements;
 ``work`` turns counts into FLOP and bytes for a given element size. Counting rules (docs/glossary.md): one multiply-add
@@ -37,7 +37,7 @@ SPARSITIES: Final = {"unstructured": 4.0, "2:4": 1 / 4}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFormat:
-    """How the weights of a layer's products lie in memory, where it is not one element for each.
+    """Storage of the weights of a layer's products, if it is not one full element for each.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class WeightFormat:
 
     @property
     def names(self) -> frozenset[str]:
-        """What a product has to be able to read: the data type, the pattern. [-]"""
+        """Formats that a product must be able to read: data type and pattern of pruning. [-]"""
         return frozenset(name for name in (self.dtype, self.sparsity) if name is not None)
 
     def bytes_per_weight(self, *, element_bytes: float) -> float:
@@ -467,7 +467,7 @@ class Convolution:
 
 
 STATISTIC_BYTES = 4
-"""Size of what is kept of a row of scores to compute it again: the logarithm of its sum, in single precision [B]."""
+"""Size of the statistic that is kept to recompute a row of scores: the logarithm of its sum in single precision [B]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

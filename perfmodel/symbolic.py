@@ -1,4 +1,4 @@
-"""Symbols in place of numbers: recognise them, keep them exact, and name expressions of them.
+"""Symbols instead of numbers: recognise them, keep them exact, and name expressions of them.
 
 sympy itself is imported only when a symbol is met.
 """
@@ -19,7 +19,7 @@ Quantity = Any
 """A float, an ndarray, a sympy expression, or an object array of sympy expressions."""
 
 NUMBER_TYPES = frozenset({float, int, bool, np.float64, np.bool_})
-"""Types that most operands have, none of them a symbol."""
+"""Types of most operands, which are not symbols."""
 
 
 def is_symbolic(*operands: Quantity) -> bool:
@@ -75,7 +75,7 @@ def elementwise(function: Callable[..., Any], *operands: Quantity) -> Quantity:
 
 
 def exact(value: Quantity) -> Quantity:
-    """Convert numbers to the exact fractions that their bits stand for, for exact symbolic counts.
+    """Convert numbers to the exact fractions of their bits, for exact symbolic counts.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Worker processes that Ctrl-C, or an error, ends at once and without a word."""
+"""Worker processes that Ctrl-C or an error ends at once and without output."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def worker_pool(count: int, *, context: Any = None) -> Iterator[ProcessPoolExecu
         for worker in set(multiprocessing.active_children()) - others:
             worker.terminate()
         if isinstance(error, BrokenExecutor):
-            message = f"one of {count} worker processes died: memory must suffice for all of them, fewer need less"
+            message = f"one of {count} worker processes died, perhaps for lack of memory: fewer processes need less"
             raise WorkerError(message) from error
         raise
     finally:
-        pool.shutdown(cancel_futures=True)  # and waits for its thread, which else says something at the end of Python
+        pool.shutdown(cancel_futures=True)  # also waits for its thread, which would print when Python ends
 
 
 def _die_by_ctrl_c() -> None:
@@ -48,7 +48,7 @@ def _die_by_ctrl_c() -> None:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Put off Ctrl-C, in this thread and in the processes that it starts, to the end of the block."""
+    """Delay Ctrl-C to the end of the block, in this thread and in the processes that it starts."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

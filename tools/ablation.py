@@ -1,4 +1,4 @@
-"""What each physical term is worth: the score of a protocol without it, everything else fitted anew.
+"""The worth of each physical term: the score of a protocol without it, with everything else fitted anew.
 
 Run:  python tools/ablation.py [TABLE] --only gpu --protocol leave_one_device_out
       python tools/ablation.py timm_rtx3090_amp --data FOLDER       (a table of networks; nothing is fitted)
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.job import Job
 
 BOUNDLESS: Final = 1e9
-"""Factor that makes a rate so high that what it limits takes no time. [1]"""
+"""Factor that makes a rate so high that the work it limits takes no time. [1]"""
 
 LIBRARY_KINDS: Final = ("blas", "dnn")
 """Kinds of libraries, in the order of a GPU's numbers. [-]"""
@@ -103,7 +103,7 @@ def without(cell: MeasuredCell, term: Term) -> MeasuredCell:
 
 
 def _of_subject(**facts: Any) -> PreparedChange:
-    """Change facts of what ran."""
+    """Change facts of the program that ran."""
     return lambda prepared: prepared.with_subject(replace(prepared.subject, **facts))
 
 
@@ -118,7 +118,7 @@ def _stated(**values: Any) -> NumbersChange:
 
 
 def _of_libraries(change: LibraryChange, *, kinds: tuple[str, ...] = LIBRARY_KINDS) -> NumbersChange:
-    """Change what the libraries of these kinds reach on matrix products."""
+    """Change the efficiencies of matrix products of libraries of these kinds."""
 
     def of_gpu(numbers: GpuNumbers) -> GpuNumbers:
         libraries = zip(LIBRARY_KINDS, numbers.matmul_libraries, strict=True)
@@ -129,12 +129,12 @@ def _of_libraries(change: LibraryChange, *, kinds: tuple[str, ...] = LIBRARY_KIN
 
 
 def _on_device(**values: Any) -> LibraryChange:
-    """Change what a library's products cost on a device."""
+    """Change the cost of a library's products on a device."""
     return lambda library: library._replace(**values)
 
 
 def _reaching(**values: Any) -> LibraryChange:
-    """Change what a library's file states of its products."""
+    """Change the facts of products in a library's file."""
     return lambda library: library._replace(reach=replace(library.reach, **values))
 
 
@@ -177,14 +177,14 @@ def _unlimited_workspace(prepared: Prepared) -> Prepared:
 
 
 def _one_operation_at_a_time(prepared: Prepared) -> Prepared:
-    """Let the framework's pool hold no threads of its own."""
+    """Let the framework's pool have no threads."""
     cpu = prepared.profile.cpu
     alone = cpu.model_copy(update={"constants": {**cpu.constants, "scheduler_threads_per_core": 0.0}})
     return replace(prepared, profile=prepared.profile.model_copy(update={"cpu": alone}))
 
 
 def _single_precision(prepared: Prepared) -> Prepared:
-    """Lower again in fp32 what a script computes in a wider type."""
+    """Lower again in fp32 the work that a script does in a wider type."""
     if prepared.dtype != "fp64":
         return prepared
     return prepare(
@@ -318,7 +318,7 @@ def ablation(
 
 
 def ablation_rows(predicted: Mapping[str, Any], *, measured: Any, subset: str, protocol: str) -> Iterator[AblationRow]:
-    """Yield the score without each term, and its change from the first, which is without nothing."""
+    """Yield the score without each term, and its change from the first score, which has all terms."""
     whole = None
     for term, values in predicted.items():
         typical = metrics.typical_factor_percent(values, measured=measured)
@@ -386,7 +386,7 @@ def _of_convolutions(change: Callable[[Any], dict[str, Any]]) -> Change:
 
 
 def _one_dispatch(constants: dict[str, Any]) -> dict[str, float]:
-    """Let every call cost what one from Python costs."""
+    """Let every call cost as much as one from Python."""
     return {
         "recording_us": 0.0,
         **dict.fromkeys(("backward_dispatch_us", "update_dispatch_us"), constants["dispatch_us"]),
@@ -405,7 +405,7 @@ def _boundless_power(job: Job) -> dict[str, Any]:
 
 
 NOTHING: Final = "nothing"
-"""What is left out of the first score of each part. [-]"""
+"""Name of the first score of each part, which has all terms. [-]"""
 
 NETWORK_TERMS: Final[dict[str, Change]] = {
     NOTHING: lambda _: {},

@@ -18,7 +18,7 @@ SUBSET_TEXT: Final = {
     "cpu": "CPU, threads up to the cores",
     "cpu_oversubscribed": "CPU, more threads than cores",
 }
-"""Subset -> what people call it."""
+"""Subset -> its name in texts."""
 
 METRICS: Final = {
     "cells": "{.cells}",
@@ -181,7 +181,7 @@ def _own(board: Scoreboard, table: ScoredTable) -> Iterator[str]:
 
 
 OWN_TEXTS: Final[dict[str, str]] = TEXTS["scoreboard"]["own"]
-"""Kind of table -> what its rows are and how they are scored."""
+"""Kind of table -> the meaning and the scoring of its rows."""
 
 
 def _own_grid(board: Scoreboard, *, with_intervals: bool = False) -> str:

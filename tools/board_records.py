@@ -155,7 +155,7 @@ class Scoreboard:
         return replace(self, **merged)
 
     def with_slow_scores(self, kept: Scoreboard) -> Scoreboard:
-        """Return this board with the scores of its own tables under protocols that it has not computed."""
+        """Return this board with the kept scores of its own tables under protocols that it has not computed."""
         newer: dict[tuple[str, str, str], list[BoardScore]] = {}
         for score in self.scores:
             newer.setdefault((score.table, score.subset, score.protocol), []).append(score)

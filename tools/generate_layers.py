@@ -54,7 +54,7 @@ def _formula(count: object) -> str:
 
 
 def _kept(layer: Layer, input_count: int, saved_bytes: object) -> str:
-    """Name what stays in memory until back-propagation."""
+    """Name the tensors that stay in memory until back-propagation."""
     kept = {place for place, keeps in enumerate(layer.kept_inputs([True] * input_count, is_trained=True)) if keeps}
     words = {
         "mask": kept & set(layer.mask_inputs),

@@ -1,4 +1,4 @@
-"""Run every command of docs/sources.md, and write what it prints and how far that is from the claim.
+"""Run every command of docs/sources.md, and write its output and the distance of that from the claim.
 
 Run:  python tools/generate_sources.py
 
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What stands after the verdict in bold."""
+        """Text after the bold verdict."""
         return re.sub(r"^\*\*.*?\*\*(, [\d.]+ times| by [\d.]+)?", "", self.verdict)
 
 
@@ -89,7 +89,7 @@ def _verdict(value: Any, claimed: Any) -> str:
         yes_or_no = "**holds**" if value else "**does not hold**"
         return yes_or_no if isinstance(value, bool) else "**answered**"
     pairs = zip(_members(value), _members(claimed), strict=True)
-    ratios = [1.0 if found == said else found / said if said else math.inf for found, said in pairs]
+    ratios = [1.0 if number == claim else number / claim if claim else math.inf for number, claim in pairs]
     worst = max(ratios, key=lambda ratio: abs(math.log(ratio)) if ratio > 0 else math.inf)
     distance = max(worst, 1 / worst) if worst > 0 else math.inf
     if distance <= AGREES_WITHIN:
@@ -111,10 +111,10 @@ def _text(value: Any) -> str:
 
 
 def _output(command: str) -> str:
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         run(shlex.split(command)[1:])
-    return said.getvalue()
+    return output.getvalue()
 
 
 def _line_like(before: str, output: str) -> str:
@@ -131,8 +131,8 @@ def page(before: str) -> str:
     for row in rows(before):
         after = after.replace(row.line, answered(row, names).line, 1)
     counts = Counter(row.verdict.split("**")[1] for row in rows(after))
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return re.sub(r"^Of \d+ rows: .*$", f"Of {counts.total()} rows: {told}.", after, flags=re.MULTILINE)
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return re.sub(r"^Of \d+ rows: .*$", f"Of {counts.total()} rows: {verdicts}.", after, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Markdown of the project's own pages; nothing of a table's text becomes markup."""
+"""Markdown of the project's own pages; a table's text never becomes markup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXTS: Final[dict[str, Any]] = file_toml(Path(__file__).with_name("page_texts.to
 """Page -> its prose."""
 
 _TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
-"""What begins a tag, a comment or an address in Markdown; "< 4" does not."""
+"""Begins a tag, a comment or an address in Markdown; "< 4" does not."""
 
 
 def shown(text: str) -> str:

@@ -296,7 +296,7 @@ def _in_folds(
     key: str,
     others: Sequence[KernelBoard],
 ) -> list[_Outcome]:
-    """Fit without each fold of some boards, and predict what it holds out."""
+    """Fit without each fold of some boards, and predict the held-out rows."""
     problem = Problem.of_boards(boards, plan, held=of_others(boards, others, plan=plan, key=key))
     labels = protocol.labels(boards)
     folds = list(dict.fromkeys(labels))

@@ -212,7 +212,7 @@ def score_steps(
     protocols: Protocols | None,
     progress: Progress | None,
 ) -> None:
-    """Score a table of steps, and say what is worst."""
+    """Score a table of steps, and describe its worst cells."""
     names = (
         None
         if protocols is None
@@ -288,11 +288,11 @@ def _describe_unfitted(table: MeasurementTable, subset: str, report: ValidationR
 
 
 ONE_FITTED: Final = "one_row_fitted"
-"""Protocol: some rows fix what the table does not state; the others are scored. [-]"""
+"""Protocol: some rows fix facts that the table does not state; the others are scored. [-]"""
 
 
 def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool, progress: Progress | None = None) -> None:
-    """Score a table that is scored in a way of its own, and add the records."""
+    """Score a table with its own scoring, and add the records."""
     report = table.report(progress)
     files = filter(Path.is_file, (table.file, table.file.with_suffix(".toml")))
     collected.add(
@@ -366,7 +366,7 @@ def score_shipped(collected: Collected, *, protocols: Protocols | None, progress
 
 
 def score_shipped_own(collected: Collected, *, kinds: Collection[str] = KINDS) -> None:
-    """Score every table of these kinds that comes with perfmodel and is scored in a way of its own."""
+    """Score every shipped table of these kinds that has its own scoring."""
     for table in OWN_TABLES.values():
         if table.is_shipped and table.kind in kinds:
             collect_own(table, collected, is_shipped=True)
@@ -423,7 +423,7 @@ def score_folder(
 
 
 def score_products(data: Path, collected: Collected, *, kinds: Collection[str]) -> None:
-    """Score the tables of fastest products, which lie beside those of kernels, and those of language models."""
+    """Score the tables of fastest products, in the folder of kernel tables, and those of language models."""
     for table in OWN_TABLES.values():
         apart = not table.is_shipped and table.file.parent.name in ("kernels", "llm")
         if apart and table.kind in kinds and (data / table.file).is_file():

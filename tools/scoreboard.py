@@ -44,7 +44,7 @@ RECORDS, PAGE = "scoreboard.json", "scoreboard.md"
 LOG_ERROR = "100 (exp(mean abs ln) - 1)"
 
 PICTURES = "scoreboard"
-"""Folder of the parity plots, beside the page."""
+"""Folder of the parity plots, next to the page."""
 
 PICTURE_DOTS_PER_INCH = 80
 """Resolution of the plots: low, as they are committed. [1]"""
@@ -56,7 +56,7 @@ def scores_of(board: Scoreboard) -> list[BoardScore]:
 
 
 def unfitted(board: Scoreboard) -> str:
-    """Return the scores with nothing fitted, beside every naive rule."""
+    """Return the scores with nothing fitted, and those of every naive rule."""
     rows = []
     for score in scores_of(board):
         if score.protocol == UNFITTED:
@@ -81,7 +81,7 @@ def unfitted(board: Scoreboard) -> str:
 
 
 def protocols(board: Scoreboard) -> str:
-    """Return the scores under every protocol, beside the best naive rule with the same cells to learn from."""
+    """Return the scores under every protocol, and those of the best naive rule fitted to the same cells."""
     head = (
         "cells", "protocol", "cells", "constants", "MAPE", LOG_ERROR, "median", "90th percentile", "bias",
         "best naive rule, told the same", "its MAPE", f"its {LOG_ERROR}",

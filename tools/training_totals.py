@@ -59,7 +59,7 @@ def cells(run: PublishedRun, best: Any) -> tuple[str, ...]:
 def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Print these only.")] = None,
 ) -> None:
-    """Search a layout for each published run, and write or print what it takes at least."""
+    """Search a layout for each published run, and write or print its least time."""
     rows = {run.run: run for run in load_totals(TABLE).rows}
     for name in names or ():
         check_known("training run", name, rows)

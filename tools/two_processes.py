@@ -1,4 +1,4 @@
-"""Time training steps of two processes that add up their gradients with gloo on this machine, beside predictions.
+"""Time training steps of two processes that add up their gradients with gloo on this machine, and predict them.
 
 Run:  python tools/two_processes.py [--calibration FILE]      (four minutes)
 
@@ -66,7 +66,7 @@ def train(rank: int, store: str) -> None:
 
 
 def measured(folder: Path) -> dict[str, float]:
-    """Return the step of two processes that one in ten is faster than, for each network. [s]"""
+    """Return the tenth percentile of the steps of two processes, for each network. [s]"""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, __file__, "--store", str(folder / f"store{time.time_ns()}"), "--rank"]
     started = [

@@ -1,4 +1,4 @@
-"""Try perfmodel with the lowest and with the newest versions of what it needs, and with those between.
+"""Try perfmodel with the lowest and with the newest versions of its dependencies, and with those between.
 
 ``python tools/versions.py`` installs the lowest and the newest set, each in an empty place, does every kind of work and
 compares the figures; ``--extra frames`` adds what an extra needs. ``--matrix`` also tries each minor version of numpy
@@ -38,7 +38,7 @@ UNTRIED = (
     "torch older than the newest, which needs 2 to 3 GB of CUDA libraries for each version (give it as a SET)",
     "what is known of the security of these versions: run pip-audit where its advisories can be had",
 )
-"""What ``--matrix`` leaves out, which it says at its end."""
+"""Things that ``--matrix`` leaves out, printed at its end."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 DEVICES = ("gtx_1080", "tesla_p100_pcie", "h100_sxm")
 NETWORKS = ("alexnet", "googlenet", "resnet50", "gpt2")
@@ -48,7 +48,7 @@ PREDICT = ["predict", "resnet50", "--device", "gtx_1080", "--framework", "torch_
 
 
 def requirements(extras: tuple[str, ...] = ()) -> list[str]:
-    """Return what the project file asks for, each with its lowest version.
+    """Return the requirements of the project file, each with its lowest version.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def pinned(requirement: str) -> str:
 
 
 def _command(*words: str, code: int = 0) -> str:
-    """Run a command of perfmodel in this process; return what it prints."""
+    """Run a command of perfmodel in this process; return its output."""
     from perfmodel.cli.app import run
 
     printed, refused = io.StringIO(), io.StringIO()
@@ -153,22 +153,22 @@ def tried() -> dict[str, float]:
 
 
 def interpreters(paths: list[str]) -> dict[str, str]:
-    """Return the Pythons that are found, by version: those named first, then those that the shell finds."""
+    """Return the Pythons by version: first those named, then those that the shell finds."""
     wanted = {path: path for path in paths} or {f"python{version}": version for version in PYTHONS}
     found = {}
     for name in wanted:
         path = shutil.which(name)
         say = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
-        said = None if path is None else subprocess.run([path, "-c", say], check=False, capture_output=True, text=True)
-        if path is None or said is None or said.returncode:  # a version manager's stand-in may be there alone
+        reply = None if path is None else subprocess.run([path, "-c", say], check=False, capture_output=True, text=True)
+        if path is None or reply is None or reply.returncode:  # a version manager's stand-in may be there alone
             sys.stdout.write(f"{name}: not found, so not tried\n")
             continue
-        found[said.stdout.strip()] = path
+        found[reply.stdout.strip()] = path
     return found
 
 
 def packages_of(name: str, lines: list[str]) -> list[str]:
-    """Return what pip is asked for: the lowest versions, the newest, or the newest with some pinned.
+    """Return requirements for pip: the lowest versions, the newest, or the newest with some pinned.
 
     Examples
     --------
@@ -210,11 +210,11 @@ def apart(first: dict[str, float], other: dict[str, float]) -> tuple[float, list
 
 
 def licences() -> list[tuple[str, str, str]]:
-    """Return name, version and licence of every package that perfmodel needs, by what its metadata states."""
-    wanted, seen = [re.split(r"[\[=><]", line)[0] for line in requirements()], {}
+    """Return name, version and licence of every required package, as in its metadata."""
+    wanted, licence_of = [re.split(r"[\[=><]", line)[0] for line in requirements()], {}
     while wanted:
         name = wanted.pop()
-        if name.lower() in seen:
+        if name.lower() in licence_of:
             continue
         about = metadata.metadata(name)
         classified = [
@@ -224,10 +224,10 @@ def licences() -> list[tuple[str, str, str]]:
         ]
         expression, words = ((about.get_all(field) or [""])[0] for field in ("License-Expression", "License"))
         stated = expression or ", ".join(classified) or words.split("\n")[0]
-        seen[name.lower()] = (about["Name"], about["Version"], stated or "not stated")
+        licence_of[name.lower()] = (about["Name"], about["Version"], stated or "not stated")
         needed = [line for line in metadata.requires(name) or [] if ";" not in line]
         wanted += [re.split(r"[\s\[=><!~(]", line)[0] for line in needed]
-    return [seen[name] for name in sorted(seen)]
+    return [licence_of[name] for name in sorted(licence_of)]
 
 
 def builds(folder: Path, *, epoch: str = "315532800") -> dict[str, list[str]]:
@@ -248,7 +248,7 @@ def builds(folder: Path, *, epoch: str = "315532800") -> dict[str, list[str]]:
     return made
 
 
-def _said_builds() -> int:
+def _print_builds() -> int:
     """Print a line for each file that was built; return 1 if two of one name differ."""
     with tempfile.TemporaryDirectory() as folder:
         made = builds(Path(folder))
@@ -262,11 +262,11 @@ def _tried_sets(asked: argparse.Namespace) -> int:
     """Try each set with each Python; print a line of a table for each, and return how many figures differ."""
     lines = requirements(tuple(asked.extra))
     pythons = interpreters(asked.python) if asked.matrix or asked.python else {}
-    own = ".".join(map(str, sys.version_info[:3]))
-    pairs = [(name, own, sys.executable) for name in asked.sets or SETS]
+    this_python = ".".join(map(str, sys.version_info[:3]))
+    pairs = [(name, this_python, sys.executable) for name in asked.sets or SETS]
     if asked.matrix:
-        pairs += [(pin, own, sys.executable) for pin in NUMPY_PINS]
-    pairs += [("newest", version, path) for version, path in pythons.items() if version != own]
+        pairs += [(pin, this_python, sys.executable) for pin in NUMPY_PINS]
+    pairs += [("newest", version, path) for version, path in pythons.items() if version != this_python]
     first: dict[str, float] = json.loads(Path(asked.beside).read_text(encoding="utf-8")) if asked.beside else {}
     differing = 0
     sys.stdout.write("| set | Python | versions | largest difference | figures |\n|---|---|---|---|---|\n")
@@ -295,7 +295,7 @@ def main() -> int:
     parser.add_argument("--extra", action="append", default=[], help="an extra whose packages are installed too")
     parser.add_argument("--python", action="append", default=[], help="an interpreter to try the newest versions with")
     parser.add_argument("--matrix", action="store_true", help="also each minor version of numpy, and each Python")
-    parser.add_argument("--licences", action="store_true", help="print the licences of what is installed, and end")
+    parser.add_argument("--licences", action="store_true", help="print the licences of the installed packages, and end")
     parser.add_argument("--builds", action="store_true", help="build twice and compare the files, and end")
     parser.add_argument("--beside", help="file of figures, written by --here, to compare with; else the first set's")
     parser.add_argument("--here", action="store_true", help="try the packages of this interpreter and print figures")
@@ -306,7 +306,7 @@ def main() -> int:
     if asked.licences:
         sys.stdout.writelines(f"| {' | '.join(line)} |\n" for line in licences())
         return 0
-    return _said_builds() if asked.builds else min(_tried_sets(asked), 1)
+    return _print_builds() if asked.builds else min(_tried_sets(asked), 1)
 
 
 if __name__ == "__main__":

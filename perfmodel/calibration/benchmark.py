@@ -1,4 +1,4 @@
-"""Benchmarks: one for each kernel class, the sizes it is drawn over, and its timed points.
+"""Benchmarks: one for each kernel class, with the ranges of its sizes and its timed points.
 
 A benchmark has sizes by name, the operation of those sizes, and how a backend runs it. The operation is the record that
 a network's layer makes, so fitting and predicting lower it alike.
@@ -29,7 +29,7 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A size that is drawn.
+    """Range from which one size of a kernel is drawn.
 
     Every number of samples is odd, and so is every size of a pass whose operation depends only on its number of
     elements. So a network with an even mini-batch has no operation in common with a calibration.
@@ -41,7 +41,7 @@ class Axis:
     values: tuple[int, ...] = ()
 
     def has(self, size: int) -> bool:
-        """Tell whether a size [1] may be of this axis; rounding takes drawn ones a little beyond its ends."""
+        """Tell whether a size [1] may be on this axis; rounding may move drawn sizes a little beyond its ends."""
         return size in self.values if self.values else size >= 1
 
 
@@ -73,7 +73,7 @@ class Benchmark:
     weight: float = 1.0
 
     def has_sizes(self, sizes: Sizes) -> bool:
-        """Tell whether sizes fit this benchmark; an earlier version may have had another under its name."""
+        """Tell whether sizes fit this benchmark; in an earlier version its name may have meant another one."""
         return set(sizes) == set(self.axes)
 
 
@@ -81,7 +81,7 @@ Size = Annotated[int, Field(ge=0, strict=True)]
 
 
 class Point(SpecTable):
-    """One kernel as it was timed, and as it is recorded."""
+    """Timing of one kernel, as it is recorded."""
 
     name: str
     dtype: str
@@ -101,7 +101,7 @@ LEAST_ODD: Final = 3
 """Smallest size under the rule ``odd`` [1]."""
 
 FEATURE_STEPS: Final = ((0.6, 32), (0.85, 8), (1.0, 1))
-"""Upper ends of the shares of features that are drawn as multiples, and the multiples [1]."""
+"""Multiples to which numbers of features are rounded, each with the upper end of its share of the draws [1]."""
 
 MOST_DRAWS: Final = 400
 """Draws after which a benchmark counts as having no shape within the limits [1]."""
@@ -124,7 +124,7 @@ class Sequence:
     Parameters
     ----------
     benchmark : Benchmark
-        Whose axes are drawn. [-]
+        Benchmark with the axes. [-]
 
     Notes
     -----
@@ -146,7 +146,7 @@ class Sequence:
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._axes = benchmark.axes
-        dimensions = 2 * len(self._axes)  # a place on each axis, and a way to round there
+        dimensions = 2 * len(self._axes)  # one number for the place on each axis, one for the rounding
         self._shift = np.random.default_rng([SEED, *benchmark.name.encode()]).random(dimensions)
         root = 2.0
         for _ in range(40):
@@ -176,7 +176,7 @@ def shapes(
     allowed: Callable[[Operation], bool],
     taken: Collection[Sizes] = (),
 ) -> Iterator[Sizes]:
-    """Yield sizes of a benchmark that are within the limits, each once; ends where there are no more."""
+    """Yield the sizes of a benchmark within the limits, each once."""
     sequence = Sequence(benchmark)
     known = {tuple(sorted(sizes.items())) for sizes in taken}
     refused = 0

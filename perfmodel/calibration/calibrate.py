@@ -82,7 +82,7 @@ def calibrate(
     resume: str | Path | None = None,
     dtypes: str | Sequence[str] | None = None,
 ) -> MeasuredMachine:
-    """Measure small kernels on this machine and fit what predictions need.
+    """Measure small kernels on this machine and fit the constants of predictions.
 
     Parameters
     ----------
@@ -148,16 +148,16 @@ def calibrate(
             session.run()
             machine = machine_of(session, allocator=allocator)
             if out is not None:
-                _save(machine, out, kept=_kept(journal, library, out=out, budget_s=1))
-        except KeyboardInterrupt:  # also while it is fitted
-            message = f"interrupted: {_kept(journal, library, out=out, budget_s=budget_s)}"
+                _save(machine, out, kept=_how_to_continue(journal, library, out=out, budget_s=1))
+        except KeyboardInterrupt:  # also during the fit
+            message = f"interrupted: {_how_to_continue(journal, library, out=out, budget_s=budget_s)}"
             raise CalibrationInterrupted(message, journal.path or temporary_journal()) from None
         except _TooFewPointsError as error:
-            kept = _kept(journal, library, out=out, budget_s=max(budget_s, USUAL_BUDGET_S))
+            kept = _how_to_continue(journal, library, out=out, budget_s=max(budget_s, USUAL_BUDGET_S))
             message = f"{error}. {kept}"
             raise CalibrationError(message) from None
     if out is None and resume is None and journal.path is not None:
-        journal.path.unlink(missing_ok=True)  # it was only needed for an interrupt
+        journal.path.unlink(missing_ok=True)  # the record was only needed in case of an interrupt
     return machine
 
 
@@ -179,7 +179,7 @@ def _check_writable(out: str | Path | None) -> None:
     if out is None:
         return
     path = user_path(out)
-    if path.suffix != ".toml":  # no other is read again
+    if path.suffix != ".toml":  # files with other endings are not read again
         raise ArgumentError(argument="out", given=str(out), allowed="a file whose name ends in .toml")
     record = journal_of(path)
     if not path.parent.is_dir():
@@ -232,8 +232,8 @@ def _save(machine: MeasuredMachine, out: str | Path, *, kept: str) -> None:
         raise CalibrationError(message) from error
 
 
-def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
-    """Say in words where the points are, and how to go on with them."""
+def _how_to_continue(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
+    """Say where the points are, and how to continue with them."""
     words = ["perfmodel", "calibrate", journal.header["target"], "--backend", library.name]
     for dtype in journal.header["dtypes"]:
         words += ["--dtype", dtype]
@@ -244,7 +244,7 @@ def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_
 
 
 def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
-    """Fit what a session measured and return the device."""
+    """Fit the measurements of a session and return the device."""
     journal, library = session.journal, session.backend
     if len(journal.points) < FEWEST_POINTS:
         message = (

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 MAIN: Final = ("s_per_flop", "s_per_byte", "s_per_far_byte", "s_per_read_byte", "call_s")
-"""Constants in order of precedence: the first that a class has is its main constant."""
+"""Constants by precedence: the first in this order that a class has is its main constant."""
 
 HEADINGS: Final = {"kernel_class": "class"}
 
@@ -93,7 +93,7 @@ CALLS: Final = {
 
 
 def surroundings(machine: MeasuredMachine) -> dict[str, str]:
-    """Describe the measurements around the kernels: calls, fresh memory, copies, processes, the disk."""
+    """Describe measurements other than kernels: calls, fresh memory, copies, processes, the disk."""
     calls = [
         f"{seconds_text(seconds)} for {of}"
         for name, of in CALLS.items()

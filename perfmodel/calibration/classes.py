@@ -1,12 +1,12 @@
-r"""Kernel classes of a calibration: the points of each, and the few positive constants that are fitted to them.
+r"""Kernel classes of a calibration: the points of each class, and a few positive constants fitted to them.
 
 A class's time is :math:`t = \sum_i c_i f_i`. The logarithms of the constants are fitted to the logarithms of the times:
 so all stay positive, and a small kernel counts as much as a large one. Points far off count less (soft L1). Every
 constant is pulled to that of its pooled class, more strongly the fewer points determine it.
 
-The interval of a constant says how far it moves from one calibration of a machine to the next: by noise of the
-times, and by the few shapes that are drawn elsewhere (the sandwich estimator [1]_). The distance of points from their
-curve is separate, the residual of the class: the same shapes are off it the second time too.
+The interval of a constant says how much it changes from one calibration of a machine to the next: by noise of the
+times, and by the few shapes that differ (the sandwich estimator [1]_). The distance of points from their curve is
+separate, the residual of the class: the same shapes have it the second time too.
 
 References
 ----------
@@ -44,7 +44,7 @@ PRIOR_SPREAD: Final = 0.7
 """Standard deviation of the logarithm of a constant around that of its pooled class: a factor of 2 [1]."""
 
 LOOSE_SPREAD: Final = 3.0
-"""The same without a pooled class, around a rough guess [1]."""
+"""Standard deviation of that logarithm around a rough guess, if there is no pooled class [1]."""
 
 LEAST_SIGMA: Final = 0.02
 """Least spread of points about their curve [1]."""
@@ -59,8 +59,8 @@ REPEAT_SPREAD: Final = 0.05
 """Standard deviation of a time from one run to the next, if no point was taken twice [1]."""
 
 OTHER_POINTS: Final = 0.1
-"""Share of the points that a second calibration takes elsewhere, with other distances from the curve: 5 to 20 % of five
-pairs of calibrations of one machine, whose constants agreed within 80 % intervals in nine of ten with it [1]."""
+"""Share of points that a second calibration takes at other sizes, with other distances from the curve: 5 to 20 % of
+five pairs of calibrations of one machine; with it nine of ten constants agreed within their 80 % intervals [1]."""
 
 FEWEST_REPEATS: Final = 10
 """Fewest points taken twice whose scatter is used [1]."""
@@ -69,7 +69,7 @@ QUANTILE_80: Final = 0.8
 """Share of the differences of repeated points that their interval must hold [1]."""
 
 FIT_ROUNDS: Final = 2
-"""Times the spread about the curve is estimated and the fit repeated [1]."""
+"""Rounds of estimating the spread about the curve and fitting again [1]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +208,7 @@ def _solve(
         typical = max(LEAST_SIGMA, 1.4826 * float(np.median(off)) / np.sqrt(freedom))
         sigma = np.sqrt(typical**2 + noise**2)
     slopes = jacobian(logs, sigma)
-    weight = 1 / np.sqrt(1 + residuals(logs, sigma) ** 2)  # of soft L1: half the slope of its loss
+    weight = 1 / np.sqrt(1 + residuals(logs, sigma) ** 2)  # half the slope of the soft-L1 loss
     bread = np.linalg.inv((slopes * weight[:, None]).T @ slopes)
     # both estimate the same noise; a point's few repeats may by chance be closer together than later runs
     squared_noise = np.maximum(repeat_spread**2, (repeat_spread**2 + noise**2) / 2)
@@ -316,7 +316,7 @@ POOLED: Final = frozenset(
 """Pooled classes, made of the points of several others."""
 
 PLAIN_PRODUCTS: Final = "gemm_"
-"""Prefixes of the classes whose rates count for the best rate of products. [-]"""
+"""Prefixes of the classes that count for the best rate of products. [-]"""
 
 SHARED_DTYPE: Final = {"tf32": "fp32"}
 """Data type -> the type whose passes it shares, because both have the same layout in memory."""
@@ -403,7 +403,7 @@ def session_repeat_spread(points: Iterable[Point]) -> float:
 
 
 def best_rates(classes: Iterable[ClassPoints], rates: Mapping[str, float]) -> dict[str, float]:
-    """Return the best rate of products of each data type: of the one product measured for it, or of any point."""
+    """Return the best rate of products by data type: of the product measured for that, or of any point."""
     best = dict(rates)
     for kernels in classes:
         if kernels.name.startswith(PLAIN_PRODUCTS):
@@ -449,7 +449,7 @@ def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None, 
 def _cold(
     classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machine: MeasuredOn, of_copy: float | None
 ) -> dict[str, float]:
-    """Return one rate for each family, because one class has too few flushed points."""
+    """Return one cold rate for each family, because a single class has too few flushed points."""
     rates = {}
     for family in dict.fromkeys(column.family for column in columns.values()):
         flushed = [

@@ -60,7 +60,7 @@ def physical_cores() -> int:
 
 
 def _cache_bytes() -> dict[int, dict[str, int]]:
-    """Return level -> {processors that share one: its bytes}, of what this process may use."""
+    """Map level -> {processors that share a cache: its bytes}, for processors that this process may use."""
     by_level: dict[int, dict[str, int]] = {}
     for cpu in usable_cpus():
         for index in sorted((CPUS / f"cpu{cpu}" / "cache").glob("index*")):
@@ -73,7 +73,7 @@ def _cache_bytes() -> dict[int, dict[str, int]]:
 
 
 def caches_mib() -> tuple[float, float]:
-    """Return the last-level cache, and what all cores have next to them (the level before it) [MiB]."""
+    """Return the last-level cache, and the sum of all caches of the level before it [MiB]."""
     levels = _cache_bytes()
     if not levels:
         return UNKNOWN_CACHE_MIB, UNKNOWN_NEAR_MIB * physical_cores()
@@ -100,7 +100,7 @@ def clock_mhz() -> float | None:
 
 
 def gpu_clock_mhz(uuid: str) -> float | None:
-    """Return the clock of an NVIDIA GPU's multiprocessors now, as its driver's own program tells it."""
+    """Return the present clock of an NVIDIA GPU's multiprocessors, from its driver's program."""
     which = f"GPU-{uuid.removeprefix('GPU-')}" if uuid else "0"
     command = ["nvidia-smi", f"--id={which}", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
     try:
@@ -122,11 +122,11 @@ FORM_FACTORS: Final = frozenset({"sxm", "sxm2", "sxm5", "pcie", "gcd"})
 SAYS_NOTHING: Final = frozenset(
     {"nvidia", "geforce", "tesla", "amd", "instinct", "intel", "core", "cpu", "gpu", "processor"}
 )
-"""Words of a processor's own name that a device file's may lack; any other may mark another model."""
+"""Words of a processor's name that a device file may leave out; other words may mark another model."""
 
 
 def datasheet_of(model: str) -> str | None:
-    """Return the device file whose name has the words of the processor's name, if exactly one file has.
+    """Return the device file whose name has the words of the processor's name, if there is exactly one.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def _is_named(name: str, words: frozenset[str]) -> bool:
 
 
 def _memory_word(name: str) -> str:
-    """Write the memory of a device file as drivers do."""
+    """Write the memory of a device file in the form that drivers use."""
     stated = spec_files.read_toml(spec_files.find("devices", name)).get("memory", {})
     return f"{stated.get('capacity_gib', 0):g}gb"
 
@@ -205,11 +205,11 @@ FRESH_BYTES: Final = 32 * 2**20
 
 @contextmanager
 def freed_memory_kept() -> Iterator[str]:
-    """Let the allocator keep freed memory meanwhile, if it can, and yield what was done in words.
+    """Let the allocator keep freed memory in the block, if it can, and yield a description of that.
 
-    glibc maps blocks above a threshold again each time and returns the top of the heap, so that the pages of a kernel's
-    result may or may not be present. Users of a predicted network see the same, unless they set
-    ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_MAX_`` in its environment. Afterwards what is free goes back.
+    By default glibc maps large blocks anew each time and returns the top of the heap, so that the pages of a kernel's
+    result may or may not be present. A predicted network runs like that too, unless its environment sets
+    ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_MAX_``. After the block, free memory is returned.
     """
     library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
     if library is None or not hasattr(library, "mallopt"):
@@ -242,11 +242,11 @@ def page_fault_s() -> float:
 
 
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-"""Variables that tell libraries how many threads they may use, the one that a BLAS heeds most first."""
+"""Environment variables for the number of threads, in the order in which a BLAS prefers them."""
 
 
 def child_environment(threads: int) -> dict[str, str]:
-    """Return the environment of another process: threads fixed before any library is loaded, this package found."""
+    """Return the environment of another process, with a fixed number of threads and the path of this package."""
     folders = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
     counts = {name: str(threads) for name in THREADS}
     return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path for path in folders if path)}

@@ -1,4 +1,4 @@
-"""Shapes of the benchmarks of each kind, and the neutral operations made from them, the same for every backend.
+"""Shapes of the benchmarks of each kind, and their neutral operations, the same for every backend.
 
 The layers of networks make the operations, so that a calibration counts fitted and predicted operations alike.
 """
@@ -50,7 +50,7 @@ def axes_of(stated: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
 
 
 def family(name: str, further: Mapping[str, Axis] | None = None, *, inputs: int = 1) -> Family:
-    """Return a family of ``shapes.toml`` with so many inputs, perhaps with further axes."""
+    """Return a family of ``shapes.toml``, with a number of inputs and further axes."""
     stated = STATED["family"][name]
     axes = axes_of(stated["axes"]) | dict(further or {})
     return Family(axes, batch=stated["batch"], sample=tuple(stated["sample"]), inputs=inputs)
@@ -170,7 +170,7 @@ EXTENTS: Final = {1: Axis(16, 2000), 2: Axis(5, 120), 3: Axis(5, 40)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvolutionFamily:
-    """Convolutions whose kernels are of one class but for the role."""
+    """Convolutions that have one kernel class for each role."""
 
     name: str
     spatial_axes: int = 2
@@ -280,6 +280,6 @@ def _update(name: str) -> Callable[[Sizes], Operation]:
 
 
 def update_benchmarks(names: Iterable[str], prepare: Callable[..., Prepared]) -> Iterator[Benchmark]:
-    """Yield a benchmark for each optimizer's update of a tensor; ``prepare`` takes its name first."""
+    """Yield a benchmark for each optimizer's update of a tensor; its name is the first argument of ``prepare``."""
     for name in names:
         yield Benchmark(name=name, axes=UPDATE_AXES, operation=_update(name), prepare=partial(prepare, name))

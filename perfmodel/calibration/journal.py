@@ -1,4 +1,4 @@
-"""The record of a session: every timed point, in a file beside the result that is rewritten as it grows."""
+"""The record of a session: every timed point, in a file next to the result, rewritten as it grows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERSION: Final = 2
 
 
 class Reuse(SpecTable):
-    """Traffic after which a copy became slow, and the cost of its bytes then."""
+    """Traffic between two runs of a copy that makes it slow, and the cost of its bytes then."""
 
     moved_bytes: PositiveNumber
     hot_s: PositiveNumber
@@ -37,7 +37,7 @@ class Reuse(SpecTable):
 
 
 class Surroundings(SpecTable):
-    """Measurements around the kernels; a resumed session measures those that are missing."""
+    """Measurements other than kernels; a resumed session adds the missing ones."""
 
     peaks: Peaks | None = None
     overheads: Overheads = Field(default_factory=Overheads)
@@ -68,11 +68,11 @@ class Record(SpecTable):
 
 
 SUFFIX: Final = ".points.json"
-"""Ending of a calibration's record, in place of ``.toml``."""
+"""Ending of a calibration's record, instead of ``.toml``."""
 
 
 def journal_of(out: str | Path) -> Path:
-    """Path of a calibration's record, beside its file.
+    """Path of a calibration's record, next to its file.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class Journal:
         save_text(path, json.dumps(content))
 
     def resume(self, path: Path, *, benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> None:
-        """Take over what an earlier session measured on the same machine with the same software."""
+        """Take over the measurements of an earlier session on the same machine with the same software."""
         content = read_journal(path)
         for key, value in self.header.items():
             if content["header"].get(key) != value:

@@ -1,4 +1,4 @@
-"""One measuring session: which kernel comes next, for how long, and what is kept if the session ends early."""
+"""One measuring session: it chooses the next kernel and its time, and keeps all points if it ends early."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_POINT_S: Final = 0.15
 """Longest time that a kernel is expected to take [s]."""
 
 SHORTEST_LIMIT_S: Final = 0.002
-"""The same if the budget is small [s]."""
+"""Longest expected time of a kernel if the budget is small [s]."""
 
 ROUGH_POINTS: Final = 6
 """Points of a class that are spread evenly, before a fit chooses the next [1]."""
@@ -45,16 +45,16 @@ COLD_LEAST_BYTES: Final = 131072
 """Traffic below which a flushed kernel shows only the cost of its call [B]."""
 
 RETAKE_SHARE: Final = 0.13
-"""Share of the budget that is kept for points to be taken again, after drift and to learn the spread of times [1]."""
+"""Share of the budget for repeated points: after drift, and to measure the spread of times [1]."""
 
 REPEATS: Final = 60
-"""Points that are timed once more at the end, to learn the spread of times [1]."""
+"""Points that are timed once more at the end, to measure the spread of times [1]."""
 
 REPEAT_SHARE: Final = 0.03
-"""Largest share of the budget that this may take [1]."""
+"""Largest share of the budget for these repeats [1]."""
 
 MOST_BEYOND_S: Final = 4.0
-"""Longest time that kernels get beyond the budget where their surroundings took all of it [s]."""
+"""Longest time for kernels beyond a budget that the other measurements used up [s]."""
 
 RUNS_OF_POINT: Final = 6
 """Runs of a long kernel for one point, including those after a flush [1]."""
@@ -63,13 +63,13 @@ MEMORY_SHARE: Final = 0.05
 """Largest share of the memory that a kernel's operands may take [1]."""
 
 PRIOR_OF_DESIGN: Final = 0.05
-"""Weight of prior knowledge of a constant when the next point is chosen, as a part of a point [1]."""
+"""Weight of the prior of a constant when the next point is chosen, as a fraction of a point [1]."""
 
 ROUGH_SHARE: Final = 0.3
-"""Share of the best rates that a kernel reaches before anything is known of its class [1]."""
+"""Assumed share of the best rates that a kernel reaches, before its class has points [1]."""
 
 ROUGH_CALL_S: Final = 1e-5
-"""Time of a call before anything is known [s]."""
+"""Assumed time of a call, before there are points [s]."""
 
 
 @dataclass(eq=False)
@@ -91,7 +91,7 @@ class _Class:
 
     @property
     def turn(self) -> float:
-        """Points of the class over those its weight asks for; the smallest is measured next."""
+        """Points of the class over its number by weight; the class with the smallest ratio is next."""
         return len(self.points) / (self.benchmark.point_count * math.sqrt(self.benchmark.weight))
 
 
@@ -130,7 +130,7 @@ class Session:
         """Watches the machine while points are taken."""
         if self._watch is None:
             reference = self.backend.reference()
-            # windows go on from those of an interrupted session, whose points drift spoils as it does ours
+            # windows continue those of an interrupted session, whose points may have drifted too
             self._watch = DriftWatch(
                 lambda: self.backend.clock.time(reference).seconds, now=self._now, times=self.journal.reference_s
             )
@@ -157,9 +157,9 @@ class Session:
         )
 
     def run(self) -> None:
-        """Measure peaks, the overheads around kernels, all points, and then again the points that drift spoilt.
+        """Measure peaks, overheads and all points, and then again the points that drift spoilt.
 
-        On an interrupt the journal is written before it goes on.
+        An interrupt is raised only after the journal is written.
         """
         try:
             self._surroundings()
@@ -172,7 +172,7 @@ class Session:
             self.journal.write()
 
     def _surroundings(self) -> None:
-        """Measure what surrounds kernels, unless an earlier session did."""
+        """Make the measurements other than kernels that no earlier session made."""
         surroundings = self.journal.surroundings
         self.notes += measure_surroundings(
             self.backend,
@@ -233,7 +233,7 @@ class Session:
 
     def _points(self) -> None:
         self._points_from_s = self._spent_s
-        # where the budget is short, kernels get half of it beyond what their surroundings took, but not many seconds
+        # with a short budget, kernels get half of the rest after their surroundings, but not many seconds
         beyond_s = min(self.budget_s / 2, MOST_BEYOND_S)
         deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + beyond_s)
         total = sum(kernels.benchmark.point_count for kernels in self.classes)
@@ -258,14 +258,14 @@ class Session:
                 self.journal.write()
             if self._progress is not None:
                 done = sum(len(one.points) for one in self.classes)
-                by_time = round(total * self._spent_s / deadline)  # whichever comes first ends it
+                by_time = round(total * self._spent_s / deadline)  # the earlier of both ends it
                 self._progress(min(total, max(done, by_time)), total)
         self.watch.tick(forced=True)
         if self._progress is not None:
             self._progress(total, total)
 
     def _next_sizes(self, kernels: _Class) -> Sizes | None:
-        """Return the sizes of the next point: evenly spread at first, then where the fit is least sure."""
+        """Return the sizes of the next point: evenly spread at first, then where the fit is least certain."""
         count = len(kernels.points)
         if count < ROUGH_POINTS:
             return next(kernels.shapes, None)
@@ -317,7 +317,7 @@ class Session:
         self.journal.points.append(point)
 
     def _repeat(self) -> None:
-        """Time some points of all classes and of the whole session once more, as far as the share goes."""
+        """Time some points again, across classes and the session, within their share of the budget."""
         end_s = min(self._spent_s + REPEAT_SHARE * self.budget_s, self.budget_s)
         taken = [(kernels, index) for kernels in self.classes for index in range(len(kernels.points))]
         chosen = taken[:: max(1, len(taken) // REPEATS)]
@@ -333,7 +333,7 @@ class Session:
         kernels.points[index] = point
 
     def _retake(self) -> None:
-        """Take once more the points of windows in which the machine drifted, as far as the budget goes."""
+        """Time the points of drifted windows again, within the budget."""
         drifted = self.watch.drifted()
         for kernels in self.classes:
             for index, point in enumerate(kernels.points):

@@ -1,4 +1,4 @@
-"""What is measured besides kernels: best rates, cache capacity, calls, copies, disk and all-reduces."""
+"""Measurements other than kernels: best rates, cache capacity, calls, copies, disk and all-reduces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TRIED: Final = 64
 """Capacities that are tried [1]."""
 
 WIDEST: Final = 4.0
-"""Largest of them over the largest distance: beyond, the curve is a straight line without a capacity [1]."""
+"""Largest tried capacity over the largest distance: beyond, the curve is a straight line for any capacity [1]."""
 
 CLEAR_SHARE: Final = 0.1
 """Relative slowing of the copy below which nothing is known about the caches [1]."""
@@ -50,10 +50,10 @@ NOISE_SHARE: Final = 0.2
 """Noise of a kernel's time after a flush, as a share of its time before [1]."""
 
 HALF_OF_SPREAD: Final = 0.74
-"""Half of a standard deviation over the median distance from the median [1]."""
+"""Half of a standard deviation over the median absolute deviation, for normal noise [1]."""
 
 LEAST_NOISE_S: Final = 1e-6
-"""Noise of a time that is there at least [s]."""
+"""Least noise of a time [s]."""
 
 
 def flushed_bytes(moved_bytes: Sequence[float] | NDArray[np.float64], *, reuse_bytes: float) -> NDArray[np.float64]:
@@ -79,13 +79,14 @@ def cold_rate(
 ) -> float:
     r"""Return the extra time of a byte that is not in any cache.
 
-    A flush also drives the kernel's instructions and the library's tables out of the caches. That takes a time a for
-    each kernel, whatever its size, which in small kernels would look like a cost of bytes. No step pays it again,
-    because its kernels recur; so it is fitted together with the slope, and dropped.
+    A flush also drives the kernel's instructions and the library's tables out of the caches. That costs every kernel a
+    time a, for any size, which in small kernels would look like a cost of bytes. A step does not pay it, because its
+    kernels recur; so a is fitted together with the slope, and dropped.
 
-    The time that a flush adds varies between kernels by half of itself, and a long kernel's times vary by a share of
-    themselves: both set a kernel's weight, and a kernel far off the line counts less (soft L1). Kernels that move more
-    than C are excluded: a flush finds little of their data in a cache, and B exp(-(B / C)^2) falls as they grow.
+    The time that a flush adds differs between kernels by half of its value, and a long kernel's times scatter by a
+    share of their value: both set a kernel's weight, and a kernel far off the line counts less (soft L1). Kernels that
+    move more than C are excluded: a flush finds little of their data in a cache, and B exp(-(B / C)^2) falls as they
+    grow.
 
     Examples
     --------
@@ -114,14 +115,14 @@ def cold_rate(
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Traffic after which data leaves the caches, and its cost then, measured on one copy."""
+    """Traffic that drives data out of the caches, and the cost of its bytes then, measured on one copy."""
 
     capacity_bytes: float
     cold_s_per_byte: float
 
 
 def reuse_of(distances: Sequence[float], seconds: Sequence[float], *, hot_s: float, moved_bytes: float) -> Reuse | None:
-    r"""Fit the traffic after which data has left the caches, and its cost then.
+    r"""Fit the traffic that drives data out of the caches, and the cost of its bytes then.
 
     Examples
     --------
@@ -143,7 +144,7 @@ def reuse_of(distances: Sequence[float], seconds: Sequence[float], *, hot_s: flo
         best = min(best, (float(off), float(capacity), float(parts[1])))
     _, capacity, whole_s = best
     gone_bytes = float(flushed_bytes([moved_bytes], reuse_bytes=capacity)[0])
-    return Reuse(capacity, whole_s / gone_bytes) if gone_bytes else None  # noise alone has the copy leave its own cache
+    return Reuse(capacity, whole_s / gone_bytes) if gone_bytes else None  # None: noise alone moves it
 
 
 def _slope(
@@ -175,7 +176,7 @@ FILE_BYTES: Final = 48 * 2**20
 BLOCK_BYTES: Final = 2**20
 
 PAGE_BYTES: Final = 4096
-"""Bytes of a random read, and what direct reads are aligned to [B]."""
+"""Bytes of a random read, and the alignment of direct reads [B]."""
 
 RANDOM_READS: Final = 64
 """Random reads whose median is taken [1]."""
@@ -192,7 +193,7 @@ def _temporary_file(folder: str | Path | None) -> Iterator[Path]:
 
 
 def _opened(path: Path) -> tuple[int, str]:
-    """Open a file that is read past the page cache, and say in words how."""
+    """Open a file so that reads avoid the page cache, and say how."""
     direct = getattr(os, "O_DIRECT", 0)
     if direct:
         with suppress(OSError):
@@ -257,7 +258,7 @@ REUSE_BUDGET_S: Final = 15.0
 """Smallest budget with which the reuse of data is measured; below it the last cache's size is used [s]."""
 
 PROCESSES_BUDGET_S: Final = 30.0
-"""Budget below which no processes are started for an all-reduce: importing torch takes them some seconds [s]."""
+"""Budget below which no all-reduce is timed, because its processes need seconds to import torch [s]."""
 
 
 def measure_surroundings(
@@ -300,9 +301,9 @@ def _peaks(backend: Backend, dtypes: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _reuse(backend: Backend, machine: MeasuredOn, *, time_s: float, now: Callable[[], float]) -> Mapping[str, Any]:
-    """Time one copy after more and more other traffic, from memory just read to a whole flush."""
+    """Time one copy after increasing amounts of other traffic, up to a whole flush."""
     clock, end_s = backend.clock, now() + time_s
-    # more than stays in a kernel's own cache, and so little that it leaves the last one by the traffic of others
+    # larger than the near cache, but small enough to stay in the last one until other traffic evicts it
     moved = min(max(2 * machine.near_cache_bytes, machine.cache_bytes / 32), machine.cache_bytes / 4)
     copy = backend.copy_run(moved)
     backend.flush()

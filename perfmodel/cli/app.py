@@ -31,7 +31,7 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class _TwoWordCommands(TyperGroup):
-    """Commands whose names may have two words: ``validate live`` has options of its own."""
+    """Commands whose names may have two words: ``validate live`` has its own options."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command named by the first two words, else that of the first."""
@@ -111,10 +111,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (typer.Abort, KeyboardInterrupt):
         outcome = INTERRUPTED
-    except SystemExit as left:  # which has said why
+    except SystemExit as left:  # raised after its reason was printed
         return left.code if isinstance(left.code, int) else 1
     except Exception as error:
-        if not _CtrlC.pressed:  # what imports modules and makes classes may turn an interrupt into another error
+        if not _CtrlC.pressed:  # an import may turn an interrupt into another error
             return _code_of(error)
         outcome = INTERRUPTED
     finally:
@@ -136,12 +136,12 @@ def _code_of(error: Exception) -> int:
     _flush_elsewhere()
     if isinstance(error, BrokenPipeError):
         return 1
-    # e.g. a full disk below what is printed, or a name that no disk takes
+    # e.g. a full disk below the output, or a name that no disk takes
     return _refused(f"{error.filename or 'the output'}: {error.strerror or error}")
 
 
 class _CtrlC:
-    """Whether it was pressed."""
+    """Whether Ctrl-C was pressed."""
 
     pressed = False
 
@@ -152,7 +152,7 @@ class _CtrlC:
 
 
 def _flush_elsewhere() -> None:
-    """Let the interpreter, which flushes once more at exit, do so where that succeeds."""
+    """Replace standard output by the null device, so that the flush at exit cannot fail."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -183,7 +183,7 @@ class _Closed(io.TextIOBase):
 
 
 def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Interrupt once more where Python lost an interrupt, as in a callback of a weak reference."""
+    """Raise an interrupt again that Python lost, e.g. in a callback of a weak reference."""
     if unraisable.exc_type is KeyboardInterrupt:
         # A signal and no flag, so that a wait ends too.
         threading.Timer(SOON_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
@@ -192,24 +192,24 @@ def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 SOON_S = 0.01
-"""Delay after which a lost interrupt is raised again, outside of what lost it. [s]"""
+"""Delay after which a lost interrupt is raised again, outside of the code that lost it. [s]"""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the ``perfmodel`` command and end the process with its exit code."""
     warnings.showwarning = _shown
     gc.set_threshold(RARELY)
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # they would be looked for in all installed packages
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else pydantic searches all installed packages
     sys.stdout = sys.stdout or _Closed()
-    sys.stderr = sys.stderr or io.StringIO()  # closed, so that nobody reads it
+    sys.stderr = sys.stderr or io.StringIO()  # the caller closed it
     if hasattr(signal, "pthread_kill"):
         sys.unraisablehook = _interrupt_again
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _CtrlC.interrupt)
     code = run(arguments)
-    if code == INTERRUPTED:  # threads, and what Python collects late, would go on or say something
+    if code == INTERRUPTED:  # threads and late finalisers would continue or print
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         os._exit(code)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said, and the process ends in a moment
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the output is complete, and the process ends at once
     sys.exit(code)

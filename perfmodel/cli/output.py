@@ -385,7 +385,7 @@ def _as_first_of(kinds: Iterable[Callable[[str], float]], text: str | None) -> A
 
 
 def _share(text: str) -> float:
-    """Convert a percentage from 0 to 100, which spells a share; more is none of anything that is counted."""
+    """Convert a percentage from 0 to 100 to a share; larger ones are not accepted."""
     share = float(text.removesuffix("%")) / 100
     if not 0 <= share <= 1:
         raise ValueError(text)
@@ -438,7 +438,7 @@ def check_writable(path: Path | None, *, argument: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Answer of a command that returns no report which prints itself; ``after`` is called once it is printed."""
+    """Answer of a command without a report that prints itself; ``after`` is called after it is printed."""
 
     text: Callable[[], str]
     content: Callable[[], Any]

@@ -304,7 +304,7 @@ def search_command(
     for name, flag in (("system", "--system"), ("global_batch_size", "--global-batch-size")):
         if options.get(name) is None:
             raise ArgumentError(flag, None, "given: a search is of a system and a batch")
-    found = search(
+    answer = search(
         load_graph(graph, options=option or [], prune=prune),
         limits=None if limit is None else key_values(limit, argument="--limit"),
         usd_per_hour=_prices(usd_per_hour),
@@ -312,8 +312,8 @@ def search_command(
         **options,
     )
     if command is None:
-        return found
-    best = found.best
+        return answer
+    best = answer.best
     return Answer(text=lambda: best.command(command), content=lambda: {"command": best.command(command)})
 
 

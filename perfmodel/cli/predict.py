@@ -25,7 +25,7 @@ LARGEST = "max"
 NO_TABLE = "none"
 """Value of ``--measured`` for no comparison."""
 TABLE = "shi2016"
-"""Measurement table to compare with; it has no run of the default framework, which stands for none of them."""
+"""Measurement table to compare with; it has no run of the default framework, which is none of the measured ones."""
 
 
 @takes_arguments(not_options=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
@@ -107,7 +107,7 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
 
 
 def bill_of(p: Prediction, price: str | float) -> dict[str, Any]:
-    """Return what a price makes of a prediction: the cost of a step, a million samples and an epoch, and the energy."""
+    """Return the cost of a step, a million samples and an epoch at a price, and the energy of a step."""
     from perfmodel.prediction.bill import rate_text
 
     priced: InstancePrice | float

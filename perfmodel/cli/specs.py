@@ -203,7 +203,7 @@ def show_command(
     return Answer(text=lambda: text, content=lambda: content)
 
 
-def _folder_told_by(path: Path, *, otherwise: str) -> str:
+def _folder_from_content(path: Path, *, otherwise: str) -> str:
     """Return the calibrations folder if a file declares itself a calibration, which may be in any folder."""
     from perfmodel.hardware.fit_file import CALIBRATION_KINDS
     from perfmodel.hardware.spec_files import kind_of
@@ -219,7 +219,7 @@ def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
     from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
 
     loaders = _loaders()
-    folder = folder if folder in loaders else _folder_told_by(path, otherwise=folder)
+    folder = folder if folder in loaders else _folder_from_content(path, otherwise=folder)
     if folder not in loaders:
         known = ", ".join(f"{name}/" for name in loaders)
         reason = "this version cannot check it" if folder in NOUN_BY_FOLDER else "its folder is not a kind folder"
@@ -339,7 +339,7 @@ def _loaded(name_or_path: str, *, options: list[str]) -> LayerGraph:
 
 
 def _graph_of(made: Any) -> LayerGraph:
-    """Return the graph of what a user's function makes: a torch module with its inputs, or a Keras model."""
+    """Return the graph of a user's function's result: a torch module with its inputs, or a Keras model."""
     if isinstance(made, tuple):
         from perfmodel.importers.torch.module import from_torch
 
@@ -390,7 +390,7 @@ def _executed(file: Path, target: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ArgumentError("target", target, f"a function of a Python file; {file} is not one")
     module = module_from_spec(spec)
-    sys.path.insert(0, str(file.parent.resolve()))  # so that it can import the files beside it
+    sys.path.insert(0, str(file.parent.resolve()))  # so that it can import files of its own folder
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

@@ -18,7 +18,7 @@ def visible_scores(*, queries: Quantity, keys: Quantity, causal: Quantity, tile_
     Parameters
     ----------
     queries, keys : float, ndarray or sympy.Expr
-        Positions that ask, q, and positions that are looked at, k. [1]
+        Query positions, q, and key positions, k. [1]
     causal : float or ndarray
         1 where a query sees only keys up to its own position, 0 where it sees all. [1]
     tile_rows : float, ndarray or sympy.Expr
@@ -48,7 +48,7 @@ def keys_seen_in_all(*, queries: Quantity, visible: Quantity, causal: Quantity) 
     Parameters
     ----------
     queries, visible : float, ndarray or sympy.Expr
-        Positions that ask, q, and keys that one sees on average, n. [1]
+        Query positions, q, and keys that one of them sees on average, n. [1]
     causal : float or ndarray
         1 where a query sees only keys up to its own position, 0 where it sees all. [1]
 
@@ -101,7 +101,7 @@ def attention_time(
     Parameters
     ----------
     queries, keys : float, ndarray or sympy.Expr
-        Positions that ask and positions that are looked at. [1]
+        Query positions and key positions. [1]
     summed : float, ndarray or sympy.Expr
         Multiply-adds of a score: features of keys and values forward, of all five products backward, d. [1]
     count : float, ndarray or sympy.Expr

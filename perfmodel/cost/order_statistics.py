@@ -141,8 +141,8 @@ def checked_ranks(rank: Quantity, count: Quantity) -> tuple[NDArray[np.int64], N
     return ranks.astype(np.int64), counts.astype(np.int64)
 
 
-def _each(means: _Means, rank: Quantity, count: Quantity) -> Quantity:
-    """Return the mean of each rank and count, of some ranks of one count at once; a float for a single one."""
+def _at_ranks(means: _Means, rank: Quantity, count: Quantity) -> Quantity:
+    """Return the mean at each rank and count, computed for all ranks of a count at once; a float for scalars."""
     ranks, counts = checked_ranks(rank, count)
     pairs = list(zip(counts.ravel().tolist(), ranks.ravel().tolist(), strict=True))
     known: dict[tuple[int, int], float] = {}
@@ -150,7 +150,7 @@ def _each(means: _Means, rank: Quantity, count: Quantity) -> Quantity:
         rising = [of_rank for _, of_rank in alike]
         for start in range(0, len(rising), _AT_ONCE):
             some = tuple(rising[start : start + _AT_ONCE])
-            known |= zip(((of_count, each) for each in some), means(some, of_count).tolist(), strict=True)
+            known |= zip(((of_count, of_rank) for of_rank in some), means(some, of_count).tolist(), strict=True)
     values = np.array([known[pair] for pair in pairs])
     return values.reshape(ranks.shape) if ranks.ndim else float(values[0])
 
@@ -164,7 +164,7 @@ def _mean_of_rank(
         points, weights = _normal_density(ranks, count)
         return np.asarray(weights @ times_at(points))
 
-    return _each(means, rank, count)
+    return _at_ranks(means, rank, count)
 
 
 def normal_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
@@ -404,7 +404,7 @@ class Empirical(RelativeTimes):
             of_ranks = np.array(ranks)[:, np.newaxis]
             return np.asarray(np.diff(betainc(of_ranks, count - of_ranks + 1, shares)) @ ascending)
 
-        return _each(means, rank, count)
+        return _at_ranks(means, rank, count)
 
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
         """Return ``count`` independent relative times."""

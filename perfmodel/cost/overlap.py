@@ -278,7 +278,7 @@ def chained_exchange(
     ready_s : sequence of float, ndarray or sympy.Expr
         When each message could leave if none slowed the computing down, f, in the order in which they do. [s]
     message_s : tuple of 2 sequences of float, ndarray or sympy.Expr
-        What each takes by itself, c, and what the one takes that follows it, d. [s]
+        Time of each by itself, c, and of the one that follows it, d. [s]
     computed_s : float, ndarray or sympy.Expr
         When the last gradient would be ready, b. [s]
     slowdown : tuple of 2 float, ndarray or sympy.Expr
@@ -287,7 +287,7 @@ def chained_exchange(
         Passes over what each message sends, a, just before it on the first channel; computing stands still meanwhile,
         and the second channel does not. None for none. [s]
     in_turn : bool
-        Whether a message waits until the one that follows the message before it has ended, as on one channel. [-]
+        Whether a message waits until the follower of the message before has ended, as on one channel. [-]
 
     Returns
     -------
@@ -558,7 +558,7 @@ class _Programme:
         return float(self.cost_s(ends[:, -1:])[0]), _traced(starts, parents)
 
     def _waits(self, first: int) -> Times:
-        """Return until when each lane is certainly idle before a message that begins with a given gradient. [s]"""
+        """Return the time up to which each lane is surely idle before a message that begins with this gradient. [s]"""
         lanes = zip(self.lanes, self.free[:, first], strict=True)
         return np.array([-np.inf if lane.after_the_one_before else free for lane, free in lanes])
 

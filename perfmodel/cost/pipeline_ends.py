@@ -39,7 +39,7 @@ class TurnMessages(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PipelineEnds:
-    """When each device of a pipeline, and each chunk of its layers, has finished all micro-batches.
+    """Times at which each device of a pipeline, and each chunk of its layers, has finished all micro-batches.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def pipeline_ends(
     backward_send_s: Sequence[Quantity],
     messages: Sequence[TurnMessages] = (),
 ) -> PipelineEnds:
-    """When each device and each chunk finishes, on the longest paths through turns and transfers.
+    """Time at which each device and each chunk finishes, on the longest paths through turns and transfers.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def _shape_of(work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> tuple[i
 
 
 def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
-    """Return the ends of pipelines: turns that do not wait for each other, of any of them, are added up together."""
+    """Return the ends of pipelines, adding up at once all turns that do not wait for each other."""
     has_messages = bool(pipelines[0][-1])
     shapes = [_shape_of(works_s, (*sends_s, *sum(sent, ()))) for _, works_s, sends_s, sent in pipelines]
     shape = (*shapes[0][:-1], max(shape[-1] for shape in shapes))
@@ -239,7 +239,7 @@ def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
 
 
 def _in_rows(times_s: Sequence[Sequence[Quantity]], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return a row for each of the times of all pipelines [s], as wide as the widest."""
+    """Arrange the times of all pipelines [s] in rows as wide as the widest."""
     rows = np.zeros((sum(map(len, times_s)), *shape))
     for row, time_s in zip(rows, chain.from_iterable(times_s), strict=True):
         row[..., : np.shape(time_s)[-1] if np.ndim(time_s) else None] = time_s
@@ -291,7 +291,7 @@ class _Turns(NamedTuple):
     slot: NDArray[np.intp]
     is_last: NDArray[np.bool_]
     awaited: NDArray[np.intp]
-    """The turn whose result a turn waits for, which comes before it."""
+    """Number of the earlier turn whose result a turn waits for."""
     device_count: int
     slot_count: int
 
@@ -337,7 +337,7 @@ def _turns_of(key: ById, chunk_count: int) -> _Turns:
 
 
 def _levels_of_turns(orders: Sequence[Sequence[int]], batch_count: int, count: int) -> list[int]:
-    """Return the level of each turn: one more than those of its device's turn before and of the turn it waits for.
+    """Return the level of each turn: one above both its device's turn before and the turn it waits for.
 
     Turns are numbered micro-batch by micro-batch in each step of their way, so that a turn waits for the one as many
     numbers before as there are micro-batches.
@@ -395,7 +395,7 @@ def _most_waiting(written: NDArray[np.intp], read: NDArray[np.intp]) -> int:
 
 @lru_cache(maxsize=MOST_ORDERS)
 def _events(key: ById, chunk_count: int) -> list[tuple[int, int, int, int, bool]]:
-    """Return the turns of all devices in one sequence, each with whether it is the last of its chunk.
+    """Return the turns of all devices in one sequence; the last turn of each chunk is marked.
 
     Device, work, link, and place of the turn that each awaits come first.
     """

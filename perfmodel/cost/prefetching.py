@@ -16,9 +16,9 @@ def gather_stall(*, gather_s: Sequence[Quantity], computed_s: Sequence[Quantity]
     Parameters
     ----------
     gather_s : sequence of float, ndarray or sympy.Expr
-        To gather each unit, g, in the order in which they compute. [s]
+        Time to gather each unit, g, in the order in which they compute. [s]
     computed_s : sequence of float, ndarray or sympy.Expr
-        What each unit computes, c. [s]
+        Time that each unit computes, c. [s]
     ahead : int or None
         Units gathered ahead of the one that computes, k; None if all may be. [1]
 

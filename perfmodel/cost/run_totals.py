@@ -52,7 +52,7 @@ def run_time(
     checkpoint_s : float
         Time that a checkpoint stops the run, delta. [s]
     checkpoint_every_s : float or None
-        Work between two checkpoints, tau; None for what loses least [1]_, or none without failures. [s]
+        Work between two checkpoints, tau; None for what loses least [1]_, or for no checkpoints without failures. [s]
     failures_per_device_day : float
         Failures of a device in a day that stop the run, f. [1/day]
     restart_s : float
@@ -70,7 +70,7 @@ def run_time(
     Notes
     -----
     Valid for: failures at a constant rate, each of which stops the whole run, which goes on from its last checkpoint.
-    Ignores: checkpoints that are written while the run goes on, except for what they stop it.
+    Ignores: checkpoints that are written while the run goes on, except for the time that they stop it.
 
     Examples
     --------

@@ -134,7 +134,7 @@ _LEAST: Final = 1e-300
 def bounded_staleness_excess(
     *, worker_count: Quantity, staleness_bound: Quantity, largest_excess: Quantity, variation: Quantity
 ) -> Quantity:
-    r"""Share of a step that workers wait for those behind by the bound on staleness.
+    r"""Share of a step that workers wait for slower ones because of the bound on staleness.
 
     .. math:: e = \left(\frac{1}{d} + \frac{s}{A c^2}\right)^{-1}, \qquad A = \frac{1}{2} + 0.62 \ln\frac{W}{2}
 

@@ -221,7 +221,7 @@ def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float)
 
 
 FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "fit_plans", "intervals"})
-"""Kind folders that no fit depends on, and fit plans, which are in the caller's key."""
+"""Folders of spec files that the fingerprint leaves out: no fit depends on them, or the caller's key has them."""
 
 
 ASIDE: Final = (

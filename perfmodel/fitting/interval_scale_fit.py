@@ -127,12 +127,12 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
         message = f"{len(exposures)} residual(s) are too few for an interval; {FEWEST} are needed"
         raise CalibrationError(message)
     exposure, sizes = stacked(exposures), np.abs(log_ratios)
-    met = [way for way in WAYS_TO_EXTRAPOLATE if np.any(getattr(exposure, way))]
+    ways = [way for way in WAYS_TO_EXTRAPOLATE if np.any(getattr(exposure, way))]
     mean_share = float(np.mean(exposure.other_share))
 
     def parameters(point: NDArray[np.float64]) -> SpreadParameters:
         unseen = {way: ESTIMATED.get(way, 0.0) for way in WAYS_TO_EXTRAPOLATE}
-        unseen |= dict(zip(met, np.exp(point[3:]).tolist(), strict=True))
+        unseen |= dict(zip(ways, np.exp(point[3:]).tolist(), strict=True))
         return SpreadParameters(
             structural=float(np.exp(point[0])),
             constants_weight=float(np.exp(point[1])),
@@ -147,7 +147,7 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
         priors = point[1] ** 2 + (point[2] / SLOPE_SPREAD) ** 2 + np.sum(spreads**2)
         return float(np.sum(np.log(spread) + sizes / spread) + priors / 2)
 
-    start = np.log(np.array([max(float(np.mean(sizes)), 1e-3), 1.0, 1.0] + [USUAL_SPREAD] * len(met)))
+    start = np.log(np.array([max(float(np.mean(sizes)), 1e-3), 1.0, 1.0] + [USUAL_SPREAD] * len(ways)))
     fitted = parameters(minimize(cost, start, method="L-BFGS-B").x)
     scores = sizes / log_spread(exposure, parameters=fitted) ** DAMPING
     return FittedSpread(parameters=fitted, quantile=_quantiles(scores, exposures), damping=DAMPING)

@@ -146,7 +146,7 @@ class KernelTable:
 
     @derived_property
     def issuer_of_row(self) -> tuple[bool, NDArray[np.intp] | None]:
-        """Whether the library launches any row, and who launches each: 0 the framework, 1 the library; None if both."""
+        """Whether the library launches any row, and who launches each: 0 framework, 1 library; None if any has both."""
         launched, inside = (
             np.concatenate(
                 [
@@ -213,8 +213,10 @@ def _group_weights(table: KernelTable) -> GroupWeights:
     has_library_launches, issuer_of_row = table.rows.issuer_of_row
     issuers = _issuers(table) if table.rows_of is None else table.rows.weights.issuer_of_group
     present, part_of_group = np.unique(issuers, return_inverse=True)
+    sums = _summed_weights(table.multiplicity, table.is_update)
     return GroupWeights(
-        **_summed_weights(table, table.multiplicity),
+        sums=sums,
+        of_row=sums[table.rows.group_of_row],
         has_library_launches=has_library_launches,
         issuer_of_row=issuer_of_row,
         every_group=np.arange(len(table.multiplicity)),
@@ -226,13 +228,13 @@ def _group_weights(table: KernelTable) -> GroupWeights:
 
 
 ISSUERS = ("forward", "backward", "update")
-"""Parts of a step that a host issues at a pace of their own, in the order in which they run."""
+"""Parts of a step that a host issues at different paces, in the order in which they run."""
 
 
 def _issuers(table: KernelTable) -> NDArray[np.intp]:
     """Return the part of the step that issues each group: a recomputed output is issued like any output."""
     issuers = np.zeros(len(table.multiplicity), dtype=np.intp)
-    roles = {group: role for _, _, role, group in table.occurrences}  # equal operations have the same
+    roles = {group: role for _, _, role, group in table.occurrences}  # equal operations have the same role
     for group, role in roles.items():
         if role is not Role.OUTPUT:
             issuers[group] = ISSUERS.index("update" if role is Role.UPDATE else "backward")
@@ -243,17 +245,17 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
     groups = [occurrence.group for occurrence in table.occurrences if occurrence.phase is phase]
     every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
-    return table.weights._replace(**_summed_weights(table, every))
+    sums = _summed_weights(every, table.is_update)
+    return table.weights._replace(sums=sums, of_row=sums[table.rows.group_of_row])
 
 
-def _summed_weights(table: KernelTable, every: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Occurrences of each group outside the update, in it, and in all, in columns, and of the group of each row. [1]"""
-    sums = np.stack([every * ~table.is_update, every * table.is_update, every], axis=1)
-    return {"sums": sums, "of_row": sums[table.rows.group_of_row]}
+def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Occurrences of each group outside the update, in it, and in all, in columns. [1]"""
+    return np.stack([every * ~is_update, every * is_update, every], axis=1)
 
 
 class LayerOperation(NamedTuple):
-    """An operation of a graph with the layer and phase it belongs to, at one batch size; None for the job's type."""
+    """An operation of a graph at one batch size, its layer and phase; ``element_bytes`` is None for the job's type."""
 
     layer: str
     phase: Phase
@@ -262,7 +264,7 @@ class LayerOperation(NamedTuple):
 
 
 class LayerProbes(NamedTuple):
-    """The same at every probe batch size."""
+    """A ``LayerOperation`` at every probe batch size."""
 
     layer: str
     phase: Phase
@@ -314,7 +316,7 @@ MOST_LOWERED: Final = 16384
 """Operations whose lowering is cached, under all sets of rules together. [1]"""
 
 _LOWERED: dict[Hashable, tuple[LoweringRules, list[_Lowered]]] = cache(f"{__name__}.lowered")
-"""What operations are lowered to, by the rules' identity; parts of a network have most of them in common."""
+"""Lowered operations, by the rules' identity; parts of a network share most of them."""
 
 
 def _lowered(

@@ -157,7 +157,7 @@ def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tupl
 
 
 def _repeated_keys(op: Attention, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Return the passes that give each head of the queries keys and values of its own, or add up their gradients."""
+    """Return the passes that copy keys and values for each head of the queries, or add up their gradients."""
     is_forward = op.role is Role.OUTPUT
     passes = []
     for features in (op.head_size, op.value_size):
@@ -190,7 +190,7 @@ def _clearing_pass(elements: Any, *, element_bytes: int) -> Stream:
 
 
 def _as_stored(packed: WeightFormat | None, *, element_bytes: int) -> WeightFormat | None:
-    """Return how weights are stored: dense where the indices of a sparse pattern would take more bytes than it saves.
+    """Return the storage of weights: dense if the indices of a sparse pattern take more bytes than it saves.
 
     Examples
     --------
@@ -353,7 +353,7 @@ def _depthwise_kernel(operation: Convolution, *, element_bytes: int) -> Alternat
 
 
 def _in_one_launch(alternative: Alternative, *, groups: int) -> Alternative:
-    """Return the alternative with one launch for all groups of a convolution in place of one for each."""
+    """Return the alternative with one launch for all groups of a convolution instead of one for each."""
     kernels: list[Kernel] = []
     for kernel in alternative.kernels:
         together = replace(

@@ -20,7 +20,7 @@ PRODUCTS = (Attention, Contraction, Convolution, Recurrence)
 
 
 class MixedPrecisionTable(spec.SpecTable):
-    """What a framework computes and holds in which type.
+    """Data types in which a framework computes and stores.
 
     ``dtypes`` are the narrow ones for which this holds. Layers and passes in ``single`` compute in single precision;
     those of them in ``widening`` read narrow elements and write wide ones, without a cast before. The result of a layer
@@ -136,7 +136,7 @@ def cast_passes(
 
 
 def softmax_types(node: Node, rules: MixedPrecisionTable) -> SoftmaxTypes | None:
-    """Return the types of softmax if it computes attention in single precision, with kernels of its own.
+    """Return the types of softmax if separate kernels compute attention in single precision.
 
     Where it does not widen its operand itself, scores are cast to single precision, scaled and masked there.
     """

@@ -1,8 +1,8 @@
-"""Recipes by which the linear layers of a 16-bit network run in eight bits or four; all else stays as it was.
+"""Recipes by which linear layers of a 16-bit network run in eight bits or four; all else stays in 16 bits.
 
 Activations, weights, gradients and the optimizer's copies keep the width of the base type. For each product the
 operands are scaled (a pass for the largest value, unless each small block has a scale of its own) and cast; tensor
-cores want both along the sum, so that what two products use in two directions is cast twice.
+cores want both along the sum, so a tensor that two products sum in different directions is cast twice.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from perfmodel.kernels import Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Contraction, Role, WeightFormat, weight_bytes
 
 ALIGNED = 16
-"""Extents of a weight are multiples of so many elements, or its products stay in the base type. [1]"""
+"""Unit of the extents of a weight, in elements; products of other weights stay in the base type. [1]"""
 
 NARROW_PRODUCT: Final = "gemm_narrow"
 """Efficiency name of a product of cast operands."""
 
 SPLIT_ACCUMULATOR: Final = "gemm_split_accumulator"
-"""Efficiency name of one whose partial sums are added up in full precision now and then."""
+"""Efficiency name of such a product that adds its partial sums up in full precision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class NarrowRecipe:
     keeps_weights : bool
         Whether weights are cast once for all micro-batches, which is not counted. [-]
     weight_dtype : str or None
-        Data type of stored weights that are operands as they lie; None if no stored weights are. [-]
+        Data type of stored weights that products read without a cast; None if there is none. [-]
     """
 
     base: str = "bf16"
@@ -60,11 +60,11 @@ RECIPES: Final = {
     "nvfp4": NarrowRecipe(operand_bytes=0.5 + 1 / 16, block_scaled=True),
     "int8": NarrowRecipe(operand_bytes=1.0, weight_dtype="int8"),
 }
-"""Data type of a job -> the recipe that it stands for."""
+"""Data type of a job -> its recipe."""
 
 
 def base_dtype(dtype: str) -> str:
-    """Return the data type in which a network is kept: of a recipe, its base.
+    """Return the base type of a recipe; other data types are returned unchanged.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def takes_narrow(op: Contraction) -> bool:
 
 
 def _weights_passed(op: Contraction, recipe: NarrowRecipe) -> tuple[int, int]:
-    """Return how often the weights are scaled and cast: stored ones that fit the product have been already."""
+    """Return the numbers of times that weights are scaled and cast; for stored weights either may be zero."""
     if op.role is Role.WEIGHT_GRADIENT or recipe.keeps_weights:
         return (0, 0)
     if op.role is Role.INPUT_GRADIENT:
@@ -101,8 +101,8 @@ def narrow_product(
     The output scales and casts inputs and weights; the input gradient scales the incoming gradients and casts them in
     both directions, and the weights across; the weight gradient casts the inputs across and reuses the gradients.
     With delayed scales the output casts inputs in both directions, and no pass looks for the largest value.
-    Stored weights are read as they lie and cast into the operand, which no pass unpacks them before. Of those with a
-    type of their own the scales are known; with the type of the operands they are operands of the output already.
+    Stored weights are cast into the operand without a pass that unpacks them. Their scales are known if they have a
+    type of their own; weights in the type of the operands need no cast for the output.
 
     References
     ----------
@@ -125,7 +125,7 @@ def narrow_product(
     if not (recipe.block_scaled or recipe.delayed_scales) and op.role is not Role.WEIGHT_GRADIENT:
         read_bytes, flop = element_bytes * scaled + scaled_weights * stored, scaled + scaled_weights * right
         passes.append(Stream(read_bytes=read_bytes, written_bytes=0, flop_count=flop, efficiency="max"))
-    if not (recipe.delayed_scales and op.role is Role.WEIGHT_GRADIENT):  # whose operands have been cast
+    if not (recipe.delayed_scales and op.role is Role.WEIGHT_GRADIENT):  # the output has cast its operands
         passes.append(
             Stream(
                 read_bytes=element_bytes * cast + cast_weights * stored,

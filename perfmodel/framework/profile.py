@@ -1,8 +1,8 @@
 """The file of a framework: its lowering rules, its own constants and policies, and the libraries it calls.
 
 Three kinds of constants are separate. The device file describes the chip, the library file the libraries' efficiency on
-an architecture, and this file only what the framework itself adds: dispatch, its own element-wise
-kernels, how it feeds data, what it keeps in memory, how it uses CPU threads, what it cannot do.
+an architecture, and this file only the framework's own: dispatch, element-wise kernels,
+feeding of data, kept memory, use of CPU threads, limits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -88,7 +88,7 @@ class ProcessorTable(spec.SpecTable):
 
 
 class CpuTable(ProcessorTable):
-    """A framework on CPUs: cost of its own loops besides memory traffic.
+    """A framework on CPUs: cost of its own loops beyond memory traffic.
 
     Attributes
     ----------
@@ -113,17 +113,16 @@ class CpuTable(ProcessorTable):
 class MemoryTable(spec.SpecTable):
     """Memory that a framework keeps on the device during a training step.
 
-    ``unread_results`` says what becomes of a result that a checkpointed region is marked to keep, though
-    back-propagation reads it nowhere. ``gathered_inputs`` says whether a product of a tensor group keeps its input
-    whole for its weight gradient or gathers it again; ``divided_loss_tensors`` counts what is made in the size of the
-    group's scores for the gradient of its loss, beyond what an undivided loss makes. ``full_recomputation`` says what
-    ``recompute="full"`` runs again: what back-propagation reads, or each block as a whole from its input; ``gates``,
-    whether the activation of a gated unit is kept for the product that reads it, or made again in its kernel;
-    ``gradients``, whether those of parameters take memory once they are ``made``, or for the whole run (``kept``).
-    ``shared_units`` says whether parameters that workers share are used where they were gathered (flat), or copied out
-    of there one by one, and where gradients lie as they are sent: apart from all else, or among it. With
-    ``allocator = "best_fit"`` footprints contain the gaps that freed tensors leave, see
-    :func:`perfmodel.graph.arena.reserved_bytes`.
+    ``unread_results``: a result that a checkpointed region is marked to keep, but back-propagation does not read, is
+    ``kept`` or ``freed``. ``gathered_inputs``: a product of a tensor group keeps its whole input for its weight
+    gradient, or gathers it again. ``divided_loss_tensors``: tensors of the size of the group's scores that the gradient
+    of a divided loss makes beyond those of an undivided one. ``full_recomputation``: ``recompute="full"`` repeats the
+    layers whose results back-propagation reads, or whole blocks. ``gates``: the activation of a gated unit is kept for
+    the product that reads it, or computed again in its kernel. ``gradients`` of parameters take memory from the moment
+    they are ``made``, or for the whole run (``kept``). ``shared_units``: parameters that workers share are used where
+    they were gathered and gradients are sent from separate memory (``flat``), or parameters are copied out one by one
+    and gradients lie among activations (``by_parameter``). With ``allocator = "best_fit"`` footprints contain the gaps
+    that freed tensors leave, see :func:`perfmodel.graph.arena.reserved_bytes`.
     """
 
     in_place: tuple[spec.Identifier, ...]
@@ -154,27 +153,24 @@ class FeedTable(spec.SpecTable):
 class ExchangeTable(spec.SpecTable):
     """Rules and constants of a framework's exchanges among devices.
 
-    ``tensor_beside`` names products of back-propagation beside which it runs exchanges of a tensor group: beside the
-    input gradient of a layer split by outputs, the gathering of its input; beside its weight gradient, the sum of the
-    input gradient. ``tensor_products`` says whether it cuts the products of blocks by rows, with sequence parallelism,
-    so that parts of them run beside messages of every other exchange that they need or make; that parts may compute at
-    a lower rate than the whole is not counted. ``scores`` says whether devices of a tensor group each keep their
-    classes for the loss, or gather those of all; ``gate_sums`` whether they add up once for a gate and its units, which
-    read the same tensor, or for each. ``gradients`` are exchanged while the backward phase goes on, or after it;
-    ``sums_in`` is the type to which they are converted for that, and ``shared_sums`` tells whether workers that share
-    state get their part of the sums or all of them. ``stage_2_gathers`` says when workers that share gradients
-    (``shard_stage=2``) gather parameters: those just updated (``after_update``), of which each holds whole copies; or,
-    as each holds a share, before every forward turn (``each_forward``), or before that which follows a sum of gradients
-    among workers (``forward_after_sums``): with ``no_sync`` once a step. ``outermost`` tells what lies farthest apart
-    in a pipeline: its ``stages``, all workers of a stage being neighbours, or whole ``workers``. ``sends`` says what a
-    stage does while activations and gradients are on their way: it computes (``meanwhile``), waits for what it sends
-    while it receives (``waited``), or waits for each transfer, one after the other (``one_by_one``);
-    ``interleaved_sends`` whether it does so in interleaved schedules too. Each device of a tensor group sends a
-    ``whole`` tensor that all of them have, or shares, which the next stage's group gathers. ``cpu_collectives`` is the
-    library that sums tensors in host memory, ``collectives`` that on GPUs. A parameter server that is a process of its
-    own (on another machine, or beside a worker on a machine's cores) takes ``server_step_us`` for each step of a worker
-    and ``server_tensor_us`` for each tensor there and back, both on a host with ``server_host_call_slowdown``, and
-    issues ``server_operations_per_tensor`` of its own.
+    ``tensor_beside``: products of back-propagation during which exchanges of a tensor group run: gathering the input
+    of a layer split by outputs during its input gradient, the sum of that input gradient during its weight gradient.
+    ``tensor_products``: with sequence parallelism, products of blocks are whole, or cut by rows so that parts run
+    during the messages that they need or make (a lower rate of parts is ignored). ``scores``: for the loss, devices of
+    a tensor group keep the scores of their own words, or gather all. ``gate_sums``: one sum of input gradients for a
+    gate and its units together, or one for each. ``gradients`` are exchanged during the backward phase or after it, in
+    the type ``sums_in``; ``shared_sums``: workers that share state receive their part of the sums, or all.
+    ``stage_2_gathers``: workers that share gradients (``shard_stage=2``) gather whole parameters ``after_update``; or
+    keep shares and gather them before every forward turn (``each_forward``), or only before the first after a sum of
+    gradients among workers (``forward_after_sums``: with ``no_sync`` once a step). ``outermost`` dimension of a
+    pipeline's devices: ``stages``, with neighbouring workers of a stage, or ``workers``. ``sends``: while activations
+    and gradients travel, a stage computes (``meanwhile``), waits while it sends and receives at once (``waited``), or
+    waits for each transfer in turn (``one_by_one``); ``interleaved_sends``: the same in interleaved schedules.
+    ``sent``: each device of a tensor group sends a common tensor as a ``whole``, or its part (``shares``), which the
+    next stage's group gathers. ``cpu_collectives`` and ``collectives``: libraries for sums in host memory and on GPUs.
+    A parameter server in a separate process (on another machine, or next to a worker on a machine's cores) takes
+    ``server_step_us`` for each step of a worker and ``server_tensor_us`` for each tensor there and back, on a host with
+    ``server_host_call_slowdown``, and issues ``server_operations_per_tensor``.
     """
 
     collectives: spec.Identifier | None = None
@@ -200,11 +196,11 @@ class ExchangeTable(spec.SpecTable):
 
     @property
     def awaited_sends(self) -> int:
-        """Transfers that a stage waits for with each of its own sends: none, that one, or also what it receives."""
+        """Transfers that a stage waits for at each send: none, the one sent, or also the one received. [1]"""
         return {"meanwhile": 0, "waited": 1, "one_by_one": 2}[self.sends]
 
     def adds_up_whole(self, shard_stage: int) -> bool:
-        """Tell whether workers that share optimizer state add up all gradients, which each keeps only with stage 1."""
+        """Tell whether workers that share optimizer state add up all gradients, which only stage 1 keeps whole."""
         return shard_stage == 1 and self.shared_sums == "whole"
 
 
@@ -226,13 +222,13 @@ class FrameworkProfile(spec.SpecFile):
     cpu : CpuTable
         Rules and constants on CPUs. [-]
     feed : FeedTable
-        How mini-batches arrive. [-]
+        Feed of mini-batches. [-]
     memory : MemoryTable
-        What is kept. [-]
+        Memory kept on the device. [-]
     exchange : ExchangeTable
-        How workers exchange gradients, and tensor groups what they share. [-]
+        Exchanges of workers and of tensor groups. [-]
     cannot : tuple of Incapacity
-        What it cannot do, with the evidence; see :mod:`perfmodel.framework.profile`. [-]
+        Limits, with the evidence; see :mod:`perfmodel.framework.profile`. [-]
     constant : dict of str to Constant
         Unit, meaning and range of each constant. [-]
     """
@@ -334,7 +330,7 @@ OFTEN_LACKING: Final = frozenset({
 
 
 class Incapacity(spec.SpecTable):
-    """One thing that a framework cannot do. What is left out holds for all: an entry with no layers for any layer.
+    """One thing that a framework cannot do. A field that is left out sets no condition: no layers means any layer.
 
     Attributes
     ----------
@@ -387,7 +383,7 @@ class Incapacity(spec.SpecTable):
 
     @property
     def what(self) -> str:
-        """What cannot be done, as a noun with its conditions."""
+        """The limit as a noun with its conditions."""
         updates = f"optimizer {' or '.join(self.optimizers)}" if self.optimizers else ""
         noun = ", ".join(self.layers) or updates or ("several workers" if self.several_workers else "a computation")
         where = f" on a {' or '.join(name.upper() for name in self.processors)}" if self.processors else ""
@@ -424,10 +420,10 @@ def shortfalls(
             if "update" not in phases or optimizer not in entry.optimizers:
                 continue
             entry = entry.model_copy(update={"optimizers": (optimizer,)})
-        found = [node for node in graph.layers if node.layer.kind in entry.layers]
-        if entry.layers and not found:
+        nodes = [node for node in graph.layers if node.layer.kind in entry.layers]
+        if entry.layers and not nodes:
             continue
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        place = f" (layer {found[0].name}{more})" if found else ""
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        place = f" (layer {nodes[0].name}{more})" if nodes else ""
         lines.append(f"{profile.name} cannot run {entry.what}{place}: {entry.evidence}")
     return tuple(lines)

@@ -16,7 +16,7 @@ PERSISTENT_PRODUCT = "recurrent_persistent"
 """Efficiency of all time steps in one launch."""
 
 PERSISTENT_MULTIPLE = 128
-"""Units and features must be a multiple of it for a persistent kernel [1]_. [1]
+"""Units and features must be multiples of this for a persistent kernel [1]_. [1]
 
 .. [1] PyTorch, aten/src/ATen/native/cudnn/RNN.cpp, use_persist_common_heuristics.
 """
@@ -135,7 +135,7 @@ _BY_ROLE = {Role.OUTPUT: _in_steps, Role.INPUT_GRADIENT: _in_steps, Role.WEIGHT_
 
 
 def _persists(op: Recurrence, rules: RecurrentTable, element_bytes: int) -> bool:
-    """Return whether the framework asks the library to keep a layer's weights in registers, and it can."""
+    """Return whether the framework asks the library to keep a layer's weights in registers, and the library can."""
     if rules.persistent_units is None or op.role is Role.WEIGHT_GRADIENT:
         return False
     sizes = (op.hidden_size, op.input_size)
@@ -147,7 +147,7 @@ def _persists(op: Recurrence, rules: RecurrentTable, element_bytes: int) -> bool
 
 
 def _persistent(op: Recurrence, kernels: tuple[Kernel, ...], element_bytes: int) -> tuple[Kernel, ...]:
-    """Return a layer that runs all its steps in one launch, products and all, and reads the weights once."""
+    """Return a layer that runs all its steps in one launch, including products, and reads the weights once."""
     (product,) = (kernel for kernel in kernels if kernel.efficiency == RECURRENT_PRODUCT)
     assert isinstance(product, Matmul)
     beside = tuple(kernel for kernel in kernels if isinstance(kernel, Matmul) and kernel is not product)

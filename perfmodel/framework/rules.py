@@ -34,7 +34,7 @@ class PassRule(spec.SpecTable):
     in_single: bool = False
 
     def traffic(self, tensor_elements: Any, *, element_bytes: int) -> tuple[Any, Any, int]:
-        """Bytes read and written, and launches, for a main tensor of so many elements."""
+        """Bytes read and written, and launches, for a number of elements of the main tensor."""
         if not self.in_single or element_bytes >= SINGLE_BYTES:
             size = element_bytes * tensor_elements
             return self.reads * size, self.writes * size, self.launches
@@ -58,8 +58,8 @@ class RecurrentTable(spec.SpecTable):
 class ShardPass(spec.SpecTable):
     """A pass over a unit's parameters or gradients, or over a device's share of them, from one type to another.
 
-    Types are that of the parameters which a device holds, that in which they are gathered and gradients computed, and
-    that in which gradients are summed. A ``cast`` to the type that a tensor already has is none.
+    There are three types: of the parameters that a device holds, of gathered parameters and computed gradients, and of
+    summed gradients. A ``cast`` to a tensor's own type costs nothing.
     """
 
     reads: Literal["held", "gathered", "exchanged"]
@@ -78,7 +78,7 @@ class ShardedPassesTable(spec.SpecTable):
     ``parameters`` and ``gradients`` run where layers compute, over all of a unit: after its parameters have arrived,
     and before its gradients leave. The others are on other streams: before a gather over a device's share
     (``parameter_shares``), before a reduce-scatter over all (``messages``), after it over a share
-    (``message_shares``). Wherever they are, they have blocks for the whole device, so that computing stands still.
+    (``message_shares``). Each of these passes occupies the whole device, so that computing stands still.
     """
 
     parameters: tuple[ShardPass, ...] = ()
@@ -89,7 +89,7 @@ class ShardedPassesTable(spec.SpecTable):
 
     def bytes_per_parameter(self, kind: str, sizes: Mapping[str, int]) -> int:
         """Bytes that the passes of a kind read and write for each parameter they pass over. [B]"""
-        return sum(each.bytes_per_parameter(sizes) for each in getattr(self, kind))
+        return sum(shard_pass.bytes_per_parameter(sizes) for shard_pass in getattr(self, kind))
 
 
 class NarrowTable(spec.SpecTable):
@@ -111,7 +111,7 @@ class NarrowTable(spec.SpecTable):
         return replace(recipe, delayed_scales=is_delayed, keeps_weights=self.weights == "kept")
 
     def gathered_bytes(self, dtype: str) -> int | None:
-        """Size of an element of an operand that a tensor group gathers cast; None if it gathers none so. [B]"""
+        """Size of an element of an operand that a tensor group casts before it gathers; None if it casts after. [B]"""
         recipe = RECIPES.get(dtype)
         if self.gathers == "wide" or recipe is None or recipe.block_scaled:
             return None
@@ -164,9 +164,9 @@ class LoweringTable(spec.SpecTable):
 
     @derived
     def rules(self, support: LibrarySupport) -> "LoweringRules":
-        """Return the table joined with what libraries support."""
-        own = [name for name in support.algorithms if name in (FUSED, PERSISTENT)]
-        convolutions = tuple(name for name in support.algorithms if name not in own)
+        """Return the table joined with the features of libraries."""
+        recurrent = [name for name in support.algorithms if name in (FUSED, PERSISTENT)]
+        convolutions = tuple(name for name in support.algorithms if name not in recurrent)
         from_elsewhere: dict[str, Any] = {
             "convolution_algorithms": self.convolution_algorithms or convolutions,
             "groups_together": support.groups_together,
@@ -175,13 +175,13 @@ class LoweringTable(spec.SpecTable):
             "attention": support.attention,
             "sparse_products": support.sparse_products,
             "narrow_recipe": self.narrow.recipe(support.narrow) if support.narrow else None,
-            "library_recurrence": tuple(own) if self.recurrent.library else (),
+            "library_recurrence": tuple(recurrent) if self.recurrent.library else (),
         }
         return LoweringRules.model_construct(**(self.__dict__ | from_elsewhere))
 
 
 class LoweringRules(LoweringTable):
-    """A framework's rules on one kind of processor, joined with what the libraries that it calls support there."""
+    """A framework's rules on one kind of processor, joined with the features of its libraries there."""
 
     convolution_algorithms: tuple[str, ...]
     groups_together: bool = False
@@ -205,7 +205,7 @@ class LoweringRules(LoweringTable):
         return role is Role.INPUT_GRADIENT and self.accumulates(role)
 
     def product_efficiency(self, role: Role) -> str:
-        """Return the name of the efficiency of a product with weights, by what it yields.
+        """Return the name of the efficiency of a product with weights, by its role.
 
         Examples
         --------

@@ -19,7 +19,7 @@ class Span(NamedTuple):
 
 
 class _Arena:
-    """One piece of memory that grows; gaps that touch are one gap."""
+    """One piece of memory that grows; gaps that touch are merged."""
 
     def __init__(self) -> None:
         self.gaps: list[tuple[int, int]] = []
@@ -35,7 +35,7 @@ class _Arena:
             self.gaps[place : place + 1] = [(start + size, gap_size - size)] if gap_size > size else []
             return start
         start = self.end
-        if self.gaps and sum(self.gaps[-1]) == self.end:  # grows from the gap at its end
+        if self.gaps and sum(self.gaps[-1]) == self.end:  # extend the gap at the end
             start, _ = self.gaps.pop()
         self.end = start + size
         return start
@@ -55,7 +55,7 @@ class _Arena:
 def reserved_bytes(spans: Sequence[Span]) -> int:
     """Return the memory that an allocator with one growing segment takes for tensors. [B]
 
-    Of several that begin at one moment, those listed first are placed first.
+    Tensors that begin at the same moment are placed in the order of the list.
 
     Notes
     -----
@@ -90,9 +90,9 @@ def reserved_bytes(spans: Sequence[Span]) -> int:
 
 
 def gap_bytes_per_sample(lifetimes: Lifetimes) -> int:
-    """Memory beyond the most that is in use at a moment, but for gradients of parameters. [B/sample]
+    """Memory reserved beyond the most in use at a moment, without gradients of parameters. [B/sample]
 
-    Tensors are counted by what they have per sample; zero where that is a symbol.
+    Counts the bytes per sample of each tensor; zero if they are symbolic.
     """
     end = len(lifetimes.moments) - 1
     spans = [

@@ -22,7 +22,7 @@ from perfmodel.numeric import is_real
 from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Operation, Role, WeightFormat
 
 SELECTIVE: Final = "selective"
-"""Way to recompute only what lies between the projections of attention."""
+"""Way to recompute only the part between the projections of attention."""
 BLOCKS: Final = "blocks"
 """Way to recompute each block as a whole from its input."""
 RECOMPUTE = ("full", BLOCKS, "sqrt", SELECTIVE)
@@ -68,7 +68,7 @@ def check_recompute(recompute: Any) -> Recompute:
 
 @lru_cache(maxsize=8192)
 def block_of(name: str) -> str | None:
-    """Return the start that the names of a block's layers have in common; None for a layer outside blocks.
+    """Return the common start of the names of a block's layers; None for a layer outside blocks.
 
     Examples
     --------
@@ -80,9 +80,9 @@ def block_of(name: str) -> str | None:
 
 
 def blocks_of(nodes: Sequence[Node]) -> list[str]:
-    """Return the blocks of more than one layer, in order; where numbers come back after another's, they name no blocks.
+    """Return the blocks of more than one layer, in order; the layers of a block are consecutive.
 
-    Layers of a block stand together: of ``conv1_1, relu1_1, conv1_2, relu1_2`` neither ``conv1`` nor ``relu1`` is one.
+    In ``conv1_1, relu1_1, conv1_2, relu1_2`` neither ``conv1`` nor ``relu1`` is a block, because they alternate.
     """
     named = [block for node in nodes if (block := block_of(node.name)) is not None]
     counts, runs = Counter(named), Counter(block for block, _ in groupby(named))
@@ -90,12 +90,12 @@ def blocks_of(nodes: Sequence[Node]) -> list[str]:
 
 
 def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
-    """Raise if a network has fewer blocks than shall run again, or no attention whose core alone could."""
+    """Raise if a network has fewer blocks than are to run again, or no separate attention core for ``selective``."""
     if isinstance(recompute, int) and recompute > (most := len(blocks_of(nodes))):
-        allowed = f"at most {most}: this network has as many blocks whose number is in the names of their layers"
+        allowed = f"at most {most}, the number of blocks in the layer names of this network"
         raise ArgumentError("recompute", recompute, allowed)
     if recompute == BLOCKS and not blocks_of(nodes):
-        allowed = "None, full or sqrt: the names of this network's layers hold no numbers of blocks"
+        allowed = "None, full or sqrt: layer names of this network hold no block numbers"
         raise ArgumentError("recompute", recompute, allowed)
     if recompute == SELECTIVE and not has_core(nodes):
         allowed = "None, full or sqrt: the network has no attention layer apart from its projections"
@@ -103,17 +103,17 @@ def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
 
 
 def has_core(nodes: Sequence[Node]) -> bool:
-    """Return whether one of the layers is attention alone, between projections of their own."""
+    """Return whether the network has a layer of attention without its projections."""
     return any(map(_is_core, nodes))
 
 
 def _is_core(node: Node) -> bool:
-    """Return whether a layer is attention alone: products of queries, keys and values, and softmax between them."""
+    """Return whether a layer is the core of attention: products of queries, keys and values, with a softmax between."""
     return isinstance(node.layer, ScaledDotProductAttention)
 
 
 def keeps_scores(node: Node) -> bool:
-    """Return whether a layer is attention alone whose scores go through memory and are not computed again."""
+    """Return whether a layer is the core of attention and keeps its scores in memory for back-propagation."""
     layer = node.layer
     is_materialised = isinstance(layer, ScaledDotProductAttention) and layer.scores == "materialised"
     return is_materialised and node.usage.recomputed_in is None
@@ -145,7 +145,7 @@ def _block_starts(cuts: Sequence[_Cut]) -> list[_Cut]:
 
 
 def has_blocks(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> bool:
-    """Return whether checkpoints lie where branches begin, so that those of a block do not depend on other blocks."""
+    """Return whether branches begin somewhere: checkpoints then lie there and do not depend on other blocks."""
     return bool(_block_starts(_cuts(nodes, wanted=wanted)))
 
 
@@ -168,7 +168,7 @@ def _balanced(nodes: Sequence[Node], cuts: Sequence[_Cut], *, wanted: Mapping[st
     return [chosen[place] for place in sorted(chosen)]
 
 
-def _again(segment: Sequence[Node], *, checkpoint: str, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
+def _rerun(segment: Sequence[Node], *, checkpoint: str, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
     """Return the layers of a segment whose forward results its back-propagation needs, directly or indirectly."""
     needed = {node.name for node in segment if wanted[node.name] and _saves(node)} | kept_tensors(
         segment, wanted=wanted
@@ -188,7 +188,7 @@ def _saves(node: Node) -> bool:
 
 
 class _Mark(NamedTuple):
-    """The region of a layer that runs again, whether all of the region does, and whether its result stays."""
+    """The region of a layer, whether all of the region runs again, and whether the layer's result is kept."""
 
     region: str | None = None
     reruns_all: bool = False
@@ -215,25 +215,25 @@ def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping
     parts: list[list[Node]] = [[]]
     region: str | None = None
     for node in nodes:
-        own = marks[node.name].region
-        joins = own is None and _is_there(node)
-        if own != region and not joins:
-            region = own
+        marked = marks[node.name].region
+        joins = marked is None and _computes_nothing(node)
+        if marked != region and not joins:
+            region = marked
             parts.append([])
         parts[-1].append(node)
-    return [Segment(tuple(part), _again_in_region(part, wanted=wanted, marks=marks)) for part in parts if part]
+    return [Segment(tuple(part), _rerun_in_region(part, wanted=wanted, marks=marks)) for part in parts if part]
 
 
-def _is_there(node: Node) -> bool:
-    """Return whether a layer computes nothing, like a parameter or a constant."""
+def _computes_nothing(node: Node) -> bool:
+    """Return whether a layer is only a parameter or a constant."""
     return not node.input_names and (node.layer.is_view or is_parameter(node))
 
 
-def _again_in_region(
+def _rerun_in_region(
     part: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark]
 ) -> tuple[Node, ...]:
-    """Return the part of a region that runs again: what its back-propagation needs and is not kept, or all of it."""
-    inside = [node for node in part if marks[node.name].region is not None and not _is_there(node)]
+    """Return the layers of a region that run again: all, or those whose unkept results back-propagation needs."""
+    inside = [node for node in part if marks[node.name].region is not None and not _computes_nothing(node)]
     if not any(wanted[node.name] for node in inside):
         return ()
     needed = {node.name for node in inside if marks[node.name].reruns_all or (wanted[node.name] and _saves(node))}
@@ -251,12 +251,12 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Re
 
     Notes
     -----
-    ``full`` has a checkpoint wherever branches begin, as before each residual block, ``sqrt`` about sqrt(n) segments of
-    n cuts [1]_, ``selective`` the core of each attention [2]_, ``blocks`` each block by its number, a number so many of
-    the first blocks. The last segment of ``full`` and ``sqrt`` never runs again, as its results are needed first.
-    With ``full`` and ``sqrt`` only layers whose results back-propagation reads run again, as in
-    ``torch.utils.checkpoint(use_reentrant=False)``, which stops early; with ``use_reentrant=True`` it reruns all of
-    what it wraps, as Megatron-LM does with each block.
+    ``full`` has a checkpoint wherever branches begin, as before each residual block; ``sqrt`` makes about sqrt(n)
+    segments of n cuts [1]_; ``selective`` repeats the core of each attention [2]_, ``blocks`` each numbered block, and
+    a number that many, the first ones. The last segment of ``full`` and ``sqrt`` never runs again, as its results are
+    needed first. With both, only layers whose results back-propagation reads run again, as in
+    ``torch.utils.checkpoint(use_reentrant=False)``, which stops early; ``use_reentrant=True`` reruns all that it wraps,
+    as Megatron-LM does with each block.
 
     References
     ----------
@@ -271,7 +271,7 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Re
     parts = [tuple(nodes[start:end]) for start, end in pairwise(places)]
     ends = [cut.tensor for cut in chosen]
     first = [
-        Segment(part, _again(part, checkpoint=tensor, wanted=wanted)) for part, tensor in zip(parts, ends, strict=False)
+        Segment(part, _rerun(part, checkpoint=tensor, wanted=wanted)) for part, tensor in zip(parts, ends, strict=False)
     ]
     return (*first, Segment(parts[-1]))
 
@@ -317,7 +317,7 @@ class LayerStep(NamedTuple):
         return operations if packed is None else [_of_packed(operation, packed) for operation in operations]
 
     def probed(self, sizes: tuple[int, ...]) -> tuple[tuple[Operation, ...], ...]:
-        """Return each operation at several batch sizes [samples]; parts of a network share its layers, and these."""
+        """Return each operation at several batch sizes [samples]; parts of a network share them."""
         return _probed_layer(self.node, self.into, sizes)
 
 
@@ -328,7 +328,7 @@ def stays_dense(node: Node) -> bool:
 
 
 def multiplies_by_weights(node: Node) -> bool:
-    """Return whether a layer has weights of its own that are an operand of a product or a convolution."""
+    """Return whether a layer has its own weights as an operand of a product or a convolution."""
     has_matrix = any(len(shape) > 1 for shape in node.parameter_shapes.values())
     return has_matrix and any(_reads_weights(operation) for operation in operations_of(node, None, 1))
 
@@ -339,7 +339,7 @@ def _reads_weights(operation: Operation) -> TypeGuard[Contraction | Convolution]
 
 
 def _of_packed(operation: Operation, packed: WeightFormat) -> Operation:
-    """Return a product that reads weights stored in a format of their own."""
+    """Return a product that reads weights stored in a packed format."""
     if operation.role is Role.WEIGHT_GRADIENT or not _reads_weights(operation):
         return operation
     return replace(operation, packed=packed)
@@ -388,7 +388,7 @@ def _probed_sum(step: SumStep, kind: type, sizes: tuple[int, ...]) -> tuple[tupl
 
 
 def forward_steps(nodes: Sequence[Node]) -> Steps:
-    """Return what computes every output, in order."""
+    """Return the steps that compute every output, in order."""
     return [LayerStep(node, None) for node in nodes]
 
 
@@ -461,7 +461,7 @@ def _is_of_use(operation: Operation, node: Node) -> bool:
 
 
 def _gradients_of(node: Node, into: tuple[bool, ...], *, batch_size: Any) -> list[Operation]:
-    """Return the backward operations of one layer, with those that its frozen or shared parameters change."""
+    """Return the backward operations of one layer, considering frozen and shared parameters."""
     operations = operations_of(node, into, node.runs(batch_size))
     if node.usage.frozen_parameters or not node.usage.is_trained:
         operations = tuple(operation for operation in operations if _is_of_use(operation, node))
@@ -475,7 +475,7 @@ def _gradients_of(node: Node, into: tuple[bool, ...], *, batch_size: Any) -> lis
 def backward_steps(
     input_shapes: Mapping[str, Shape], nodes: Sequence[Node], *, wanted: Mapping[str, bool], parts: Sequence[Segment]
 ) -> Steps:
-    """Return what computes all needed gradients, in order: last layer first.
+    """Return the steps that compute all needed gradients, last layer first.
 
     A tensor read by f layers gets f - 1 ``gradient_sum`` passes, listed under the layer that made it. The layers that
     read the parts of a split tensor count as one reader: one pass joins their gradients, and a copy restores the order

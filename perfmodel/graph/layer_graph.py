@@ -79,7 +79,7 @@ class LayerGraph(GraphStructure):
     inputs : mapping of str to tuple of int or None
         Sample shapes by name, if ``input_shape`` is not given. [1]
     fixed_batch_size : int or None
-        The one batch size this graph is valid for, because a shape or option depends on it; None for any. [samples]
+        The only batch size of this graph, because a shape or option depends on it; None for any. [samples]
     image_layout : str or None
         Order of images in memory, ``channels_first`` or ``channels_last``; None for the framework's usual one. [-]
 
@@ -112,7 +112,7 @@ class LayerGraph(GraphStructure):
             Whether the gradient of the network's own input is computed too. [-]
         recompute : str, int or None
             ``full``: recompute activations inside every block; ``sqrt``: inside about sqrt(n) segments; ``selective``:
-            only the cores of attention; a number: so many numbered blocks; None: only in regions the graph marks. See
+            only the cores of attention; a number: that many numbered blocks; None: only in regions the graph marks. See
             ``perfmodel.graph.execution``. [-]
 
         Returns
@@ -158,7 +158,7 @@ class LayerGraph(GraphStructure):
         return tuple(pairs)
 
     def _steps(self, parts: Sequence[Phase], *, input_gradient: bool, recompute: Recompute) -> Steps:
-        """Return what runs in the forward and backward phases, at any batch size."""
+        """Return the steps of the forward and backward phases, for any batch size."""
         check_recompute(recompute)
         self._check_complete()
         steps: Steps = []
@@ -241,19 +241,19 @@ class LayerGraph(GraphStructure):
         return with_history(self._rebuilt(self._input_shapes, layers), "at_inference", {}, before=self)
 
     def quantised(self, dtype: str, *, frozen_only: bool = False) -> Self:
-        """Return the network with the weights of its products stored in fewer bits; it computes as before.
+        """Return the network with the weights of its products stored in fewer bits; the arithmetic is unchanged.
 
         Parameters
         ----------
         dtype : str
             ``int8``, ``fp8`` or ``int4``. [-]
         frozen_only : bool
-            Whether layers that train keep theirs whole, as adapters beside a quantised network do (QLoRA). [-]
+            Whether trained layers keep full weights, as adapters beside a quantised network do (QLoRA). [-]
 
         Returns
         -------
         LayerGraph
-            The same layers; those with products by weights of their own keep them in this type. [-]
+            The same layers; those that multiply by weights of their own store them in this type. [-]
         """
         check_known("data type of weights:", dtype, PACKED_BYTES)
         check_flag("frozen_only", frozen_only)
@@ -274,10 +274,10 @@ class LayerGraph(GraphStructure):
         pattern : str
             ``unstructured``: any weights, stored as values with a column number each; ``2:4``: two of four neighbours,
             stored as values with 2 bits each; ``structured``: whole output channels of dense layers and convolutions,
-            rounded, and what others read of them. [-]
+            rounded, with what other layers read of them. [-]
         layers : sequence of str or None
-            Layers to prune; None for all with products by weights of their own, and with ``structured`` for all whose
-            outputs may have any width: not those that a sum adds, nor the network's outputs. [-]
+            Layers to prune; None for all that multiply by weights of their own, with ``structured`` only those whose
+            outputs may have any width: not terms of a sum, nor the network's outputs. [-]
 
         Returns
         -------
@@ -294,7 +294,7 @@ class LayerGraph(GraphStructure):
         -----
         Products skip zeros only where a framework's kernels do, for 2:4 on sparse tensor cores; elsewhere a pass
         writes the dense weights before each product. ``parameter_count`` and ``work`` stay those of dense products,
-        ``nonzero_count`` says what is left. Channels that are left out are gone, from every count.
+        ``nonzero_count`` has those that are left. Pruned channels are in no count.
 
         Examples
         --------
@@ -326,12 +326,12 @@ class LayerGraph(GraphStructure):
 
     @property
     def weighted_layers(self) -> tuple[str, ...]:
-        """Names of the layers with products by weights of their own: dense ones, convolutions, attention."""
+        """Names of the layers that multiply by their own weights: dense ones, convolutions, attention."""
         return self._once("weighted", lambda: tuple(node.name for node in self.layers if multiplies_by_weights(node)))
 
     @property
     def frozen_weighted_layers(self) -> tuple[str, ...]:
-        """Those of ``weighted_layers`` that do not train."""
+        """Names of the frozen layers among ``weighted_layers``."""
         return tuple(name for name in self.weighted_layers if not self.node(name).trains_weights)
 
     @property

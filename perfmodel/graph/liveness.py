@@ -59,8 +59,8 @@ class TensorTypes:
 class MemoryRules:
     """Rules for sizes of tensors and for sharing memory.
 
-    ``composed`` has the kinds of layers that are made of operators in single precision, each with the tensors of its
-    output's size that these keep in it, beside the input, which they keep in single precision too.
+    ``composed`` maps kinds of layers that consist of operators in single precision to the number of tensors, of the
+    output's size, that these operators keep; they also keep the input in single precision.
     """
 
     element_bytes: int = 4
@@ -70,13 +70,13 @@ class MemoryRules:
     types: TensorTypes | None = None
     composed: tuple[tuple[str, int], ...] = ()
     keeps_unread: bool = False
-    """Whether results that the graph marks to be kept stay although back-propagation reads them nowhere. [-]"""
+    """Whether results that the graph marks to be kept stay in memory even if back-propagation never reads them. [-]"""
     keeps_gathered: bool = False
     """Whether a tensor that a group of devices gathered has its own memory, and keeps it while it is read. [-]"""
     fuses_gates: bool = False
-    """Whether one kernel makes a gate and multiplies by it, and makes the gate again for the gradients. [-]"""
+    """Whether one kernel computes a gate and multiplies by it, and computes the gate again for the gradients. [-]"""
     divided_loss_tensors: int = 0
-    """Tensors made for the gradient of a loss over scores that devices share, beyond those of a whole loss. [1]"""
+    """Additional tensors for the gradient of a loss whose scores are divided among devices. [1]"""
 
     @property
     def parameter_bytes(self) -> int:
@@ -88,7 +88,7 @@ class MemoryRules:
         return self.element_bytes if self.types is None else self.types.result_bytes.get(name, self.parameter_bytes)
 
     def softmax_of(self, node: Node) -> SoftmaxTypes | None:
-        """Return the types of softmax in a layer of attention where they are not that of its result."""
+        """Return the types of softmax in a layer of attention, if they differ from that of its result."""
         return None if self.types is None else self.types.softmax.get(node.name)
 
     def saved_bytes(self, node: Node) -> Bytes:
@@ -162,7 +162,7 @@ class Lifetimes:
         storage.last = len(self.moments) - 1
 
     def result(self) -> Liveness:
-        """Add up what is in memory at every moment."""
+        """Add up the memory at every moment."""
         count = len(self.moments)
         forward = sum(phase is Phase.FORWARD for _, phase in self.moments)
         constants, slopes, gradients = changes = [[0] * (count + 1) for _ in range(3)]
@@ -201,12 +201,12 @@ def _scratch_bytes(node: Node, into: tuple[bool, ...], element_bytes: int, softm
 
 
 def _gates(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
-    """Return for each product the results of functions of one tensor that it alone reads, as a gated unit does."""
+    """Return for each product the activations that only it reads, as in a gated unit."""
     readers = Counter(name for node in nodes for name in node.input_names)
     made = {node.name for node in nodes if isinstance(node.layer, Pointwise) and readers[node.name] == 1}
     products = [node for node in nodes if isinstance(node.layer, Binary) and node.layer.function == "multiply"]
-    found = {node.name: tuple(name for name in node.input_names if name in made) for node in products}
-    return {name: gates for name, gates in found.items() if gates}
+    gates_of = {node.name: tuple(name for name in node.input_names if name in made) for node in products}
+    return {name: gates for name, gates in gates_of.items() if gates}
 
 
 class Step:
@@ -267,7 +267,7 @@ class Step:
         return self.sizes[name]
 
     def gradient_size(self, name: str) -> Bytes:
-        """Return the bytes of a tensor's gradient: a quantised tensor has one of the network's type."""
+        """Return the bytes of a tensor's gradient, which has the network's type even if the tensor is quantised."""
         if name in self.masks:
             return tensor_bytes(self.shapes[name], element_bytes=self.rules.bytes_of(name))
         return self.size(name)
@@ -283,7 +283,7 @@ class Step:
         source = self.source.get(node.name)
         self.place[node.name] = self.lifetimes.new(self.size(node.name)) if source is None else self.place[source]
         moment = self.place[node.name]
-        if not node.input_names and node.layer.is_view:  # a constant, there before the step and after
+        if not node.input_names and node.layer.is_view:  # a constant stays in memory before and after the step
             moment.first, moment.is_held = 0, True
         moment.is_held |= node.name not in self.read and phase is Phase.FORWARD
         # always allocated, and freed at once without back-propagation
@@ -335,7 +335,7 @@ class Step:
         return made
 
     def _cast_back(self, node: Node, name: str, gradient: _Storage) -> _Storage:
-        """Return the gradient of a tensor that a layer read as a copy in another type, in the tensor's own type."""
+        """Cast the gradient of a copied input back to the type of the tensor that was copied."""
         if (node.name, name) not in self.copies or gradient.size == self.gradient_size(name):
             return gradient
         self.lifetimes.begin(node.name, Phase.BACKWARD)

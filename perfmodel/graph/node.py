@@ -24,7 +24,7 @@ ParameterName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """How a graph uses a layer: shared or frozen parameters, regions that run again, and how weights are stored."""
+    """Use of a layer by a graph: shared or frozen parameters, regions that run again, and the storage of weights."""
 
     shared_parameters: Mapping[str, ParameterName] = field(default_factory=dict)
     is_trained: bool = True
@@ -39,7 +39,7 @@ class Usage:
 
     @property
     def weight_format(self) -> WeightFormat | None:
-        """How the weights of its products are stored; None for dense, in the network's data type."""
+        """Storage format of the weights of its products; None if dense and in the network's data type."""
         if self.weight_dtype is None and self.sparsity is None:
             return None
         return WeightFormat(dtype=self.weight_dtype, density=self.density, sparsity=self.sparsity)
@@ -101,7 +101,7 @@ class Node:
 
     @derived_property
     def is_shared(self) -> bool:
-        """Whether it runs once per step whatever the batch size, because none of its tensors belongs to a sample."""
+        """Whether it runs once per step for any batch size, because none of its tensors belongs to a sample."""
         return all(isinstance(shape, SharedShape) for shape in (*self.input_shapes, self.output_shape))
 
     def runs(self, batch_size: Any) -> Any:
@@ -147,8 +147,8 @@ class Node:
     @derived_property
     def updated_shapes(self) -> tuple[Shape, ...]:
         """Shapes of the parameters that are this layer's own and need gradients [1]."""
-        own = self.parameter_shapes
-        return tuple(shape for name, shape in self.trained_shapes.items() if name in own)
+        parameters = self.parameter_shapes
+        return tuple(shape for name, shape in self.trained_shapes.items() if name in parameters)
 
     @derived_property
     def trained_shared_count(self) -> int:
@@ -164,14 +164,14 @@ class Node:
 
     @derived_property
     def packed_count(self) -> int:
-        """Parameters of its own that are stored in a format of their own: those of two axes or more [1]."""
+        """Its own parameters with a packed storage format: those of two axes or more [1]."""
         if self.usage.weight_format is None:
             return 0
         return sum(math.prod(shape) for shape in self.parameter_shapes.values() if len(shape) > 1)
 
     @derived_property
     def nonzero_count(self) -> int:
-        """Parameters of its own that pruning left [1]; all of them without pruning."""
+        """Its own parameters after pruning [1]."""
         lost: Any = (1 - self.usage.density) * self.packed_count
         count: int = self.parameter_count - (lost if is_open_size(lost) else round(float(lost)))
         return count

@@ -1,7 +1,7 @@
-"""Structured pruning: layers with fewer output channels, and what follows in the layers that read them.
+"""Structured pruning: layers with fewer output channels, and its effect on the layers that read them.
 
-Nothing here knows what a layer does: the shapes that it infers say where a smaller output goes. It is absorbed where
-a layer's own weights shrink with its input and its output stays, and it is stuck where shapes no longer fit (a sum of
+Nothing here knows what a layer does: the shapes that layers infer show where a smaller output goes. A layer absorbs it
+if its weights shrink with its input and its output keeps its shape. It is stuck where shapes no longer fit (a sum of
 branches), where a layer ignores it, and at the outputs of the network.
 """
 

@@ -1,8 +1,8 @@
 """Graphs with equal blocks in a row, costed by a short graph with three of the blocks.
 
-What lies before the blocks may change the first of them, what lies behind may change the last. The blocks between are
-alike, because only one tensor leads from each to the next. So what follows layer by layer for three blocks is known
-for any number: the second block stands for all those between.
+Layers before the blocks may affect the first of them, layers behind may affect the last. The blocks between are alike,
+because only one tensor leads from each to the next. Results for three blocks therefore give those for any number: the
+second block stands for all between the first and the last.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.graph.node import Node
 
 HEAD, FIRST, INNER, LAST, TAIL = range(5)
-"""Parts of a short graph: what lies before the blocks, the three blocks, and what lies behind."""
+"""Parts of a short graph: layers before the blocks, the three blocks, and layers behind."""
 KEPT_BLOCKS: Final = 3
 """Blocks of a short graph. [1]"""
 SHORTEST_BLOCK: Final = 3
@@ -36,7 +36,7 @@ SHORTEST_BLOCK: Final = 3
 LEAST_LEFT_OUT: Final = 1 / 6
 """Share of a graph's layers that must be left out for the short graph to be worth making. [1]"""
 MOST_KEPT: Final = 16
-"""Ways to run a short graph of which the storages are kept. [1]"""
+"""Most ways to run a short graph whose storages are cached. [1]"""
 MOST_PARTS: Final = 1024
 """Parts cached per graph; the oldest is dropped first. [1]"""
 MOST_PERIODS: Final = 16
@@ -45,7 +45,7 @@ MOST_PERIODS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Equal blocks in a row: the first layer of the first, the layers of each, and their number. [1]"""
+    """Equal blocks in a row: place of the first layer, layers of a block, and number of blocks. [1]"""
 
     start: int
     period: int
@@ -76,7 +76,7 @@ class Shortened:
 
     @derived_property
     def starts_with_a_block(self) -> bool:
-        """Whether the first of the equal blocks begins where a block by the names of layers begins."""
+        """Whether the first of the equal blocks begins where layer names begin a numbered block."""
         names, start = [node.name for node in self.graph.layers], self.blocks.start
         first, second = names[start], names[start + self.blocks.period]
         before = block_of(names[start - 1]) if start else None
@@ -100,14 +100,14 @@ class Shortened:
         return [place + moved * self.blocks.period for moved in self.moves(self.part_at(place))]
 
     def moves(self, part: int) -> range:
-        """Return the numbers of blocks by which a part is moved in the whole graph: the inner block by several."""
+        """Return the distances, in blocks, by which a part is repeated in the graph; the inner block has several."""
         return range(self.left_out if part > INNER else 0, self.left_out + 1 if part >= INNER else 1)
 
     def spread(self, layers: Sequence[str]) -> list[tuple[int, int]] | None:
-        """Return rows of the whole graph's list, as places in a list of the short graph and blocks they are moved by.
+        """Extend a list of the short graph to the whole one: each row is a place in the list and a move in blocks.
 
-        The list names the layer of each row, in order of execution; None if the inner block's rows do not lie between
-        those of the others.
+        ``layers`` names the layer of each row, in order of execution. None if rows of the inner block are not between
+        those of the first and the last.
         """
         parts = [self.part_of(name) for name in layers]
         rows: list[tuple[int, int]] = []
@@ -123,7 +123,7 @@ class Shortened:
         return rows
 
     def names_in(self, whole: LayerGraph) -> dict[tuple[str, int], str]:
-        """Return the names in the whole graph of the layers of the short one, by the blocks that these are moved by."""
+        """Map each layer of the short graph, with a move in blocks, to its name in the whole graph."""
 
         def make() -> dict[tuple[str, int], str]:
             names, period = [node.name for node in whole.layers], self.blocks.period
@@ -138,8 +138,8 @@ class Shortened:
 
 
 def shortened(graph: LayerGraph, kinds: Sequence[Any]) -> Shortened | None:
-    """Leave all but three of a graph's equal blocks out; None if these are too few."""
-    blocks = next((blocks for blocks in _rows_of_blocks(kinds) if _are_alone(graph, blocks)), None)
+    """Leave out all but three of a graph's equal blocks; None if there are too few."""
+    blocks = next((blocks for blocks in _rows_of_blocks(kinds) if _are_separate(graph, blocks)), None)
     if blocks is None:
         return None
     nodes = graph.layers
@@ -170,8 +170,8 @@ def _rows_of_blocks(kinds: Sequence[Any]) -> Iterator[Blocks]:
             yield Blocks(first, period, count)
 
 
-def _are_alone(graph: LayerGraph, blocks: Blocks) -> bool:
-    """Whether one tensor leads from each block to the next, which shares nothing else with the rest of the graph."""
+def _are_separate(graph: LayerGraph, blocks: Blocks) -> bool:
+    """Whether a single tensor leads from each block to the next, and blocks share nothing else with the rest."""
     nodes, start, period = graph.layers, blocks.start, blocks.period
     places = {node.name: place for place, node in enumerate(nodes)}
     inside = range(start, blocks.end)
@@ -197,7 +197,7 @@ def _are_alone(graph: LayerGraph, blocks: Blocks) -> bool:
 
 
 def structure_of(graph: LayerGraph) -> tuple[object, ...]:
-    """Structure shared by graphs that differ only in names, with blocks alike; can be a key of a mapping.
+    """Hashable structure, equal for graphs that differ only in names and have the same blocks.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def _kept_structure(part: LayerGraph) -> tuple[Any, ...]:
 
 
 def shorten(part: LayerGraph, *, of: LayerGraph) -> None:
-    """Let a part of a graph, or all of it, be lowered as a short one where it repeats a block; alike parts share it."""
+    """Have a part of a graph lowered as a short graph if it repeats a block; parts of the same structure share it."""
 
     def make() -> Shortened | None:
         short = shortened(part, _kept_structure(part)[-1])
@@ -251,7 +251,7 @@ def shorten(part: LayerGraph, *, of: LayerGraph) -> None:
 
 
 def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: Recompute) -> Shortened | None:
-    """Return what :func:`shortened` left of a graph, if it was shortened and is run block by block."""
+    """Return the short graph of a graph, if there is one and ``recompute`` works block by block."""
     short: Shortened | None = graph.kept("shortened").get(())
     if short is None or recompute is None:
         return short
@@ -268,7 +268,7 @@ def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: Recompu
 
 
 def liveness_of_blocks(graph: LayerGraph, *, phase: Phase, rules: MemoryRules, input_gradient: bool) -> Liveness | None:
-    """Return the memory at every moment of a shortened graph, from its short one; None if that does not tell."""
+    """Return the memory at every moment of a graph, computed from its short one; None if that is impossible."""
     trains = Phase.BACKWARD in phase.parts
     recompute = rules.recompute if trains else None
     short = shortened_for(graph, input_gradient=input_gradient, recompute=recompute)
@@ -276,16 +276,16 @@ def liveness_of_blocks(graph: LayerGraph, *, phase: Phase, rules: MemoryRules, i
         return None
     rules = replace(rules, types=None if rules.types is None else rules.types.of_short)
 
-    def live() -> _Inside | None:
-        return _Inside.of(short.graph.lifetimes(phase, rules=rules, input_gradient=input_gradient), short)
+    def live() -> _Columns | None:
+        return _Columns.of(short.graph.lifetimes(phase, rules=rules, input_gradient=input_gradient), short)
 
-    inside: _Inside | None = kept(short.graph.kept("lifetimes"), (phase, rules, input_gradient), live, most=MOST_KEPT)
+    inside: _Columns | None = kept(short.graph.kept("lifetimes"), (phase, rules, input_gradient), live, most=MOST_KEPT)
     return None if inside is None else inside.lengthened(short, graph)
 
 
 @dataclass(frozen=True, eq=False)
-class _Inside:
-    """Storages of a short graph as columns: sizes, moments of the first and of the last use, parts of both."""
+class _Columns:
+    """Storages of a short graph as columns: sizes, moments of first and last use, and the parts of these moments."""
 
     moments: Sequence[tuple[str, Phase]]
     sizes: NDArray[np.float64]
@@ -297,21 +297,21 @@ class _Inside:
     """For each moment of a block, the moment of the inner block with the same work."""
 
     @classmethod
-    def of(cls, lifetimes: Lifetimes, short: Shortened) -> _Inside | None:
-        """Arrange storages; None if sizes are symbols, or if inner blocks would not be alike."""
+    def of(cls, lifetimes: Lifetimes, short: Shortened) -> _Columns | None:
+        """Arrange storages as columns; None if sizes are symbols or inner blocks would differ."""
         storages, moments = lifetimes.storages, lifetimes.moments
         if not all(type(size) is int for storage in storages for size in storage.size):
             return None
         part_of_moment = np.array([short.part_of(name) for name, _ in moments])
-        seen: Counter[Hashable] = Counter()
+        repeats: Counter[Hashable] = Counter()
         same: dict[Hashable, int] = {}
         works = []
         for moment, (name, phase) in enumerate(moments):
             part = part_of_moment[moment]
             place = (short.place_of.get(name, 0) - short.blocks.start) % short.blocks.period
             work = (place, phase, moment in lifetimes.sums)
-            seen[part, work] += 1
-            works.append((*work, seen[part, work]))
+            repeats[part, work] += 1
+            works.append((*work, repeats[part, work]))
             if part == INNER:
                 same[works[-1]] = moment
         spans = np.array([(storage.first, storage.last) for storage in storages]).T
@@ -334,7 +334,7 @@ class _Inside:
         )
 
     def lengthened(self, short: Shortened, whole: LayerGraph) -> Liveness | None:
-        """Add up what is in memory at every moment of the whole graph."""
+        """Add up the memory at every moment of the whole graph."""
         rows = short.spread([name for name, _ in self.moments])
         if rows is None:
             return None
@@ -350,8 +350,8 @@ class _Inside:
         (first, last), (first_part, last_part) = self.spans, self.parts
         is_inner = first_part == INNER
         alone, inner = np.flatnonzero(~is_inner), np.flatnonzero(is_inner)
-        own = np.where(first_part == LAST, copies - 1, 0)[alone]
-        ends = np.where(last_part[alone] == INNER, at[last[alone], own], ends_at[last[alone]])
+        copy = np.where(first_part == LAST, copies - 1, 0)[alone]
+        ends = np.where(last_part[alone] == INNER, at[last[alone], copy], ends_at[last[alone]])
         steps = np.arange(copies) + (last_part[inner] - INNER)[:, None]
         among = at[self.inner[last[inner]][:, None], steps.clip(0, copies - 1)]
         of_copies = np.where((steps >= 0) & (steps < copies), among, ends_at[last[inner]][:, None])

@@ -1,4 +1,4 @@
-"""Tensors that share memory: views, outputs that overwrite an input, and those that back-propagation still reads."""
+"""Shared memory of tensors: views, outputs that overwrite an input, and inputs that back-propagation still reads."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def shared_storage(
 ) -> dict[str, str]:
     """Map each layer whose output is a view to the tensor whose memory it uses.
 
-    A view uses its input's memory, but for a part that devices exchange and views that are kept ``apart``. Sharing
-    that the graph states is taken as given. A habit needs an input of the output's size and type that neither another
-    layer nor back-propagation reads later under any of its names.
+    A view uses its input's memory, except a part that devices exchange and views that are kept ``apart``. Sharing that
+    the graph states is accepted. A kind that usually works in place needs an input of the output's size and type that
+    neither another layer nor back-propagation reads later under any of its names.
     """
     last_reader: dict[str, int] = {}
     for place, node in enumerate(nodes):

@@ -1,6 +1,6 @@
 """Structure of a layer graph: named layers, their inputs, shapes and parameters, and checks for missing ones.
 
-It also keeps how a graph was changed since it was built, so that the same can be done to another one.
+It also records the changes made to a graph since it was built, so that another one can be changed alike.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class GraphStructure:
 
     @property
     def nonzero_count(self) -> int:
-        """Parameters that pruning left, each once [1]; ``parameter_count`` and all work count those of dense layers."""
+        """Parameters after pruning, each once [1]; ``parameter_count`` and all work still count the pruned ones."""
         count: int = expanded(sum(node.nonzero_count for node in self.layers))
         return count
 
@@ -323,7 +323,7 @@ Graph = TypeVar("Graph", bound="GraphStructure")
 
 
 def with_history(graph: Graph, method: str, options: Mapping[str, Any], *, before: Graph) -> Graph:
-    """Keep with a network that a method made of another how that one was built, and what was done to it since."""
+    """Record on a derived network the recipe and changes of the one before, and the method that made it."""
     if graph is not before:
         changes = before.kept("changes")
         graph.kept("recipes").update(before.kept("recipes"))
@@ -332,12 +332,12 @@ def with_history(graph: Graph, method: str, options: Mapping[str, Any], *, befor
 
 
 def changes_of(graph: GraphStructure) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Return the methods that changed a network since it was built and their options; none once layers were added."""
+    """Return the methods, with options, that changed a network since it was built; none once layers were added."""
     return tuple(graph.kept("changes").values())
 
 
 def changed_like(graph: LayerGraph, other: GraphStructure) -> LayerGraph:
-    """Return a network quantised, pruned or brought to inference as another one was."""
+    """Quantise, prune or bring a network to inference as was done to another one."""
     for method, options in changes_of(other):
         graph = getattr(graph, method)(**options)
     return graph

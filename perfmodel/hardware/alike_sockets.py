@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.wires import Channel
 
 numbers = attrgetter("capacity_bytes_per_s", "latency_s", "startup_s")
-"""What two channels need to have in common to be as fast."""
+"""Numbers of a channel; channels with the same ones are equally fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Branches:
         self._branch.update((part, number) for number, parts in enumerate(self.parts) for part in parts)
 
     def likened(self, *parts: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """Return parts of the first branches that are related as these are, and the map from them back to these."""
+        """Return the like parts of the first alike branches, and the map from their parts back to these branches."""
         if not self._branch.keys() >= {*parts}:  # a device that hangs on no socket
             return parts, {}
         if parts not in self._likened:
@@ -62,7 +62,7 @@ class Branches:
         """Map each part of the first branches to the part at its place in other branches."""
         stands = {number: number for number in range(len(self.parts))}
         for branch, place in first.items():
-            left = next(number for number, there in stands.items() if there == branch)
+            left = next(number for number, stand_in in stands.items() if stand_in == branch)
             stands[place], stands[left] = branch, stands[place]
         return {
             old: new

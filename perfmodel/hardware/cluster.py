@@ -194,7 +194,7 @@ def several(system: Wired, machines: int) -> System | Cluster:
             raise ArgumentError("machines", machines, f"left out with {system.name}, whose machines differ")
         machine, fabric, server = next(iter(kinds.values())), system.file.fabric, system.file.server
     elif not isinstance(system, System):
-        raise ArgumentError("machines", machines, f"left out with {system.name}, which is no machine")
+        raise ArgumentError("machines", machines, f"left out with {system.name}, which is not a machine")
     elif machines == 1:
         return system
     elif system.file.fabric is None:
@@ -476,7 +476,7 @@ def _other_card(device: str | Path | Runnable, system: Wired) -> Runnable | None
     if loaded.processor_kind != "gpu":
         raise ArgumentError("device", loaded.name, f"a GPU, by data sheet or measured, for {system.name}")
     card = loaded.card
-    if card is None or all(own == card and own.stem == card.stem for _, own in system.devices):
+    if card is None or all(present == card and present.stem == card.stem for _, present in system.devices):
         return None
     protocols = peer_protocols(system) - joined_by(card)
     if protocols:
@@ -525,7 +525,7 @@ def _relinking(system: Wired, link: str | Path) -> tuple[Callable[[SystemFile], 
     kinds = {"pcie": bool(system.devices), "nvlink": has_peers, "network": bool(system.networks)}
     kind = "network" if protocol in NETWORKS else "nvlink" if protocol in DEVICE_LINKS else protocol
     if not kinds.get(kind, False):
-        of_kinds = " or ".join(kind for kind, there in kinds.items() if there) or "none: it has no link to replace"
+        of_kinds = " or ".join(kind for kind, wired in kinds.items() if wired) or "none: it has no link to replace"
         raise ArgumentError("link", str(link), f"a link of a kind that {system.name} has: {of_kinds}")
     if kind != "network":
         return partial(with_peer_links if kind == "nvlink" else with_host_links, link=name), None

@@ -39,8 +39,8 @@ class Quantiles(spec.SpecTable):
 
     def of(self, regime: str) -> float:
         """Return the quantile of a regime. [1]"""
-        found = getattr(self, regime)
-        return float(self.unfitted if found is None else found)
+        quantile = getattr(self, regime)
+        return float(self.unfitted if quantile is None else quantile)
 
 
 class ConstantSpreads(spec.SpecTable):
@@ -100,7 +100,7 @@ class IntervalScale(spec.SpecFile):
         return Seen.together(self.seen.values())
 
     def measured_without(self, table: str) -> Seen:
-        """Return the same of all tables but one. [-]"""
+        """Return ``measured`` without the residuals of one table. [-]"""
         return Seen.together(rows for name, rows in self.seen.items() if name != table)
 
 
@@ -187,6 +187,6 @@ class Seen(spec.SpecTable):
         """
         wanted = [mix.get(kind, 0.0) for kind in KINDS_OF_OPERATION]
         apart = (
-            sum(abs(ours - theirs) for ours, theirs in zip(wanted, other, strict=True)) / 2 for other in self.mixes
+            sum(abs(share - known) for share, known in zip(wanted, other, strict=True)) / 2 for other in self.mixes
         )
         return min(max(min(apart, default=1.0) - BLUR, 0.0) / (NEW_SHARE - BLUR), 1.0)

@@ -431,5 +431,5 @@ def faults_of(
     for menu in required["tiles"].values():
         lengths = {name: len(constants[name]) for name in menu if isinstance(constants.get(name), tuple)}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            yield f"{menu[0]}: lists of tiles must be equally long, but {told}"
+            listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            yield f"{menu[0]}: lists of tiles must be equally long, but {listed}"

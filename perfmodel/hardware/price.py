@@ -105,7 +105,7 @@ class InstancePrice(Price):
     Attributes
     ----------
     kind : str
-        That it is one. [-]
+        ``instance``. [-]
     instance : str
         The provider's name for it, with attached devices. [-]
     purchase : str
@@ -199,7 +199,7 @@ class StoragePrice(Price):
     Attributes
     ----------
     kind : str
-        That it is one. [-]
+        ``storage``. [-]
     usd_per_gb_month : float
         Price of a GB for a month. [USD per GB and month]
     """

@@ -249,7 +249,7 @@ class SpecFile(SpecTable):
         return ()
 
     def source_of(self, field: str) -> Source | None:
-        """Return the source of a number: of those that cover it, the one that names it most specifically."""
+        """Return the source of a number: the most specific one that covers it."""
         named = _source_by_name(self)
         return named.get(_covering(field, named))
 
@@ -352,7 +352,7 @@ def _field_names(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _covering(field: str, names: Collection[str]) -> str:
-    """Return a field if names have it, or else the innermost table it is in that they have; empty if they have none."""
+    """Return a field or the innermost table around it that is among the names; empty if none is."""
     while field and field not in names:
         field = field.rpartition(".")[0]
     return field

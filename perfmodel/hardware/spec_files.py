@@ -207,7 +207,7 @@ class _Loaded:
         self.looked_s = monotonic()
 
     def is_current(self) -> bool:
-        """Tell whether no file changed; every prediction asks, and looking takes a twentieth of its time."""
+        """Tell whether all files are unchanged; every prediction asks, and looking takes a twentieth of its time."""
         if self.are_shipped:
             now_s = monotonic()
             if now_s - self.looked_s < SHIPPED_LOOK_S:
@@ -218,9 +218,9 @@ class _Loaded:
 
 def _unchanged(files: dict[str, int]) -> bool:
     try:
-        for path, then in files.items():
+        for path, old_state in files.items():
             # for a file that was missing, os.access is faster than a failing os.stat
-            if os.access(path, os.F_OK) if then == MISSING else _state_in(os.stat(path)) != then:  # noqa: PTH116
+            if os.access(path, os.F_OK) if old_state == MISSING else _state_in(os.stat(path)) != old_state:  # noqa: PTH116
                 return False
     except (OSError, ValueError):  # it is gone
         return False

@@ -168,7 +168,7 @@ class CloudDisk(Storage):
     Attributes
     ----------
     kind : str
-        That it is one. [-]
+        ``cloud_disk``. [-]
     read_mib_per_s_per_gib : float
         Rate of large reads for each GiB of the disk. [MiB/s per GiB]
     most_read_mib_per_s : float
@@ -220,7 +220,7 @@ class ObjectStore(Storage):
     Attributes
     ----------
     kind : str
-        That it is one. [-]
+        ``object_store``. [-]
     connection_gb_per_s : float
         Rate of one connection after the first byte. [GB/s]
     connection_count : int

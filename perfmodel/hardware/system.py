@@ -58,7 +58,7 @@ class PartTable(spec.SpecTable):
         return (self.to,) if isinstance(self.to, str) else self.to
 
     def port_of(self, index: int) -> str:
-        """Return the name of the part that one of them is attached to."""
+        """Return the name of the part to which the part of this index is attached."""
         return self.ports[index // (self.count // len(self.ports))]
 
 
@@ -177,7 +177,7 @@ MOST_DEVICES: Final = 8 * MOST_MACHINES
 
 
 def machine_count(name: str, value: Any, *, of_devices: int = 1) -> int:
-    """Check a number of machines with some devices each that is not in a file; 2.0 counts as one."""
+    """Check a number of machines that no file states, with some devices each; 2.0 counts as whole."""
     most = min(MOST_MACHINES, MOST_DEVICES // max(of_devices, 1))
     if not (is_real(value) and 1 <= value <= most and value == int(value)):
         raise ArgumentError(name, value, whole_numbers_text(1, most))

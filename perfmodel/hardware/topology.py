@@ -66,7 +66,7 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Joints:
-    """Neighbours of each node with the channels there, the node above each, and those that peer links join to it."""
+    """For each node: its neighbours with the channels there, the node above it, and the nodes on its peer links."""
 
     ways: dict[str, list[tuple[str, Channel]]]
     above: dict[str, str]
@@ -130,9 +130,9 @@ class Topology:
         return above if above is None else moved(above)
 
     def _in_first_machine(self, name: str) -> tuple[str, Callable[[str], str]]:
-        """Return a node of the first of equal machines in place of this one, and what names its neighbours here.
+        """Return the like node of the first equal machine, and a function that names its neighbours in this one.
 
-        So the wires of one machine say it for all.
+        So the wires of one machine are enough for all.
         """
         node, first = self.places[name].node, self._first_node
         if not node or not first:
@@ -265,14 +265,14 @@ class Topology:
         return route.capacity_bytes_per_s, route.latency_s
 
     def _is_like_others(self, start: Place, end: Place) -> bool:
-        """Tell whether the way between two places is that between two others of equal machines."""
+        """Tell whether the way between two places may be like one between other places of equal machines."""
         is_in_equal = self._members.keys() == {""} or bool(self.equal_machines and start.node and end.node)
         return is_in_equal and start.name != end.name
 
     def _like_legs(
         self, start: Place, end: Place, through_host: bool, *, likens: bool
     ) -> tuple[tuple[Route, ...], Mapping[str, str], Mapping[str, Mapping[str, str]]]:
-        """Return legs between places that lie alike, and the machines and parts that stand in place of theirs here."""
+        """Return legs between two places that lie alike, and the machines and parts to put in place of theirs."""
         ends = start.name.removeprefix(start.node), end.name.removeprefix(end.node)
         orders: tuple[Mapping[str, str], ...] = ({}, {})
         if likens:
@@ -436,7 +436,7 @@ class Topology:
 
     @derived_property
     def _device_node(self) -> str:
-        """The first machine with devices, or without any the first, which stands for all of equal machines."""
+        """The first machine with devices, or else the first; among equal machines it stands for all."""
         with_devices = (node for node, names in self._members.items() if any(map(self._is_device, names)))
         return next(with_devices, next(iter(self._members)))
 
@@ -446,13 +446,13 @@ class Topology:
     @derived
     def _own_nics(self, node: str) -> dict[str, str | None]:
         """Return the NIC of each device of a machine; devices near the same NICs take them in turn."""
-        own: dict[str, str | None] = {}
+        nic_of: dict[str, str | None] = {}
         turns: Counter[tuple[str, ...]] = Counter()
         for device in self.of_node(node, "device"):
             nearest = self._nearest_nics(device)
-            own[device] = nearest[turns[nearest] % len(nearest)] if nearest else None
+            nic_of[device] = nearest[turns[nearest] % len(nearest)] if nearest else None
             turns[nearest] += 1
-        return own
+        return nic_of
 
     def _nearest_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs that are the fewest links away from a device, in file order."""
@@ -493,10 +493,10 @@ class Topology:
 
     @derived
     def attachment(self, name: str) -> Hashable:
-        """Return what a node hangs on: two with the same, e.g. cards below one root, are as far from a third one."""
+        """Return what a node hangs on; those that hang on the same, e.g. one root, are equally far from any other."""
         ways = [
-            (other, tuple(map(numbers, there)), tuple(map(numbers, self.channels_to(other)[name])))
-            for other, there in self.channels_to(name).items()
+            (other, tuple(map(numbers, channels)), tuple(map(numbers, self.channels_to(other)[name])))
+            for other, channels in self.channels_to(name).items()
         ]
         return self._place(name).kind, self.above(name), tuple(ways)
 
@@ -570,7 +570,7 @@ class Topology:
 
     @derived
     def _between_hubs(self, inside: frozenset[str], nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
-        """Map each node that data may pass between some machines, over some NICs, to others and the channels there."""
+        """Map each node that data may pass, inside these machines or through these NICs, to neighbours and channels."""
         crosses = len(inside) > 1
         near = [name for node in {*inside, ""} for name in self.members(node)]
         hubs = {

@@ -26,7 +26,7 @@ class Channel:
 
     @property
     def ends(self) -> tuple[str, str, str]:
-        """The node that it comes from or both use, the sign between them, and the other node."""
+        """First node, sign and second node of its name; ``=`` joins nodes that share both directions."""
         one, sign, other = re.split("([>=])", self.name)
         return one, sign, other
 
@@ -171,5 +171,5 @@ Wires = tuple[Wire, ...] | MachineWires
 
 
 def changed_wires(wires: Wires, change: Callable[[Wire], Wire]) -> Wires:
-    """Return wires that are each changed alike."""
+    """Change every wire in the same way."""
     return wires.changed(change) if isinstance(wires, MachineWires) else tuple(map(change, wires))

@@ -521,7 +521,7 @@ def _is_of_family(channel: Channel, family: str) -> bool:
 
 
 def _times(factor: Quantity, number: float) -> Any:
-    """Multiply; a symbol divided by its stated value, times that value, becomes the symbol."""
+    """Multiply; a symbol over its stated value, times that value, is the symbol itself."""
     product = factor * number
     if not is_symbolic(product):
         return product

@@ -1,4 +1,4 @@
-"""Configurations in archives and texts that nobody vouches for: read as data, within limits, nothing extracted."""
+"""Configurations in untrusted archives and texts: read as data, within limits, nothing extracted."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ MOST_CONFIG_BYTES: Final = 64 * 2**20
 """Most bytes of a configuration, decompressed: 64 times the largest of ``keras.applications`` (EfficientNetV2L: 1 MB)
 [B]."""
 MOST_COMPRESSION: Final = 300
-"""Most times that a configuration may be larger than it is compressed; those of ``keras.applications`` are 18 to 47
-times [1]."""
+"""Largest ratio of a configuration's size to its compressed size; in ``keras.applications`` it is 18 to 47 [1]."""
 MOST_MEMBERS: Final = 10_000
-"""Most files in an archive: a program's own few and its assets, such as vocabularies [1]."""
+"""Most files in an archive: the few that the program writes, and assets such as vocabularies [1]."""
 ZIP_SIGNATURE: Final = b"PK"
 SIGNATURE_BYTES: Final = 8
 """First bytes of a file that tell its kind [B]."""
 JSON_TEXT: Final = "JSON text"
-"""What errors call a configuration that is given as a text."""
+"""Name in errors of a configuration that is passed as a text."""
 
 TEXT_STARTS: Final = ("{", "[")
 FILE_SUFFIXES: Final = (".json", ".keras", ".h5", ".hdf5", ".zip")
@@ -71,7 +70,7 @@ def config_text(
     readers: Mapping[bytes, Callable[[Path], str | bytes]] | None = None,
     binary_suffixes: Collection[str] = (),
 ) -> str | bytes:
-    """Return the configuration's text in a file, whose kind its first bytes tell: an archive, or the text itself.
+    """Return the configuration's text in a file: an archive or the text itself, by its first bytes.
 
     ``readers`` read further kinds, by the signature; a file with one of the ``binary_suffixes`` is no text.
     """
@@ -100,7 +99,7 @@ def _text_in_zip(path: Path, member: str) -> bytes:
             content = file.read(MOST_CONFIG_BYTES + 1)  # whatever size the entry claims
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise SpecError(path, [f"is no archive, or a truncated or damaged one ({error})"]) from error
-    except Exception as error:  # what the decompressor raises on damaged bytes (zlib.error, lzma.LZMAError)
+    except Exception as error:  # the errors of the decompressor on damaged bytes (zlib.error, lzma.LZMAError)
         if isinstance(error, SpecError | OSError):
             raise
         raise SpecError(path, [f"its {member} is damaged ({error})"]) from error
@@ -123,7 +122,7 @@ def _checked_entry(path: Path, members: list[zipfile.ZipInfo], member: str) -> z
 
 
 def _check_size(path: Path, entry: zipfile.ZipInfo) -> None:
-    """Raise SpecError for a configuration that grows beyond all measure when it is decompressed."""
+    """Raise SpecError for a configuration that is too large when decompressed."""
     if entry.file_size > MOST_CONFIG_BYTES or entry.file_size > MOST_COMPRESSION * max(entry.compress_size, 1):
         problem = (
             f"its {entry.filename} has {entry.compress_size:,} B and {entry.file_size:,} B decompressed: must have at "

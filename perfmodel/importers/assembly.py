@@ -25,9 +25,9 @@ from perfmodel.layers import LAYERS, Layer, Shape
 from perfmodel.layers.translation import function_names
 
 NOT_SHOWN: Final = ", and without parameters that it may have, which the file does not show"
-"""What the warning about a hole adds where the file says nothing about its weights."""
+"""Addition to the warning about a hole whose weights are not in the file."""
 RECURRENT_NAMES: Final = ("RNN", "LSTM", "GRU", "Rnn", "Bidirectional")
-"""Parts of the names of recurrences, which use weights and states at every step: their operands bound no work."""
+"""Parts of names of recurrences: they use weights at every step, so the work of a hole has no bound by its operands."""
 
 
 class NotTranslatedError(Exception):
@@ -48,11 +48,11 @@ TRANSLATION_FAULTS: Final = (
     TypeError,
     ValueError,
 )
-"""Errors of a translator: the first two make a layer a hole, the others say that its fields are malformed."""
+"""Errors of a translator: the first two make a layer a hole, the others mean that its fields are malformed."""
 
 
 def reason_of_hole(error: Exception, *, where: str, layer: str, class_name: str) -> str:
-    """Return why a layer becomes a hole; raise SpecError where its configuration is malformed instead."""
+    """Reason why a layer becomes a hole; SpecError if its configuration is malformed instead."""
     if isinstance(error, SpecError):
         raise error
     if isinstance(error, NotTranslatedError | PerfmodelError):
@@ -71,11 +71,11 @@ class Tensor:
     Parameters
     ----------
     source : str
-        The layer or the input of the graph that it is. [-]
+        Name of its layer or input in the graph. [-]
     shape : tuple of int
-        A sample's shape, without the axes in ``rows``. [1]
+        Shape of a sample, without the leading axes in ``rows``. [1]
     rows : tuple of int
-        Axes before those, which the layers inside a ``TimeDistributed`` do not see. [1]
+        Leading axes, which layers inside a ``TimeDistributed`` do not see. [1]
     is_turned : bool
         Whether the graph has the last axis, the channels, before the axes of the map. [-]
     """
@@ -86,7 +86,7 @@ class Tensor:
     is_turned: bool = False
 
     def axis(self, axis: int) -> int:
-        """Return the axis in the graph of one in the sample, from the end if negative [-]."""
+        """Convert an axis of the sample, from the end if negative, to the axis in the graph [-]."""
         if not -len(self.shape) <= axis < len(self.shape):
             decline(f"it works along axis {axis} of a sample of {len(self.shape)} axes")
         place, last = axis % len(self.shape), len(self.shape) - 1
@@ -95,7 +95,7 @@ class Tensor:
         return len(self.rows) + place
 
     def batched_axis(self, axis: int) -> int:
-        """Return the axis in the graph of one that is counted with the batch in front, from the end if negative [-]."""
+        """Convert an axis counted with the batch in front, from the end if negative, to the axis in the graph [-]."""
         if axis == 0 or axis == -len(self.shape) - 1:
             decline("it works along the axis of the samples")
         return self.axis(axis - 1 if axis > 0 else axis)
@@ -162,7 +162,7 @@ class Assembly:
         return name
 
     def attempt(self, make: Callable[[], Any]) -> Any:
-        """Return what a translator makes; where it raises, the layers that it planned are removed."""
+        """Return the result of a translator; if it raises, remove the layers that it planned."""
         kept = (dict(self._shapes), dict(self._nodes), dict(self._owners), set(self._read), list(self.holes))
         try:
             return make()
@@ -174,7 +174,7 @@ class Assembly:
         """Return a tensor with the axes of the graph as the configuration has them."""
         if not tensor.is_turned:
             return tensor
-        return self._seen(tensor, tensor.order, is_turned=False)
+        return self._reordered(tensor, tensor.order, is_turned=False)
 
     def turned(self, tensor: Tensor) -> Tensor:
         """Return a tensor whose channels, its last axis, come before its map in the graph."""
@@ -182,9 +182,9 @@ class Assembly:
             return tensor
         first = len(tensor.rows)
         last = first + len(tensor.shape) - 1
-        return self._seen(tensor, (*range(first), last, *range(first, last)), is_turned=True)
+        return self._reordered(tensor, (*range(first), last, *range(first, last)), is_turned=True)
 
-    def _seen(self, tensor: Tensor, axes: tuple[int, ...], *, is_turned: bool) -> Tensor:
+    def _reordered(self, tensor: Tensor, axes: tuple[int, ...], *, is_turned: bool) -> Tensor:
         """Return the same memory with the axes in another order."""
         before = self._nodes.get(tensor.source)
         if before is not None and isinstance(before.layer, layers.Transpose) and before.layer.is_view:
@@ -204,7 +204,7 @@ class Assembly:
         return Tensor(source=source, shape=shape, rows=rows, is_turned=is_turned)
 
     def ended(self, tensor: Tensor) -> None:
-        """Let a result of the network be one: training starts there, also if other layers read it."""
+        """Mark a tensor as a result of the network: training starts there, even if other layers read it."""
         source = tensor.source
         if source in self._read:
             layer = layers.Reshape(shape=tuple(self.shape(source)))
@@ -340,7 +340,7 @@ def stated_shapes(stated: Any, names: Sequence[str], *, where: str) -> Mapping[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredLayer:
-    """One call of a layer that a configuration describes; its path, behind those of models around it, owns weights."""
+    """One call of a layer of a configuration; its path, after the paths of the models around it, owns its weights."""
 
     assembly: Assembly
     path: str
@@ -403,7 +403,7 @@ class ConfiguredLayer:
         return numbers
 
     def add(self, layer: Layer, *tensors: Tensor, part: str = "") -> str:
-        """Plan a layer of the graph; the parts of a layer have parameters of their own."""
+        """Plan a layer of the graph; the parts of a layer have separate parameters."""
         sources = tuple(tensor.source for tensor in tensors)
         name = f"{self.path}.{part}" if part else self.path
         how: dict[str, Any] = {"is_trained": self.is_trained, "weight_dtype": self.weight_dtype}
@@ -426,7 +426,7 @@ class ConfiguredLayer:
         return self.assembly.tensor(source, rows=tensor.rows, is_turned=tensor.is_turned)
 
     def joined(self, function: str, tensors: Sequence[Tensor]) -> Tensor:
-        """Join tensors by a function of two: one sum of equal ones, or one tensor after the other."""
+        """Join tensors by a function of two; tensors of equal shape are added in a single sum."""
         if function == "add" and len({tuple(self.assembly.shape(tensor.source)) for tensor in tensors}) == 1:
             return self.made(layers.Add(), *tensors)
         so_far = tensors[0]

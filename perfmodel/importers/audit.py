@@ -35,7 +35,7 @@ def audit(
     batch_axis: int | None = 0,
     progress: bool | None = None,
 ) -> Audit:
-    """Count the matrix products of a network, beside torch's counts where it is a torch module.
+    """Count the matrix products of a network, and those that torch counts if it is a torch module.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def audit(
     -----
     The module is traced on tensors without content, its backward phase too; each operator's products are counted by
     the formulas of ``torch.utils.flop_counter``. Fused kernels without such a formula (a CPU's LSTM, its attention) are
-    disabled, so that no products count as zero. Products that checkpointed regions run again are in neither column of a
-    module's audit, but in a graph's.
+    disabled, so that no products count as zero. Products that checkpointed regions run again count in the audit of a
+    graph, but in neither column of a module's.
     """
     if phase not in PHASES:
         raise ArgumentError("phase", phase, f"one of {', '.join(PHASES)}")
@@ -116,7 +116,7 @@ def _audit_of_graph(graph: LayerGraph, *, batch_size: int | None, phase: str) ->
 
 
 def _packed_notes(graph: LayerGraph) -> tuple[str, ...]:
-    """Return a note for each way in which weights are stored, other than one element for each."""
+    """Return a note for each format of stored weights other than one full element per weight."""
     counts: Counter[WeightFormat] = Counter()
     for node in graph.layers:
         if node.usage.weight_format is not None:
@@ -307,11 +307,11 @@ class Audit(Result):
     phase : str
         ``forward_backward`` or ``forward``. [-]
     rows : Table of AuditRow
-        One per operation that somebody counts products for. [-]
+        One per operation for which we or torch count products. [-]
     holes : tuple of AuditHole
         Opaque layers. [-]
     notes : tuple of str
-        What else the import said. [-]
+        Other remarks of the import. [-]
     """
 
     name: str

@@ -29,7 +29,7 @@ class Hole:
     step: int
     operator: str
     reason: str
-    is_guess: bool = False  # its shape, or how often it uses its inputs, is not known
+    is_guess: bool = False  # its shape or its use of inputs is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     """Return the graph of a program."""
     translation = TranslatedProgram(program, translators)
     ends = [translation.result(operand) for operand in program.outputs]
-    read = {id(source) for node in _of_use(translation.nodes, ends) for source in node.inputs}
+    read = {id(source) for node in _needed_layers(translation.nodes, ends) for source in node.inputs}
     starting = {id(end) for operand, end in zip(program.outputs, ends, strict=True) if _starts(program, operand)}
     ends = [
         translation.ended(end)
@@ -54,11 +54,11 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
         and _starts(program, operand)
         and (
             id(end) in read or (end.layer.is_loss and len(starting) > 1)
-        )  # one of several losses is not the end of all
+        )  # with several losses, training starts at all
         else end
         for operand, end in zip(program.outputs, ends, strict=True)
     ]
-    nodes = _of_use(translation.nodes, ends)
+    nodes = _needed_layers(translation.nodes, ends)
     read = {id(source) for node in nodes for source in node.inputs}
     inputs = _inputs_read(program, nodes)
     if not nodes or not inputs:
@@ -91,10 +91,10 @@ def _starts(program: Program, output: Operand) -> bool:
     return not output.is_index if program.starts is None else output.key in program.starts
 
 
-def _of_use(nodes: Sequence[TranslatedNode], ends: Iterable[Source]) -> list[TranslatedNode]:
-    """Return the layers that lead to an output, and those that are computed from an input although nothing reads them.
+def _needed_layers(nodes: Sequence[TranslatedNode], ends: Iterable[Source]) -> list[TranslatedNode]:
+    """Return the layers that lead to an output, and unread layers that are computed from an input.
 
-    Views that nobody reads, and counters and tables that depend on no input, are excluded.
+    Unread views, and counters and tables that depend on no input, are excluded.
     """
     fed: set[int] = set()
     for node in nodes:
@@ -239,7 +239,7 @@ def holes_by_operator(built: Built, *, batch_size: int) -> Iterator[tuple[str, l
 
 
 def _counted_by_bytes(graph: LayerGraph, holes: Sequence[Hole], *, batch_size: int) -> str:
-    """Describe how the FLOP of opaque layers are counted, and within which bounds they lie."""
+    """Describe the counting of the FLOP of opaque layers, and its bounds."""
     bounds = [hole_bounds(graph, hole.layer, batch_size=batch_size) for hole in holes]
     least, most = (sum(ends) for ends in zip(*bounds, strict=True))
     counted = f"counted by its bytes and {least:,} FLOP forward at batch size {batch_size}, one per element"

@@ -104,16 +104,16 @@ def from_huggingface_config(
     if name is not None:
         check_text("name", name)
     model_name = name or fields.text("_name_or_path") or family
-    wanted = _Wanted(sequence_length=sequence_length, head=head, dropout=dropout, attention=attention)
+    wanted = _Caller(sequence_length=sequence_length, head=head, dropout=dropout, attention=attention)
     graph = FAMILIES[family](fields, wanted)
     graph.name = model_name
-    for warning in _not_read(fields, family, sequence_length=sequence_length):
+    for warning in _unread_warnings(fields, family, sequence_length=sequence_length):
         warn(warning, stacklevel=CALLER)
     return graph
 
 
-def _not_read(fields: ConfigFields, family: str, *, sequence_length: Any) -> Iterator[PerfmodelWarning]:
-    """Yield a warning of each field that changes how long the network runs, and that is not read."""
+def _unread_warnings(fields: ConfigFields, family: str, *, sequence_length: Any) -> Iterator[PerfmodelWarning]:
+    """Yield a warning for each unread field that changes how long the network runs."""
     if fields.has("quantization_config"):
         remedy = "predict it with weight_dtype= int8, fp8 or int4, or weights count in dtype"
         yield ParameterWarning(f"{fields.where}: quantization_config is not read: {remedy}")
@@ -128,8 +128,8 @@ def _not_read(fields: ConfigFields, family: str, *, sequence_length: Any) -> Ite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """What the caller asks of a network instead of what its configuration states."""
+class _Caller:
+    """Options of the caller that override the configuration."""
 
     sequence_length: Any
     head: str | None
@@ -157,7 +157,7 @@ class _Wanted:
         return of_architecture if self.head is None else self.head
 
 
-def _gpt2(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+def _gpt2(fields: ConfigFields, wanted: _Caller) -> LayerGraph:
     wanted.no_head("gpt2")
     options = fields.options("gpt2")
     options["intermediate"] = fields.count("n_inner", default=4 * options["width"])
@@ -168,14 +168,14 @@ def _gpt2(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     return gpt(**options, sequence_length=wanted.length(options["positions"]), attention=wanted.attention)
 
 
-def _decoder(fields: ConfigFields, wanted: _Wanted, family: str) -> dict[str, Any]:
+def _decoder(fields: ConfigFields, wanted: _Caller, family: str) -> dict[str, Any]:
     """Return the options of a family of Llama's kind."""
     wanted.no_head(family)
     options = fields.options("decoder", family)
     return options | {"sequence_length": wanted.length(options["sequence_length"])}
 
 
-def _grouped(fields: ConfigFields, wanted: _Wanted, options: Mapping[str, Any]) -> dict[str, Any]:
+def _grouped(fields: ConfigFields, wanted: _Caller, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of attention whose keys groups of heads share."""
     width, heads = options["width"], options["heads"]
     key_heads = fields.count("num_key_value_heads", default=heads)
@@ -188,7 +188,7 @@ def _grouped(fields: ConfigFields, wanted: _Wanted, options: Mapping[str, Any]) 
 
 
 def _llama(
-    fields: ConfigFields, wanted: _Wanted, *, projection_bias: bool | None = None, output_bias: bool | None = None
+    fields: ConfigFields, wanted: _Caller, *, projection_bias: bool | None = None, output_bias: bool | None = None
 ) -> LayerGraph:
     """Build a network of Llama's kind; related families pass the biases that Llama's configurations state."""
     options = _decoder(fields, wanted, "llama")
@@ -199,7 +199,7 @@ def _llama(
     return llama(**options)
 
 
-def _mixtral(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+def _mixtral(fields: ConfigFields, wanted: _Caller) -> LayerGraph:
     options = _decoder(fields, wanted, "mixtral")
     options |= _grouped(fields, wanted, options)
     fields.word("hidden_act", {"silu": "silu"}, default="silu")
@@ -207,7 +207,7 @@ def _mixtral(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     return mixture("mixtral", **options)
 
 
-def _deepseek(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+def _deepseek(fields: ConfigFields, wanted: _Caller) -> LayerGraph:
     """Build DeepSeek-V2 or V3, without the module that predicts a second word (num_nextn_predict_layers)."""
     check_choice("attention of deepseek", wanted.attention, ("fused",))
     options = _decoder(fields, wanted, "deepseek")
@@ -219,7 +219,7 @@ def _deepseek(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     return mixture("deepseek", **options)
 
 
-def _encoder(fields: ConfigFields, wanted: _Wanted, family: str, *, dropout: float, classifiers: str) -> dict[str, Any]:
+def _encoder(fields: ConfigFields, wanted: _Caller, family: str, *, dropout: float, classifiers: str) -> dict[str, Any]:
     """Return the options of BERT or ViT; ``dropout`` is the default of its rates [1]."""
     options = fields.options("encoder", family)
     fields.check_divides("num_attention_heads", "hidden_size", part=options["heads"], of=options["width"])
@@ -232,7 +232,7 @@ def _encoder(fields: ConfigFields, wanted: _Wanted, family: str, *, dropout: flo
     }
 
 
-def _bert(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+def _bert(fields: ConfigFields, wanted: _Caller) -> LayerGraph:
     options = _encoder(fields, wanted, "bert", dropout=0.1, classifiers="ForSequenceClassification")
     fields.word("position_embedding_type", {"absolute": ""}, default="absolute")
     for field in ("is_decoder", "add_cross_attention"):
@@ -241,7 +241,7 @@ def _bert(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     return bert(**options, sequence_length=wanted.length(options["positions"]))
 
 
-def _vit(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+def _vit(fields: ConfigFields, wanted: _Caller) -> LayerGraph:
     if wanted.sequence_length is not None:
         check_choice("sequence_length of vit, whose images say it,", wanted.sequence_length, ())
     options = _encoder(fields, wanted, "vit", dropout=0.0, classifiers="ForImageClassification")
@@ -266,7 +266,7 @@ FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
 
 
 WINDOWED: Final[Mapping[str, bool]] = {"mistral": True, "mixtral": True, "qwen2": False}
-"""Family whose attention may have a window -> whether it has one where ``use_sliding_window`` is not stated."""
+"""Family whose attention may have a window -> default of ``use_sliding_window``."""
 
 WITH_EXPERTS: Final = ("mixtral", "deepseek_v2", "deepseek_v3")
 """Families that are read with their experts and latent attention."""
@@ -337,7 +337,7 @@ class ConfigFields:
         return default
 
     def _checked(self, field: str, check: Check, *, default: Any, instead: Any) -> Any:
-        """Return a field's value, or another one with a fault recorded if it is missing or not allowed."""
+        """Return a field's value; if it is missing or not allowed, record a fault and return ``instead``."""
         value = self._given(field, default=default)
         try:
             if value is not None:

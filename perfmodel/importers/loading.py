@@ -15,7 +15,7 @@ from perfmodel.files import MOST_DATA_BYTES, file_text, is_folder, json_of, user
 from perfmodel.graph import LayerGraph
 
 FILE_ENDINGS: Final = (".json", ".onnx", ".keras", ".h5", ".hdf5", ".zip")
-"""Suffixes that mark a word without a folder as a file's name."""
+"""Suffixes by which a name without a folder is taken for a file."""
 
 
 def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
@@ -72,7 +72,7 @@ def _json_of(path: Path) -> Mapping[str, Any]:
         file = path / CONFIG_NAME if is_folder(path) else path
         content = json_of(file, file_text(file, most_bytes=MOST_DATA_BYTES))
     except SpecError:
-        return {}  # reading it as a graph reports what is wrong with it
+        return {}  # reading it as a graph reports its faults
     return content if isinstance(content, dict) else {}
 
 
@@ -120,4 +120,4 @@ FORMATS: Final = (
     Format("a Keras model", "keras.model:from_keras", _is_keras),
     Format("a deeplearning4j network", "deeplearning4j.network:from_deeplearning4j", _is_deeplearning4j),
 )
-"""Files of other programs; what none recognises is a graph file."""
+"""Formats of other programs; all other files are graph files."""

@@ -107,7 +107,7 @@ def import_progress(description: str, total: int, *, shown: bool | None) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a whole tensor is seen as samples; ``merged_axis`` holds several rows of each."""
+    """Division of a whole tensor into samples; ``merged_axis`` holds several rows of each sample."""
 
     shape: Shape
     axes: tuple[int | None, ...]

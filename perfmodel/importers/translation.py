@@ -87,7 +87,7 @@ Source = TranslatedNode | str
 
 
 def is_seen_otherwise(source: Source) -> bool:
-    """Tell whether a tensor is a view with reordered axes of a tensor that was reshaped before.
+    """Tell whether a tensor is a view that reorders the axes of a reshaped tensor.
 
     The gradient of a copy of the view has the new order and must be copied again before it can be reshaped back.
     Without a reshape, readers of the gradient accept the new order.
@@ -137,13 +137,13 @@ class TranslatedProgram:
         return parameters[key] if key in parameters else parameters[key.partition("[")[0]]
 
     def source(self, operand: Operand) -> Source:
-        """Return the source of a tensor; parameters and constants get a layer of their own."""
+        """Return the source of a tensor; parameters and constants become layers."""
         source = self._sources.get(operand.key)
         if operand.is_parameter:
             return self._held_parameter(operand, source)
         if source is None:
             name = self.program.constants.get(operand.key, "constant")
-            source = self._sources[operand.key] = self._add(_unmade(operand), (), path=name)
+            source = self._sources[operand.key] = self._add(_constant_or_fill(operand), (), path=name)
         return self._scalar(operand, self._as_read(operand, source))
 
     def shape(self, source: Source) -> Shape:
@@ -258,13 +258,13 @@ class TranslatedProgram:
         self._bind(call.output, first)
         for output in call.outputs[1:]:
             if output.key in self._read:
-                self._bind(output, self._further(index, step, output, first))
+                self._bind(output, self._further_output(index, step, output, first))
 
     def _bind(self, output: Operand, source: Source) -> None:
         if not output.is_parameter:  # a view of a parameter is still the parameter
             self._sources[output.key] = source
 
-    def _further(self, index: int, step: Step, output: Operand, first: Source) -> Source:
+    def _further_output(self, index: int, step: Step, output: Operand, first: Source) -> Source:
         """Return a further output of a call: a part of its input, or a side result of its layer."""
         for translation in self._translations(replace(step, call=replace(step.call, outputs=(output,)))):
             if translation.layer.is_view:
@@ -291,7 +291,7 @@ class TranslatedProgram:
                 if node is not None:
                     return self._kept(node)
         if not step.call.operands:
-            return self._kept(self._of_step(self._placed(_unmade(step.call.output), (), {}), index, step))
+            return self._kept(self._of_step(self._placed(_constant_or_fill(step.call.output), (), {}), index, step))
         return self._opaque(index, step, problems)
 
     def _whole(self, step: Step) -> Step:
@@ -397,7 +397,7 @@ class TranslatedProgram:
         return self._kept(node)
 
 
-def _unmade(operand: Operand) -> Layer:
+def _constant_or_fill(operand: Operand) -> Layer:
     """Return the layer of a tensor that depends on no input: a constant, or one filled for each sample."""
     if operand.is_shared:
         return layers.Constant(shape=tuple(operand.shape), is_index=operand.is_index)

@@ -63,7 +63,7 @@ RING_BUFFERS = 3
 
 
 def _kept_per_score(op: Attention, *, element_bytes: int) -> int:
-    """Return what autograd keeps of each materialised score [B].
+    """Return the bytes that autograd keeps for each materialised score [B].
 
     It keeps the result of softmax, the mask of dropout, and what the product with the values reads: another tensor
     where dropout or a cast made it.
@@ -76,7 +76,7 @@ def _kept_per_score(op: Attention, *, element_bytes: int) -> int:
 def _most_per_score(op: Attention, *, element_bytes: int) -> int:
     """Return the most that is in memory of each materialised score while its gradient is made [B].
 
-    Each operator frees what it kept as soon as its gradients exist: the product, the cast, dropout, softmax.
+    Each operator frees its kept tensors as soon as its gradients exist: the product, the cast, dropout, softmax.
     """
     wide = op.softmax_bytes or element_bytes
     kept = _kept_per_score(op, element_bytes=element_bytes)
@@ -93,8 +93,8 @@ def _scratch_bytes(op: Attention, *, element_bytes: int, kept_elements: Any, mad
     """Return the scratch memory of the gradients inside the attention, beyond the memory counted elsewhere [B].
 
     Recomputed scores: a statistic per row. Materialised scores: the peak, when the gradients of the probabilities and
-    of the values exist. ``kept_elements`` besides the scores are only the layer's, which frees them before the gradient
-    of the scores exists; of ``made_elements``, the gradients of its inputs, only that of the values exists then [1].
+    of the values exist. By then the layer has freed its ``kept_elements`` besides the scores, and of the gradients of
+    its inputs, ``made_elements``, only that of the values exists [1].
     """
     if op.scores == "recomputed":
         return STATISTIC_BYTES * op.row_elements
@@ -322,7 +322,7 @@ class ScaledDotProductAttention(LayerByInput):
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the attention of all heads, and the passes over its scores."""
         blocks = self._blocks(self._attention(input_shapes, batch_size=batch_size))
-        passes = () if self.fused_softmax else tuple(each for op in blocks for each in _score_passes(op))
+        passes = () if self.fused_softmax else tuple(step for op in blocks for step in _score_passes(op))
         result = blocks[0].output_elements
         return (
             *blocks,
@@ -353,7 +353,7 @@ class ScaledDotProductAttention(LayerByInput):
         gradient = self._attention(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
         if self.ring > 1:
             blocks = self._blocks(gradient)
-            passes = () if self.fused_softmax else tuple(each for op in blocks for each in _score_passes(op))
+            passes = () if self.fused_softmax else tuple(step for op in blocks for step in _score_passes(op))
             sums = elementwise(
                 "gradient_sum", gradient.operand_elements, reads=2, flop_per_element=1, role=gradient.role
             )

@@ -1,4 +1,4 @@
-"""What every layer must state: output shape, parameters, operations and Work per phase."""
+"""Contract of every layer: output shape, parameters, operations and Work per phase."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Layer(Checked, ABC):
     """True if one pass joins the gradients of one input from this layer and others of its kind, instead of adding them
     [-]."""
     width_option: ClassVar[str | None] = None
-    """Option that sets the number of output channels, if it is free and the layer's weights make them [-]."""
+    """Option for the number of output channels, if any number is allowed and the layer's weights make them [-]."""
     turns_axes: ClassVar[bool] = False
     """True if the output is a view with the axes in another order, so that a gradient computed in one piece lies in
     that order and is copied back [-]."""
@@ -149,7 +149,7 @@ class Layer(Checked, ABC):
         return replace(self, dropout=0.0) if hasattr(self, "dropout") else self  # type: ignore[call-arg]
 
     def following(self, before: Shapes, after: Shapes) -> Layer:
-        """Return the layer that takes inputs of other shapes in its place; itself unless options repeat a shape."""
+        """Return the same layer for inputs of other shapes; unchanged unless an option repeats a shape."""
         return self
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
@@ -227,7 +227,7 @@ class OnePassLayer(Layer):
 
     @abstractmethod
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic | None, Traffic | None]:
-        """Return what the forward and the backward pass read, write and compute; None for a pass it does not have."""
+        """Return the traffic and FLOP of the forward and the backward pass; None for a missing pass."""
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape, unless overridden."""

@@ -148,7 +148,7 @@ def _of_two(call: OperatorCall, function: str, operands: tuple[Any, ...]) -> Tra
     if len(operands) != len(("first", "second")) or not all(isinstance(operand, Operand) for operand in operands):
         return None
     if function == "add" and is_sum_of_equals(operands):
-        return None  # Add is that
+        return None  # Add covers it
     return Translation(layer=Binary(function=function, shape=shape_where_needed(call, operands)), inputs=operands)
 
 

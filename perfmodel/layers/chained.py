@@ -1,4 +1,4 @@
-"""Layers made of others, whose operations, parameters and statistics are theirs."""
+"""Layers that consist of others, with the operations, parameters and statistics of these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfmodel.layers.shapes import Shape, Shapes
 
 
 class Part(NamedTuple):
-    """A layer inside another one: its name, itself, what it reads, and whether that is the input of the whole."""
+    """A layer inside another one: its name, the layer, its input, and whether that is the input of the whole."""
 
     name: str
     layer: Layer
@@ -67,7 +67,7 @@ class ChainedLayer(LayerByInput):
         )
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the size of tensors between the layers, and of what these keep themselves [B]."""
+        """Return the size of tensors between the layers, and of those that the layers keep [B]."""
         of_parts = sum(
             part.layer.saved_bytes(part.input_shapes, batch_size=batch_size, element_bytes=element_bytes)
             for part in self.parts(input_shapes)

@@ -142,7 +142,7 @@ class FilterBank(OverMaps):
         return (*images, self.out_channels, *self.map_size(map_size))
 
     def following(self, before: Shapes, after: Shapes) -> FilterBank:
-        """Return a depth-wise convolution with as many groups as its input has channels."""
+        """Return a depth-wise convolution, with one group for each channel of its input."""
         channels, new_channels = (self._parts(shapes[0])[1] for shapes in (before, after))
         if self.groups == 1 or self.groups != channels or new_channels == channels:
             return self
@@ -237,7 +237,7 @@ class PlainConvolution(FilterBank):
 
 
 def _groups_of_a_sample(maps: Operand, weight: Operand, kind: type[FilterBank]) -> int:
-    """Return the groups of one sample where samples, each with filters of its own, lie side by side as channels [1]."""
+    """Return the groups of one sample if samples with separate filters lie side by side as channels [1]."""
     channels = maps.shape[-1 - kind.axis_count]
     return int(channels // weight.shape[0 if kind.is_transposed else 1])
 

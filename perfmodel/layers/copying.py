@@ -23,7 +23,7 @@ def _copied(call: OperatorCall) -> Translation | None:
 
 @layer_kind("copy")
 class Copy(OnePassLayer):
-    """The same elements in memory of their own: a clone, or a change of data type.
+    """The same elements in new memory: a clone, or a change of data type.
 
     Notes
     -----
@@ -91,7 +91,7 @@ def _joined(tensors: tuple[Operand, ...], place: int | None, *, new_axis: bool) 
     if len(tensors) == 1 and not new_axis:
         return Translation(layer=Copy(), inputs=tensors)
     if place is None or len({tensor.is_shared for tensor in tensors}) > 1:
-        return None  # of samples, or of some for each sample and others for all
+        return None  # along the batch axis, or of per-sample and shared tensors
     if len(tensors) == 1:
         return None
     return Translation(layer=Concat(axis=place, new_axis=new_axis), inputs=tensors)

@@ -96,7 +96,7 @@ class GaussianSample(LayerByInput):
         )
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return it if it is needed."""
+        """Return the pass that makes the gradient of v, if it is needed."""
         elements = batch_size * math.prod(input_shapes[0])
         one = elementwise("gaussian_sample", elements, reads=3, flop_per_element=3, role=Role.INPUT_GRADIENT)
         return (one,) if wanted[1] else ()

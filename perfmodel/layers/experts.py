@@ -24,7 +24,7 @@ GATED_FLOP: Final = (6, 11)
 
 
 def _rows_of_each(rows: Any, experts: Any, *, batch_size: Any) -> Any:
-    """Rows of each expert if all have as many, which may be no whole number. [1]"""
+    """Rows of each expert if all get equally many; not always a whole number. [1]"""
     total = batch_size * rows
     is_whole = is_open_size(total) or is_open_size(experts) or bool(np.all(total % experts == 0))
     return share_of(total, experts) if is_whole else total / experts
@@ -32,7 +32,7 @@ def _rows_of_each(rows: Any, experts: Any, *, batch_size: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class _ExpertProduct(Layer):
-    """Rows (rows, features) times the matrix of the expert that each is sent to, as many rows to each."""
+    """Product of rows (rows, features) with the matrix of each row's expert; all experts get equally many rows."""
 
     experts: Any
     units: Any

@@ -55,7 +55,7 @@ def _from_gemm_dense(call: OperatorCall) -> Translation | None:
 
 
 def _is_plain_sum(call: OperatorCall) -> bool:
-    """Return whether a product, and what is added to it, are multiplied by no number."""
+    """Return whether neither a product nor the term added to it is multiplied by a number."""
     return bool(call.get("alpha", 1) == call.get("beta", 1) == 1)
 
 
@@ -76,7 +76,7 @@ class Dense(Layer):
     bias : bool
         Whether a bias is added. [-]
     adds_bias_apart : bool
-        Whether that is a pass of its own after the product, as in torch if the rows of the input do not follow
+        Whether a separate pass adds the bias after the product, as in torch if the rows of the input do not follow
         one another in memory. [-]
     """
 
@@ -149,7 +149,7 @@ def _product(
         return Translation(layer=layer, inputs=(first, second, *added))
     if None in (first_inner, second_inner):
         return None
-    if rows is None and len(first.shape) > 1:  # of one matrix for each place of the leading axes
+    if rows is None and len(first.shape) > 1:  # one matrix for each place of the leading axes
         layer = MatMul(samples_are_rows=True, transpose_second=turned[1])
         return Translation(layer=layer, inputs=(first, second, *added))
     if columns is None:  # (A B)^T = B^T A^T has the samples as rows
@@ -218,8 +218,8 @@ class MatMul(LayerByInput):
         Whether the samples are the rows of the first input, which then has no axis of rows: (..., inner) of every
         sample times (..., inner, columns), which all samples share. [-]
     samples_are_inner : bool
-        Whether the samples are what is summed over, and no input has an axis for it: (..., rows) and (..., columns) of
-        every sample give (..., rows, columns), which all samples share. [-]
+        Whether the sum runs over the samples, and no input has an axis for it: (..., rows) and (..., columns) of every
+        sample give (..., rows, columns), which all samples share. [-]
     over_batch : bool
         Whether the products of all samples are added up, so that all share the result. [-]
 
@@ -340,7 +340,7 @@ class MatMul(LayerByInput):
         return (of.contraction(of.rows, of.columns, of.inner, bias_elements=added),)
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the same for the wanted gradients."""
+        """Return the products of the wanted gradients."""
         of = self._products(input_shapes, batch_size)
         sizes = ((of.rows, of.inner, of.columns), (of.inner, of.columns, of.rows))
         operations: list[Operation] = []

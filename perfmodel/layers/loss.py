@@ -76,7 +76,7 @@ class PairedLoss(LayerByInput):
         return 0 if input_shapes[1:] else LABEL_BYTES * math.prod(input_shapes[0])
 
     def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
-        """Return elements of the prediction, and those read as numbers: of both."""
+        """Return elements of the prediction, and of prediction and target together."""
         elements = batch_size * math.prod(input_shapes[0])
         return elements, sum(element_count(shape, batch_size=batch_size) for shape in input_shapes)
 
@@ -173,7 +173,7 @@ class Huber(PairedLoss):
 
 
 FLOP_PER_ELEMENT = {"logits": (9, 6, 2), "probabilities": (8, 5, 5)}
-"""What the prediction is -> arithmetic per element of a term, and of the gradients to prediction and target [FLOP]."""
+"""Kind of prediction -> arithmetic per element of a term, and of the gradients to prediction and target [FLOP]."""
 
 
 @layer_kind("binary_cross_entropy")

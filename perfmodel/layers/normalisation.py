@@ -65,7 +65,7 @@ class BatchNorm(LayerByInput):
     affine : bool
         Whether gamma and beta follow; Caffe's BatchNorm has none and is followed by a Scale layer. [-]
     scale : bool
-        Whether gamma is among them; without it beta follows alone, as where a product with weights comes next. [-]
+        Whether gamma follows too; without it only beta does, as before a product with weights. [-]
     axis : int or None
         Axis of the channels in a sample, counted from the end if negative; None: the first of (channels, height,
         width), otherwise the last. [-]

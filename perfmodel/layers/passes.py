@@ -69,7 +69,7 @@ def elementwise(
     flop_per_element: int = 0,
     role: Role = Role.OUTPUT,
 ) -> MemoryPass:
-    """Return a pass that reads and writes whole tensors of so many elements each [1].
+    """Return a pass that reads and writes whole tensors with a number of elements each [1].
 
     Examples
     --------

@@ -72,7 +72,7 @@ class RecurrentLayer(LayerByInput):
     kept_per_unit: ClassVar[int]
     """Tensors like h that every recurrence keeps for back-propagation besides h itself [1]."""
     pointwise_flop_count: ClassVar[int]
-    """Element-wise FLOP per unit and step, without what a second bias vector adds [FLOP]."""
+    """Element-wise FLOP per unit and step, without those of a second bias vector [FLOP]."""
     checks: ClassVar[Checks] = {"layer_count": numbered(), "bias_vectors": _check_bias_vectors}
     hidden_size: int
     layer_count: int = 1
@@ -197,7 +197,7 @@ class RecurrentLayer(LayerByInput):
         return tuple(operations)
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the same; the lowest layer's recurrences yield no dx if it is not needed."""
+        """Return the gradients of each layer, the highest first; the lowest layer's yield no dx if it is not needed."""
         through_time = self._recurrences(
             input_shapes,
             batch_size=batch_size,
@@ -446,7 +446,7 @@ class LSTM(RecurrentLayer):
         return PEEPHOLE_FLOP * self.peepholes
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
-        """Return those of any recurrence, and the weights of peepholes."""
+        """Return the parameters of any recurrence, and the weights of peepholes."""
         shapes = super().parameter_shapes(input_shapes)
         if not self.peepholes:
             return shapes

@@ -184,7 +184,7 @@ class Reduction(OnePassLayer):
         return element_count(self.output_shape(input_shapes), batch_size=batch_size)
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
-        """Return a pass that reads x and writes the results, and one that reads what its formula needs, if any."""
+        """Return a pass that reads x and writes the results, and one that reads the operands of its formula, if any."""
         of_function = self._of_function
         elements = element_count(input_shapes[0], batch_size=batch_size)
         results = element_count(self.output_shape(input_shapes), batch_size=batch_size)

@@ -17,7 +17,7 @@ from perfmodel.symbolic import is_symbolic
 
 CONSTANT = "constant"
 COPIES = ("reflect", "replicate", "wrap")
-"""Modes in which padding copies elements; gradients of copies are added to those of the originals."""
+"""Padding modes that copy elements; gradients of copies are added to those of the originals."""
 TORCH_PADS = {
     "aten.constant_pad_nd": CONSTANT,
     **{f"aten.reflection_pad{axes}d": "reflect" for axes in (1, 2, 3)},
@@ -72,9 +72,9 @@ class Pad(OnePassLayer):
 
     Notes
     -----
-    n elements that stay, o outputs. Forward reads n, writes o. Backward of a constant reads the n gradients of what
-    stayed and writes them; of copies it reads all o and adds o - n of them to those of the elements copied. torch keeps
-    the input of copies, of which it only needs the shape.
+    n elements that stay, o outputs. Forward reads n, writes o. Backward, with a constant, reads and writes the n
+    gradients of the elements that stayed; with copies it reads all o and adds o - n of them to the gradients of the
+    copied elements. For copies torch keeps the input, although only its shape is needed.
     """
 
     operators: ClassVar[Operators] = {**dict.fromkeys(TORCH_PADS, _from_torch_pad), "Pad": _from_onnx_pad}

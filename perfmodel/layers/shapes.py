@@ -67,7 +67,7 @@ def shape_text(shape: Shape) -> str:
 
 
 def check_rank(shape: Shape, *layouts: Sequence[str]) -> None:
-    """Raise ShapeMismatchError unless a sample has as many axes as one of the layouts.
+    """Raise ShapeMismatchError unless a sample has the number of axes of one of the layouts.
 
     Examples
     --------

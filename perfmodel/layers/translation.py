@@ -1,4 +1,4 @@
-"""How a layer reads a call of another program's operator: torch's dispatcher, an ONNX node.
+"""Translation of another program's operator calls to layers: torch's dispatcher, an ONNX node.
 
 An importer turns every call into an :class:`OperatorCall` of plain values, asks the layers that name the operator in
 ``operators``, and takes the first :class:`Translation`. Layers import nothing of torch or ONNX, importers know no
@@ -33,7 +33,7 @@ class Operand:
     axes : tuple of int or None
         For each axis of the full tensor, its place in ``shape``; None for the batch axis, which ``shape`` omits. [-]
     merged_axis : int or None
-        Axis of the full tensor that holds several rows of each sample, so that ``axes`` has it; None: no such. [-]
+        Axis of the full tensor that holds several rows of each sample, so that ``axes`` has it; None if none does. [-]
     is_parameter : bool
         Whether it is a trained tensor of the network, possibly seen through a transpose. [-]
     is_transposed : bool
@@ -131,7 +131,7 @@ COMPLEX_OPERATORS: Final = frozenset(
         *("zeros_like", "empty_like", "new_zeros", "add", "sub", "neg", "mul", "div", "sum", "mean"),
     )
 )
-"""Operators of torch that do with a complex number what their layers count for each of its two parts."""
+"""Operators of torch whose work on a complex number equals that of their layers on its two parts."""
 
 
 def is_uncounted_complex(call: OperatorCall) -> bool:
@@ -146,7 +146,7 @@ def is_uncounted_complex(call: OperatorCall) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """The layer that a call is, its inputs, and which tensor each of its own parameters is.
+    """The layer of a call, its inputs, and the tensors of its own parameters.
 
     A parameter among the inputs becomes a layer of its own that holds it.
     """
@@ -162,7 +162,7 @@ def of_first(call: OperatorCall, layer: Layer) -> Translation:
 
 
 def norm_operands(call: OperatorCall) -> tuple[Operand, Operand | None, Operand | None]:
-    """Return what a call of torch or ONNX normalises, and the scale and the shift that it has."""
+    """Return input, scale and shift of a norm of torch or ONNX."""
     # ONNX's positions first: it may also name the numbers of a constant input
     return call.operands[0], call.get("1", call.get("weight")), call.get("2", call.get("bias"))
 
@@ -188,7 +188,7 @@ def function_table(name: str) -> dict[str, dict[str, Any]]:
 
 
 def function_names(kind: str, program: str) -> dict[str, str]:
-    """Operator of a program -> the function of a kind that it is.
+    """Operator of a program -> the function that it computes.
 
     Examples
     --------
@@ -201,6 +201,6 @@ def function_names(kind: str, program: str) -> dict[str, str]:
 
 
 Translator = Callable[[OperatorCall], Translation | None]
-"""Reads a call; None where the layer is not what this call is."""
+"""Reads a call; None if the layer does not match it."""
 Operators = Mapping[str, Translator]
-"""Names of operators to what reads a call of each."""
+"""Names of operators -> reader of their calls."""

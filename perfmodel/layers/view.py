@@ -60,11 +60,11 @@ class Reshape(View):
     shape: Shape
 
     def following(self, before: Shapes, after: Shapes) -> Reshape:
-        """Return a view as one axis that has all elements; others keep the shape that was asked for."""
+        """Return a view as a single axis with all elements of the new input; other views keep their shape."""
         return Reshape(shape=(math.prod(after[0]),)) if len(self.shape) == 1 else self
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that was asked for."""
+        """Return the stated shape."""
         inputs, outputs = math.prod(input_shapes[0]), math.prod(self.shape)
         if inputs != outputs and not is_open_size(inputs) and not is_open_size(outputs):
             mismatch(
@@ -116,12 +116,12 @@ class Expand(View):
     per_sample: bool = False
 
     @property
-    def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+    def makes_samples(self) -> bool:  # type: ignore[override]  # a constant elsewhere, here it depends on an option
         """Whether every sample gets its own part of the output."""
         return self.per_sample
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that was asked for."""
+        """Return the stated shape."""
         shape = input_shapes[0]
         while len(shape) > len(self.shape) and shape[0] == 1:
             shape = shape[1:]
@@ -156,12 +156,12 @@ class BatchView(View):
     whole: bool = True
 
     @property
-    def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+    def makes_samples(self) -> bool:  # type: ignore[override]  # a constant elsewhere, here it depends on an option
         """Whether the output has a part for every sample."""
         return not self.whole
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that was asked for."""
+        """Return the stated shape."""
         return SharedShape(self.shape) if self.whole else self.shape
 
 
@@ -172,7 +172,7 @@ TORCH_SPLITS = tuple(
 TORCH_WINDOWS = ("aten.unfold", "aten.as_strided")
 """Operators of torch that look at windows of their input, which may overlap."""
 TORCH_SLICES = ("aten.slice", "aten.select", "aten.narrow", "aten.diagonal", *TORCH_WINDOWS)
-"""Those whose result is one part of it."""
+"""Of these, operators whose result is one part of the complex number."""
 
 
 def _part(call: OperatorCall) -> Translation | None:
@@ -226,24 +226,24 @@ class Slice(View):
         return replace(self, shape=tuple(extent if part == whole else part for part, whole, extent in extents))
 
     @property
-    def gradient_is_joined(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+    def gradient_is_joined(self) -> bool:  # type: ignore[override]  # a constant elsewhere, here it depends on an option
         """Whether one pass joins the gradients of all parts."""
         return self.is_joined
 
     @property
     def gradient_is_view(self) -> bool:  # type: ignore[override]  # as above
-        """Whether the part of dx is dy itself until then."""
+        """Whether the part of dx is dy itself until the parts are joined."""
         return self.is_joined
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that was asked for."""
+        """Return the stated shape."""
         whole, part = math.prod(input_shapes[0]), math.prod(self.shape)
         if not self.overlaps and not is_open_size(whole) and not is_open_size(part) and part > whole:
             mismatch(f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}")
         return self.shape
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic | None]:
-        """Return the pass that clears dx and copies dy into it, on the way back, unless parts are joined."""
+        """Return the backward pass that clears dx and copies dy into it, unless parts are joined."""
         is_part = _is_part(math.prod(self.shape), math.prod(input_shapes[0]))
         if self.is_joined or (not is_symbolic(is_part) and not is_part):
             return None, None
@@ -266,7 +266,7 @@ def _is_part(part: Any, whole: Any) -> Any:
 
 @layer_kind("shard_view")
 class ShardView(View):
-    """The part of a tensor that is left to a device, or the whole that a group of devices has in parts.
+    """A device's part of a tensor, or the whole of a tensor whose parts lie on the devices of a group.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ class ShardView(View):
     -----
     Nothing is computed here, and the bytes that devices exchange for it are no layer's. Of a whole that was gathered a
     device keeps its part, the input's memory, and gathers again where back-propagation reads it, as Megatron-LM
-    does [1]_. A part that is left has memory of its own, so that the whole need not stay.
+    does [1]_. A part has memory of its own, so that the whole can be freed.
 
     References
     ----------
@@ -333,14 +333,14 @@ class Overwrite(View):
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic]:
-        """Return the copy of dy with the part cleared, on the way back."""
+        """Return the backward pass: a copy of dy with the part cleared."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return None, {"read": elements, "written": elements}
 
 
 @layer_kind("output")
 class Output(View):
-    """A tensor that is handed out: a view that costs nothing, ends a graph and sends no gradient back."""
+    """A result of the network: a view that costs nothing, ends a graph and sends no gradient back."""
 
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True

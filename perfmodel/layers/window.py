@@ -172,7 +172,7 @@ class Window:
         return counts
 
     def taps_inside(self, map_size: Shape) -> int:
-        """Return how many taps of all windows lie on the map, neither on padding nor beyond its end [1].
+        """Return the number of taps of all windows on the map itself, without padding and beyond its end [1].
 
         Examples
         --------

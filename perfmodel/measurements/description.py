@@ -1,4 +1,4 @@
-"""Schema of the TOML beside a measurement table's CSV: where the numbers come from and what was run."""
+"""Schema of the TOML next to a measurement table's CSV: the sources of its numbers and the programs that ran."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Entry(BaseModel):
 
 
 class Hardware(_Entry):
-    """One ``[[hardware]]``: what the source says of a device, whose own facts are in its spec file."""
+    """One ``[[hardware]]``: facts of the source on a device, whose own facts are in its spec file."""
 
     device: str = Text
     kind: Literal["cpu", "gpu"]
@@ -82,7 +82,7 @@ class FeedEntry(_Entry):
 
 
 class RunEntry(_Entry):
-    """One ``[[run]]``: what was executed for a framework and network, at every batch size of the CSV."""
+    """One ``[[run]]``: the program of a framework and network, at every batch size of the CSV."""
 
     network: str = Text
     framework: str = Text

@@ -71,7 +71,7 @@ def _stated(name: str) -> dict[str, Any]:
 
 
 NAMES: Final = _stated("names")
-"""What tables call accelerators, networks and kernels -> what they are here, by kind."""
+"""Name of an accelerator, network or kernel in tables -> its name here, by kind."""
 
 
 FORMATS: Final = tuple(KernelFormat(**stated) for stated in stated_formats("kernels"))

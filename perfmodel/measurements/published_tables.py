@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.measurements.reading import Line
-from perfmodel.measurements.scaling_tables import DescribedTable, read_described, said_of
+from perfmodel.measurements.scaling_tables import DescribedTable, head_of, read_described
 from perfmodel.units import TERA
 
 LAYOUTS_FOLDER: Final = Path(__file__).resolve().parent / "published"
@@ -86,12 +86,12 @@ CONVENTIONS: Final[Mapping[str, Callable[..., float]]] = {
     "palm": palm_flop,
     "tokens": token_count,
 }
-"""Name of what a published rate counts -> the count of a step."""
+"""Unit of a published rate -> its amount in a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """One layout: the network, arguments of ``Job``, and a rate of what its authors count."""
+    """One layout: the network, arguments of ``Job``, and the published rate in its authors' unit."""
 
     study: str
     label: str
@@ -111,7 +111,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedLayouts(DescribedTable):
-    """Rows of several studies, and the tables whose rows are scored beside them."""
+    """Rows of several studies, and the tables whose rows are scored with them."""
 
     rows: tuple[PublishedRow, ...]
     also: tuple[str, ...]
@@ -129,7 +129,7 @@ def load_published(key: str) -> PublishedLayouts:
     """
     description, rows = read_described(LAYOUTS_FOLDER, key, what="table of published layouts", read=_layout)
     evidence = {name: study["evidence"] for name, study in description["study"].items()}
-    return PublishedLayouts(rows=rows, also=tuple(description["also"]), evidence=evidence, **said_of(key, description))
+    return PublishedLayouts(rows=rows, also=tuple(description["also"]), evidence=evidence, **head_of(key, description))
 
 
 def _layout(line: Line, description: Mapping[str, Any]) -> PublishedRow:
@@ -146,7 +146,7 @@ def _layout(line: Line, description: Mapping[str, Any]) -> PublishedRow:
     rate = "tokens_per_s_per_device" if study["counted"] == "tokens" else "tflop_per_s_per_device"
     workers = count["device_count"] // (count["tensor_size"] * count["context_size"] * count["pipeline_stages"])
     options = {"width": count["hidden"], **{name: count[name] for name in ("layers", "heads", "intermediate")}}
-    if "size" in study["builder_options"]:  # whose own number would stay
+    if "size" in study["builder_options"]:  # else the size would set its own number
         options["key_heads"] = count["key_heads"]
     return PublishedRow(
         study=record["study"],
@@ -197,7 +197,7 @@ SHARDED_FOLDER: Final = Path(__file__).resolve().parent / "sharded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedRow:
-    """One measured run; ``not_scored`` says what it needs that no argument states."""
+    """One measured run; ``not_scored`` names a need of it that no argument states."""
 
     label: str
     page: str
@@ -228,7 +228,7 @@ def load_sharded(key: str) -> ShardedTable:
     ('llama3_8b, 2 x 8192 tokens, 8 devices, eager, bf16, selective_op', 2.84, 82.4)
     """
     description, rows = read_described(SHARDED_FOLDER, key, what="table of sharded training", read=_sharded)
-    return ShardedTable(rows=rows, evidence=description["run"]["evidence"], **said_of(key, description))
+    return ShardedTable(rows=rows, evidence=description["run"]["evidence"], **head_of(key, description))
 
 
 def _sharded(line: Line, description: Mapping[str, Any]) -> ShardedRow:
@@ -312,7 +312,7 @@ def load_totals(key: str) -> PublishedRuns:
     """
     description, rows = read_described(TOTALS_FOLDER, key, what="table of training totals", read=_run)
     evidence, explanations = description["run"]["evidence"], description["explanations"]
-    return PublishedRuns(rows=rows, evidence=evidence, explanations=explanations, **said_of(key, description))
+    return PublishedRuns(rows=rows, evidence=evidence, explanations=explanations, **head_of(key, description))
 
 
 def _run(line: Line, description: Mapping[str, Any]) -> PublishedRun:

@@ -1,4 +1,4 @@
-"""Find and load measurement tables: a CSV of times, and the TOML that says what was run."""
+"""Find and load measurement tables: a CSV of times, and the TOML with the programs that ran."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_rows(csv_table: CsvTable, *, table: str) -> tuple[MeasuredRow, ...]:
         if csv_table.is_whole(line) and (row := _row(line, table=table)) is not None:
             earlier = first_seen.setdefault(row.cell_key, row)
             if earlier is not row:
-                csv_table.faults.append(_twice(earlier, row))
+                csv_table.faults.append(_repeated_row_fault(earlier, row))
             rows.append(row)
     csv_table.check(rows)
     return tuple(rows)
@@ -65,7 +65,7 @@ MOST_DIGITS: Final = 18
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a CSV: its number and its values by column; what is wrong with them is added to ``faults``."""
+    """One line of a CSV: its number and its values by column; faults of these are added to ``faults``."""
 
     number: int
     values: Mapping[str, str]
@@ -73,7 +73,7 @@ class Line:
     faults: list[str]
 
     def whole(self, column: str, *, least: int = 1, allowed: str = "") -> int:
-        """Return a whole number; ``least`` if it is none or smaller."""
+        """Return a whole number; if it is none or too small, add a fault and return ``least``."""
         text = self.values.get(column, "")
         if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text) >= least:
             return int(text)
@@ -81,7 +81,7 @@ class Line:
         return least
 
     def seconds(self, column: str, *, allowed: str = "seconds above 0") -> float:
-        """Return a measured time; NaN if it is none."""
+        """Return a measured time; if it is none, add a fault and return NaN."""
         with suppress(ValueError):
             seconds = float(self.values.get(column, ""))
             if math.isfinite(seconds) and seconds > 0:
@@ -178,7 +178,7 @@ def _row(line: Line, *, table: str) -> MeasuredRow | None:
     )
 
 
-def _twice(earlier: MeasuredRow, row: MeasuredRow) -> str:
+def _repeated_row_fault(earlier: MeasuredRow, row: MeasuredRow) -> str:
     same = "repeats" if earlier.step_s == row.step_s else "contradicts"
     return (
         f"row {row.row_number}, column step_s: {row.step_s} {same} row {earlier.row_number}, which has "

@@ -1,4 +1,4 @@
-"""Tables of what others measured, or claimed, on many devices or with many networks: a CSV, and a TOML about it."""
+"""Tables of times that others measured or claimed, on many devices or with many networks: a CSV and its TOML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedTable:
-    """What the TOML of every such table says."""
+    """Content of the TOML of every such table."""
 
     key: str
     title: str
@@ -59,7 +59,7 @@ def load_scaling(key: str) -> ScalingTable:
     (3.52, 6)
     """
     description, rows = read_described(FOLDER, key, what="table of several devices", read=_texts_and_numbers)
-    return ScalingTable(rows=rows, stated=description["stated"], **said_of(key, description))
+    return ScalingTable(rows=rows, stated=description["stated"], **head_of(key, description))
 
 
 def _texts_and_numbers(line: Line, description: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def read_description(path: Path) -> dict[str, Any]:
     return content
 
 
-def said_of(key: str, description: Mapping[str, Any]) -> dict[str, Any]:
+def head_of(key: str, description: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a ``DescribedTable``."""
     caveats = description.get("caveat", ())
     texts = () if isinstance(caveats, str) else tuple(caveat["text"] for caveat in caveats)
@@ -113,7 +113,7 @@ _FOLDER: Final = Path(__file__).parent / "speedups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedupJob(DescribedTable):
-    """Where and how the rows of a table ran."""
+    """System, framework and options with which the rows of a table ran."""
 
     system: str
     other_systems: tuple[str, ...]
@@ -124,7 +124,7 @@ class SpeedupJob(DescribedTable):
 
 
 def load_speedup_job(key: str) -> SpeedupJob:
-    """Load what ran behind a table.
+    """Load the job behind a table.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def load_speedup_job(key: str) -> SpeedupJob:
     content = read_description(_FOLDER / f"{key}.toml")
     kept = ("system", "sync", "dataset", "input_from", "decode_cores")
     others = tuple(content["other_systems"])
-    return SpeedupJob(**{name: content[name] for name in kept}, other_systems=others, **said_of(key, content))
+    return SpeedupJob(**{name: content[name] for name in kept}, other_systems=others, **head_of(key, content))
 
 
 PARALLEL_FOLDER: Final = Path(__file__).resolve().parent / "parallel"
@@ -187,7 +187,7 @@ def load_parallel(key: str) -> ParallelTable:
     description, rows = read_described(PARALLEL_FOLDER, key, what="table of many devices", read=_parallel_row)
     kept = ("framework", "dtype", "optimizer", "evidence")
     run = {name: description["run"][name] for name in kept}
-    return ParallelTable(rows=rows, **run, **said_of(key, description))
+    return ParallelTable(rows=rows, **run, **head_of(key, description))
 
 
 def _parallel_row(line: Line, description: Mapping[str, Any]) -> ParallelRow:
@@ -259,7 +259,7 @@ def _speedup(line: Line, *, run: Mapping[str, Any]) -> ParallelRow:
 
 
 _FORMATS: Final[Mapping[str, Callable[..., ParallelRow]]] = {"language_models": _language_model, "speedups": _speedup}
-"""Format of a CSV to what reads a row."""
+"""Format of a CSV -> reader of its rows."""
 
 
 NETWORK_FOLDER: Final = Path(__file__).resolve().parent / "networks"
@@ -286,7 +286,7 @@ class NetworkRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTable(DescribedTable):
-    """Rows of one source, and what ran."""
+    """Rows of one source, and the program that ran."""
 
     zoo: str
     framework: str
@@ -296,7 +296,7 @@ class NetworkTable(DescribedTable):
 
 
 def network_table_names() -> tuple[str, ...]:
-    """Return the tables of networks of torch packages for which perfmodel knows what ran.
+    """Return the tables of networks of torch packages whose runs perfmodel knows.
 
     Examples
     --------
@@ -307,7 +307,7 @@ def network_table_names() -> tuple[str, ...]:
 
 
 def read_network_table(path: Path) -> NetworkTable:
-    """Read a table; its file's name identifies what ran."""
+    """Read a table; its file's name identifies its run."""
     check_known("table of networks", path.stem, network_table_names())
     stated = read_description(NETWORK_FOLDER / f"{path.stem}.toml")
     csv_table = CsvTable(path)
@@ -321,7 +321,7 @@ def read_network_table(path: Path) -> NetworkTable:
     rows = [_network_row(line, stated=stated, meanings=meanings) for line in csv_table.lines]
     csv_table.check(rows)
     kept = ("zoo", "framework", "is_fed", "attention_in_training")
-    return NetworkTable(**{name: stated[name] for name in kept}, rows=tuple(rows), **said_of(stated["key"], stated))
+    return NetworkTable(**{name: stated[name] for name in kept}, rows=tuple(rows), **head_of(stated["key"], stated))
 
 
 def _network_row(

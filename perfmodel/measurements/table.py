@@ -58,7 +58,7 @@ class FeedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What was executed for the rows of one framework, network and batch size, on every device alike.
+    """The program of the rows of one framework, network and batch size, the same on every device.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementTable:
-    """Measured step times of one source, with what was run."""
+    """Measured step times of one source, with their runs."""
 
     key: str
     title: str

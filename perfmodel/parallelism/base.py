@@ -17,14 +17,14 @@ from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
 
 ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send", "all_to_all", "pass_on"]
-"""``pass_on``: each device hands what it got on to the next, until all have had everything, or all parts are summed."""
+"""``pass_on``: each device passes on what it received, until every device has had everything, or all is summed."""
 Group = Literal["data", "tensor", "pipeline", "context"]
 CONTEXT_METHODS: Final = ("ring", "all_to_all", "gather")
 """Ways in which devices that share sequences attend to each other's positions."""
 
 STAGE_CUTS: Final = ("balanced", "even_blocks", "even_modules", "counted_ends")
-"""Ways to cut a network into stages: as long as each other, or of as many blocks, or of as many modules, which are the
-blocks and each layer outside them that has parameters."""
+"""Ways to cut a network into stages: of equal times, or of equal numbers of blocks, of modules (blocks, and layers with
+parameters outside them), or of blocks and ends."""
 
 
 class TensorHabits(NamedTuple):
@@ -210,7 +210,7 @@ class Layout:
 
     @property
     def gathers_ahead(self) -> int | None:
-        """Units gathered ahead of the one that computes; None where no gather waits, since none frees another. [1]"""
+        """Units gathered ahead of the one that computes; None for any number, where they are not freed. [1]"""
         return self.prefetch_limit if self.shard_stage == ALL_SHARED else None
 
     @property
@@ -360,21 +360,21 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: Recompute, alike: L
     if not inside:
         return replace(stage)
     alike = stage.graph if alike is None else alike
-    places = _again(alike, len(alike.layers), stage.input_gradient, recompute)
-    again = {node.name for place, node in enumerate(stage.graph.layers) if place in places}
+    places = _rerun_places(alike, len(alike.layers), stage.input_gradient, recompute)
+    recomputed = {node.name for place, node in enumerate(stage.graph.layers) if place in places}
     repeated: list[Exchange] = [
-        replace(exchange, phase=Phase.BACKWARD) for exchange in inside if exchange.after_layer in again
+        replace(exchange, phase=Phase.BACKWARD) for exchange in inside if exchange.after_layer in recomputed
     ]
     return replace(stage, exchanges=(*stage.exchanges, *repeated))
 
 
 @derived
-def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: Recompute) -> frozenset[int]:
+def _rerun_places(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: Recompute) -> frozenset[int]:
     """Places of the layers that are computed again."""
     del layer_count  # a graph may have grown since then
     how: dict[str, Any] = {"input_gradient": input_gradient, "recompute": recompute}
     if (short := shortened_for(graph, **how)) is not None:
-        places = _again(short.graph, len(short.graph.layers), **how)
+        places = _rerun_places(short.graph, len(short.graph.layers), **how)
         return frozenset(whole for place in places for whole in short.places_in_whole(place))
     names = {node.name for part in graph.segments(**how) for node in part.again}
     return frozenset(place for place, node in enumerate(graph.layers) if node.name in names)

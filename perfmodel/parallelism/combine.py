@@ -45,7 +45,7 @@ def gradient_exchanges(
     Per parameter, a ring moves 2 elements with an all-reduce (stage 0), or with a reduce-scatter of gradients and an
     all-gather of parameters (stages 1 and 2); 3 with stage 3, which gathers those of blocks in both phases and those
     outside blocks once, as they stay until the backward phase needs them [3]_. Updated parameters travel in the type
-    that workers hold, broadcasts by those who have updated them [2]_ as an all-gather.
+    that workers hold; broadcasts by the workers that updated them [2]_ count as an all-gather.
 
     References
     ----------
@@ -79,14 +79,14 @@ def _exchanges(
         ]
 
     summed: ExchangeKind = "reduce_scatter" if scatters else "all_reduce"
-    found = exchanges(summed, Phase.BACKWARD, graph.trained_parameter_counts, gradient_bytes)
+    listed = exchanges(summed, Phase.BACKWARD, graph.trained_parameter_counts, gradient_bytes)
     for phase in gathered_in:
         # a unit is gathered as one; what lies outside blocks stays gathered from the forward to the backward phase [3]
         stays = phase is Phase.BACKWARD and Phase.FORWARD in gathered_in
         units = [unit for unit in sharded_units(graph) if unit.is_block or not stays]
         by_unit = {unit.layers[0]: unit.parameter_count for unit in units}
-        found += exchanges("all_gather", phase, by_unit, whole_bytes if phase is Phase.UPDATE else element_bytes)
-    return in_order(graph, found)
+        listed += exchanges("all_gather", phase, by_unit, whole_bytes if phase is Phase.UPDATE else element_bytes)
+    return in_order(graph, listed)
 
 
 COUNTED_CUTS: Final[Mapping[str, Callable[..., tuple[Cut, ...]]]] = {
@@ -180,7 +180,7 @@ def _placed(
 
 
 def shared_in(layout: Layout) -> dict[str, Any]:
-    """Say how workers exchange parameters and gradients; layouts that are alike in it have the same exchanges."""
+    """Say what decides how workers exchange parameters and gradients; layouts of equal values exchange alike."""
     return {
         "data_size": min(layout.data_size, 2),  # it only decides whether there are others to exchange with
         "scatters": layout.shard_stage > 0,

@@ -101,25 +101,25 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
 
 
 def _made_of_inputs(graph: LayerGraph) -> set[str]:
-    """Tensors that no parameter has a part in, like the mask of an attention or shifted labels."""
-    made: set[str] = set()
+    """Tensors computed without any parameter, like the mask of an attention or shifted labels."""
+    free: set[str] = set()
     for node in graph.layers:
-        if not node.parameter_shapes and all(name in made or name in graph.input_shapes for name in node.input_names):
-            made.add(node.name)
-    return made
+        if not node.parameter_shapes and all(name in free or name in graph.input_shapes for name in node.input_names):
+            free.add(node.name)
+    return free
 
 
 def layers_between(graph: LayerGraph, start: int, end: int) -> tuple[Node, ...]:
     """Layers from place ``start`` to before ``end`` [1], preceded by earlier ones that the stage has to run again."""
     nodes, before = graph.layers[start:end], graph.layers[:start]
     read = {name for node in nodes for name in node.input_names}
-    made = _made_of_inputs(graph) if len(read.intersection(node.name for node in before)) > 1 else set()
-    again: list[Node] = []
+    free = _made_of_inputs(graph) if len(read.intersection(node.name for node in before)) > 1 else set()
+    repeated: list[Node] = []
     for node in reversed(before):
-        if node.name in read and node.name in made:
-            again.append(node)
+        if node.name in read and node.name in free:
+            repeated.append(node)
             read.update(node.input_names)
-    return (*reversed(again), *nodes)
+    return (*reversed(repeated), *nodes)
 
 
 def layer_weights(graph: LayerGraph) -> dict[str, float]:

@@ -20,7 +20,7 @@ ROOT: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Layers whose parameters are gathered together; the name begins theirs, and is empty outside blocks."""
+    """Layers whose parameters are gathered together; ``name`` is the prefix of their names, empty outside blocks."""
 
     name: str
     layers: tuple[str, ...]

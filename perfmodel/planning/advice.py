@@ -62,7 +62,7 @@ class AdviceRow:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A job beside others, as it is printed."""
+    """A job compared with others, as it is printed."""
 
     change: str
     parameter_count: int
@@ -91,7 +91,7 @@ LAST_RESORTS: Final = {
     "framework": ("pytorch_1_0", "tensorflow_0_9", "tensorflow_1_1"),
     "sync": ("one_to_all",),
 }
-"""Values that are among the rows but not the best of their kind: newer versions and better algorithms have files."""
+"""Values that stay in the rows but are never the best of their kind: newer versions and better algorithms exist."""
 
 
 def _is_last_resort(row: AdviceRow) -> bool:
@@ -123,14 +123,14 @@ class Advice(Result):
     def best_of_each_kind(self) -> Table[AdviceRow]:
         """The best change of each kind, the largest gain first. [-]"""
         best: dict[str, AdviceRow] = {}
-        for row in sorted(self.rows, key=_is_last_resort):  # stable: by gain, first of what is in use today
+        for row in sorted(self.rows, key=_is_last_resort):  # stable: by gain, last resorts last
             best.setdefault(row.kind, row)
         best = dict(sorted(best.items(), key=lambda entry: -round(entry[1].speedup, 9)))
         return Table(best.values(), row_type=AdviceRow)
 
     @derived_property
     def side_by_side(self) -> Table[Alternative]:
-        """The job as it is and every change that can be timed, without room too: parameters, memory and time. [-]"""
+        """Parameters, memory and time of the job and of every change that can be timed, even if memory is short. [-]"""
         names = [field.name for field in fields(Alternative)]
         timed = [*self.rows, *(row for row in self.rejected if row.memory_bytes is not None)]
         alternatives = [Alternative(**{name: getattr(row, name) for name in names}) for row in timed]
@@ -148,7 +148,7 @@ class Advice(Result):
         Returns
         -------
         dict of str to object
-            For ``predict(graph, **arguments)``; of kind ``architecture``, with the row's graph. [unit of each argument]
+            For ``predict(graph, **arguments)``; kind ``architecture`` needs the row's graph. [unit of each argument]
 
         Raises
         ------
@@ -193,7 +193,7 @@ class Advice(Result):
 
 
 def _figures(p: Prediction) -> dict[str, Any]:
-    """Return what jobs are compared by: parameters, memory and time."""
+    """Parameters, memory and time of a job, for comparison with others."""
     return {
         "parameter_count": p.job.subject.graph.parameter_count,
         "memory_bytes": p.memory.total_bytes,
@@ -369,7 +369,7 @@ def _heading(a: Advice) -> list[str]:
     job = f"{title(p)} ({configuration(p)}): {p.samples_per_s:,.4g} samples/s, {seconds_text(p.step_s)} a step, "
     lines = [f"{job}bottleneck {p.bottleneck}"]
     if p.memory.fits is False:
-        lines.append(f"{fit_sentence(p)} Gains are over what it would take.")
+        lines.append(f"{fit_sentence(p)} Gains are relative to the time that it would take.")
     return lines
 
 

@@ -286,7 +286,7 @@ KERNELS: Final = {"first_kernel": "first kernel", "second_kernel": "second kerne
 
 
 def _first_lines(c: Comparison) -> list[str]:
-    """Say which of the two is impossible, and what the framework of either cannot do; of both, once."""
+    """Say which of the two is impossible, and what their frameworks cannot do; what holds for both is said once."""
     first, second = first_sentences(c.first), first_sentences(c.second)
     owners = {line: "both" if line in second else "first" for line in first}
     owners |= {line: "second" for line in second if line not in owners}
@@ -357,7 +357,7 @@ def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
 
 
 MOST_FIELDS: Final = 12
-"""Most fields whose differences are listed for two files of different names; with more, the things differ. [1]"""
+"""Most differences listed between files of two names; with more, one file is no copy of the other. [1]"""
 
 
 def _changes_of_renamed(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> list[InputChange]:
@@ -395,7 +395,7 @@ WEIGHTS_STORED: Final = {"weight_dtype": "weight_dtype", "density": "density", "
 
 
 def _storage_of_weights(graph: LayerGraph) -> dict[str, str]:
-    """How weights of products are stored: each value of a field, of how many layers where they differ."""
+    """Storage of the weights of products, by field; where layers differ, each value with its number of layers."""
     usages = {node.name: node.usage for node in graph.layers}
     stored = [usages[name] for name in graph.weighted_layers]
     facts = {}

@@ -110,7 +110,7 @@ class _Question:
     usd_per_hour: float | None
     progress: Progress
     beyond: dict[str, list[str]] = field(default_factory=dict)
-    """What the framework cannot do -> the rows that are predicted as if it could."""
+    """Limit of the framework -> the rows that are predicted as if it did not exist."""
 
     @derived_property
     def alone(self) -> Prediction:
@@ -184,8 +184,8 @@ class _Question:
         named = [sync for sync in self.syncs if sync in ALL_REDUCES]
         if named:
             notes.append(
-                f"{', '.join(named)} by name: links at their full rate; sync='all_reduce' adds what a library's calls "
-                "take to start, and lose on links"
+                f"{', '.join(named)} by name: links at their full rate; sync='all_reduce' adds the start-up "
+                "of a library's calls and its lower rate on links"
             )
         if straggler is None and set(self.syncs) != {NO_SYNC}:
             notes.append("all workers take equally long in every step; straggler= says how they vary")
@@ -195,8 +195,8 @@ class _Question:
             notes.append("no price of an epoch: usd_per_hour= says what one worker costs; no file states it")
         if self.usd_per_hour is not None:
             notes.append(
-                f"{self.usd_per_hour:g} USD an hour for each worker, and for each machine without GPUs that only a "
-                "server is on; a server's own machine beside machines with GPUs is not paid for"
+                f"{self.usd_per_hour:g} USD an hour for each worker, and for each machine without GPUs that holds only "
+                "a server; a server's own machine beside machines with GPUs is not paid for"
             )
         progress = self.progress
         if progress.critical_batch_size is not None:
@@ -262,7 +262,7 @@ def scaling(
         Samples of an epoch; needed for time and price of an epoch. [samples]
     usd_per_hour : float
         Price of one worker for an hour; a job pays for all of its workers, and as much for each machine without GPUs
-        that only a server is on. Needs ``dataset_size``. [USD/h]
+        that holds only a server. Needs ``dataset_size``. [USD/h]
     critical_batch_size : float
         Batch size at which reaching a loss takes twice the fewest updates, measured by you; adds the speed-up in the
         time to that loss. [samples]

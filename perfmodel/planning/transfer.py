@@ -175,9 +175,10 @@ def transfer(
     through_host : bool
         Stage copies between devices in host memory even where they could go straight. [-]
     pinned : bool
-        False: copies from and to host memory use pageable memory. [-]
+        Whether copies from and to host memory use pinned memory; else pageable. [-]
     chunk_bytes : float
-        Chunk of a staged copy; it moves while the chunk before it leaves. Infinity: one leg after the other. [B]
+        Size of the chunks of a staged copy: one arrives while the one before it leaves. Infinity for one leg after the
+        other. [B]
 
     Returns
     -------
@@ -262,7 +263,7 @@ def _listed(copies: Any) -> list[Any]:
 
 
 def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:
-    """Yield the copies that one text or pair stands for."""
+    """Yield the copies that one text or pair means."""
     names = copy.split(":") if isinstance(copy, str) else copy
     if not isinstance(names, Sequence) or len(names) != 2 or not all(isinstance(name, str) and name for name in names):
         raise ArgumentError("copies", copy, "two places, as 'gpu0:gpu1' or a pair of names")
@@ -467,7 +468,7 @@ def refresh(
         Devices on the link. [1]
     reading : str
         ``double_buffer``: a device computes on one half of its memory while the other is filled. ``single_buffer``:
-        it cannot compute during its own refresh. ``survey``: a survey's formula, without that refresh. [-]
+        it cannot compute during its own refresh. ``survey``: a survey's formula, which leaves out that refresh. [-]
     device : str, Path, Gpu or None
         A GPU; gives the memory size and its end of the link. [-]
     link : str, Path, Link or None

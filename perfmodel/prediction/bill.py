@@ -154,7 +154,7 @@ def processor_count(target: Target) -> int:
 
 
 def server_machines(target: Target, agreement: Agreement | None) -> list[System]:
-    """Return the machines that only shards of a server are on, where machines compute on their cores."""
+    """Return the machines that hold only shards of a server, where workers compute on cores."""
     part, server = target.system_part, getattr(agreement, "server", None)
     if part is None or server is None or not part.computes_on_hosts:
         return []
@@ -162,12 +162,12 @@ def server_machines(target: Target, agreement: Agreement | None) -> list[System]
 
 
 def server_power_w(target: Target, agreement: Agreement | None) -> float:
-    """Thermal design power of the machines that only shards of a server are on. [W]"""
+    """Thermal design power of the ``server_machines``. [W]"""
     return sum(host.processor.tdp_w * host.socket_count for host in server_machines(target, agreement))
 
 
 def host_count_of(p: Prediction) -> int:
-    """Count the machines in which a device works; of machines that compute on their cores, those of servers too."""
+    """Count the machines in which a device works, and the ``server_machines``."""
     return _host_count(p.basis.prepared.target, p.agreement)
 
 
@@ -177,7 +177,7 @@ def _host_count(target: Target, agreement: Agreement | None) -> int:
 
 
 def paid_count(target: Target, agreement: Agreement | None) -> int:
-    """Count what a price per hour is paid for: GPUs; or machines that compute on their cores, those of servers too."""
+    """Count what a price per hour pays for: GPUs, or else machines with the ``server_machines``."""
     part = target.system_part
     if part is not None and not part.computes_on_hosts:
         return part.worker_count
@@ -185,7 +185,7 @@ def paid_count(target: Target, agreement: Agreement | None) -> int:
 
 
 def rate_text(p: Prediction, usd_per_hour: float) -> str:
-    """Return a price per hour with what it is paid for."""
+    """Write a price per hour and what it pays for."""
     target = p.basis.prepared.target
     is_machine = getattr(target, "system", None) is not None
     if target.system_part is not None:

@@ -26,7 +26,7 @@ class Prices:
     missing_text: str = "usd_per_hour has no price of {device}"
 
     def of(self, *names: str) -> float:
-        """Return the price of a device, or of the machine whose cores it is [USD/h], by its names; NaN if unknown."""
+        """Return the price under the first of these names that has one [USD/h]; NaN if none has."""
         if isinstance(self.usd_per_hour, Mapping):
             return float(next((self.usd_per_hour[name] for name in names if name in self.usd_per_hour), math.nan))
         return float(self.usd_per_hour)
@@ -78,9 +78,9 @@ def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
 
 
 def _listed() -> dict[str, float]:
-    """Return each device's share of an on-demand instance, and each price of a machine without GPUs.
+    """Price each device by its share of an on-demand instance, and each machine without GPUs by itself.
 
-    The newest price counts, and of several the one of the fewest devices.
+    The newest price counts, and among several of that day the one for the fewest devices.
     """
     newest: dict[str, tuple[tuple[date, int], float]] = {}
     for name in spec_files.names(FOLDER):

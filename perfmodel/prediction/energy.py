@@ -31,7 +31,7 @@ PRODUCTS: Final = {
     "recurrence": ("gpu_dnn", BUSY_IN_CONVOLUTIONS),
     "convolution": ("gpu_dnn", BUSY_IN_CONVOLUTIONS),
 }
-"""Kind of operation with products -> library that runs it, share of the peak that it keeps busy in both directions."""
+"""Kind of operation with products -> library that runs it, share of the peak it keeps busy in either direction."""
 
 ON_CHIP_SHARE: Final = 1.5
 """Energy of a byte in caches, on wires and in waiting units, as a multiple of its energy in the memory. [1]"""
@@ -42,16 +42,16 @@ AT_LIMIT: Final = 1e-9
 
 
 class Draws(NamedTuple):
-    """What a device draws at rest and at its limit. [W]"""
+    """Power of a device at rest and at its limit. [W]"""
 
     idle_w: Quantity
     limit_w: Quantity
 
 
 class BoardPower(NamedTuple):
-    """What a device draws: at rest, at its limit [W], for a FLOP by kind of operation and for a byte [J].
+    """Power of a device at rest and at its limit [W]; its energy of a FLOP, by kind of operation, and of a byte [J].
 
-    Of products a FLOP of a result and one of gradients.
+    For products: a FLOP of the output, and one of gradients.
     """
 
     idle_w: float
@@ -115,10 +115,9 @@ def step_energy(p: Prediction) -> StepEnergy | None:
 
 
 def time_share(p: Prediction) -> float:
-    """Return the change of the logarithm of the energy with that of the step time. [1]
+    """Return d ln(energy) / d ln(step time). [1]
 
-    Devices at rest draw their power for as long as the step lasts, those at their limit all of it; work takes what it
-    takes.
+    Idle power is drawn for the whole step, and so is the power of a device at its limit; the energy of work is fixed.
     """
     energy, board = step_energy(p), board_power(p.basis.prepared)
     if energy is None or energy.total >= (1 - AT_LIMIT) * board.limit_w * float(p.step_s):
@@ -152,8 +151,8 @@ def _flops_j(prepared: Prepared, device: Gpu, kind: str, role: str, busy_share: 
     profile, libraries, dtype = prepared.profile, prepared.libraries, prepared.dtype
     fused = attention_role(device, profile, libraries, dtype=dtype) if kind == "attention" else None
     if fused is None:
-        each_j = _flop_j(device, product_dtype(device, profile, libraries, role, dtype=dtype), busy_share)
-        return each_j, each_j
+        flop_j = _flop_j(device, product_dtype(device, profile, libraries, role, dtype=dtype), busy_share)
+        return flop_j, flop_j
     role, computed_in = fused
     constants = library_constants(libraries[role], device, factors=NO_FACTORS, dtype=computed_in)
     forward, backward = busy_shares(constants)
@@ -186,7 +185,7 @@ def device_energy(
 def step_work(
     stages: Sequence[StageEnergy], devices: Sequence[int], *, parts: Quantity, update_share: Quantity
 ) -> list[tuple[Quantity, Quantity]]:
-    """Energy of arithmetic and memory traffic of each device of a worker in a step, given the device of a stage. [J]"""
+    """Energy of arithmetic and memory traffic of each device of a worker, given the device of each stage. [J]"""
     of_devices: dict[int, tuple[Quantity, Quantity]] = {}
     for device, stage in zip(devices, stages, strict=True):
         before_j = of_devices.get(device, (0.0, 0.0))
@@ -205,7 +204,7 @@ def stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
 def _stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
     table, chosen = timed.stage.lowered.table, timed.groups.chosen
     products_j, on_lanes_j = dict(board.products_j), (board.lanes_j, board.lanes_j)
-    gradients = {one.group for one in table.occurrences if one.role is not Role.OUTPUT}
+    gradients = {kernel.group for kernel in table.occurrences if kernel.role is not Role.OUTPUT}
     kinds = enumerate(table.operation_kinds)
     per_flop_j = np.array([products_j.get(kind, on_lanes_j)[group in gradients] for group, kind in kinds])
     weights_of = {phase: table.phase_weights(phase).every for phase in Phase.STEP.parts}
@@ -234,7 +233,7 @@ def worker_draws(prepared: Prepared, timed: TimedStep) -> tuple[Quantity, Quanti
 def energy_of_all(
     board: BoardPower | Draws, works: Sequence[Sequence[Quantity]], *, step_s: Quantity, count: Quantity
 ) -> Quantity:
-    """Energy of so many devices [1], as many of each place in a worker, given the work of each place. [J]"""
+    """Energy of ``count`` devices [1], equally many in each place of a worker, given the work of each place. [J]"""
     of_places = [
         device_energy(board, step_s=step_s, arithmetic_j=arithmetic_j, memory_j=memory_j)
         for arithmetic_j, memory_j in works

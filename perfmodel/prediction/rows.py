@@ -89,7 +89,7 @@ class Piece:
         lowered, placed = self.timed.stage.subject.graph, self.timed.stage.placed.graph
         if lowered is placed:
             return {}
-        return {one.name: other.name for one, other in zip(lowered.layers, placed.layers, strict=True)}
+        return {short.name: node.name for short, node in zip(lowered.layers, placed.layers, strict=True)}
 
     def rows(self) -> list[LayerRow]:
         """Return every operation in execution order, with repetitions summed."""

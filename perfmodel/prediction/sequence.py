@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 IDLE_SHARE: Final = 0.25
-"""Share of the peak rate below which it is not the rate of arithmetic that bounds a sequence. [1]"""
+"""Share of the peak rate below which waiting bounds a sequence, not arithmetic. [1]"""
 
 
 class Sequence(NamedTuple):

@@ -57,7 +57,7 @@ class TrainingTotals:
     lost_s: Quantity
 
     def _numbers(self) -> Iterator[tuple[str, float]]:
-        """Yield the totals that a verb answers; an unknown price is none of them. [unit of each]"""
+        """Yield the totals; an unknown price is left out. [unit of each]"""
         return ((name, total) for name, total in self.to_dict().items() if name != "usd" or not np.isnan(total))
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class TrainingRun:
     pauses: Mapping[str, Any]
 
     def totals(self, step_s: Quantity, *, device_count: Quantity, usd_per_hour: Quantity) -> TrainingTotals:
-        """Return the totals at a time of a step [s], with devices of a price [USD/h]."""
+        """Return the totals, given the time of a step [s] and the price of a device [USD/h]."""
         causes = run_time(step_s=step_s, step_count=self.step_count, device_count=device_count, **self.pauses)
         parts = RunTime(*map(plain, causes))
         total_s = parts.total_s
@@ -110,12 +110,12 @@ class Trained:
         tokens, samples : float or None
             Length of the run, either of them. [1]
         usd_per_hour : float or None
-            Price of a GPU, or of a machine that computes on its cores, with which a server's own machine counts as a
-            device; None for the newest known on-demand price, of an instance with GPUs the share of one. [USD/h]
+            Price of a GPU, or of a machine that computes on its cores; a server's own machine then counts as a device.
+            None for the newest known on-demand price, divided among the GPUs of an instance. [USD/h]
         checkpoint_s : float
             Time that a checkpoint stops the run. [s]
         checkpoint_every_s : float or None
-            Work between two checkpoints; None for what loses least, or none without failures. [s]
+            Work between two checkpoints; None for what loses least, or for no checkpoints without failures. [s]
         failures_per_device_day : float
             Failures of a device in a day, each of which stops the run. [1/day]
         restart_s : float
@@ -195,7 +195,7 @@ def _checked_pauses(pauses: Mapping[str, Any]) -> dict[str, Any]:
     checked["failures_per_device_day"] = from_zero_to(MOST_FAILURES, "failures_per_device_day", failures)
     if failures and not (checked["checkpoint_s"] or every_s):
         allowed = (
-            "0 without checkpoint_s= or checkpoint_every_s=: a run that never stops for a checkpoint loses nothing"
+            "0 without checkpoint_s= or checkpoint_every_s=: with free checkpoints at any time a failure loses no work"
         )
         raise ArgumentError("failures_per_device_day", failures, allowed)
     checked["checkpoint_every_s"] = None if every_s is None else positive("checkpoint_every_s", every_s)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ATTENTION_FLOP: Final = ("full", "causal")
 """Which scores of causal attention count: all, as most papers count, or only those that are not masked."""
 TRAINED_PASSES: Final = 3
-"""Products of a layer that trains, forward, to the input's and to the weights' gradient, over those forward. [1]"""
+"""Products of a trained layer (output, input gradient, weight gradient) over those of its output. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +74,9 @@ def _product_flop(operations: Iterable[Operation], *, attention_flop: str) -> fl
 
 
 def model_flop(graph: LayerGraph, *, trains: bool, attention_flop: str = "full") -> float:
-    """Products of a sample: forward, and twice as many backward, less what frozen layers lack of it.
+    """FLOP of the products of a sample, forward and backward, which takes twice as many.
 
-    These have no weight gradients, and those that no trained layer comes before have no backward phase.
+    Frozen layers have no weight gradients, and no backward phase at all if no trained layer comes before them.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ def recomputed_flop(graph: LayerGraph, *, recompute: Recompute, attention_flop: 
     """Products of a sample that run again in the backward phase. [FLOP]"""
     size = graph.fixed_batch_size
     pairs = graph.operations(batch_size=size or 1, phase=Phase.BACKWARD, recompute=recompute)
-    again = (operation for _, operation in pairs if operation.role is Role.OUTPUT)
-    return _product_flop(again, attention_flop=attention_flop) / (size or 1)
+    recomputed = (operation for _, operation in pairs if operation.role is Role.OUTPUT)
+    return _product_flop(recomputed, attention_flop=attention_flop) / (size or 1)
 
 
 def tokens_per_sample(graph: LayerGraph) -> int | None:
@@ -134,7 +134,7 @@ def has_data_sheet(p: Prediction) -> bool:
 
 
 class Utilised:
-    """Figures of a prediction that language models are compared by."""
+    """Figures of a prediction by which language models are compared."""
 
     def utilisation(self: Any, *, attention_flop: str = "full") -> Utilisation:
         """Share of the devices' peak that the step uses.
@@ -201,8 +201,8 @@ def _utilisation(p: Prediction, attention_flop: str) -> Utilisation:
     samples = p.counted_workers * p.batch_size
     trains = Phase.BACKWARD in prepared.subject.phase.parts
     of_model = samples * model_flop(graph, trains=trains, attention_flop=attention_flop)
-    again = recomputed_flop(graph, recompute=_recompute(prepared), attention_flop=attention_flop) if trains else 0.0
-    of_hardware = of_model + samples * again
+    rerun = recomputed_flop(graph, recompute=_recompute(prepared), attention_flop=attention_flop) if trains else 0.0
+    of_hardware = of_model + samples * rerun
     promised = peak * p.step_s
     return Utilisation(
         mfu=of_model / promised,

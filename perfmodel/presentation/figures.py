@@ -221,7 +221,7 @@ def saved(figure: Figure, path: str | Path | None) -> Figure:
 
 
 def _show_names_as_written(figure: Figure) -> None:
-    """Take a dollar in the name of a network or layer for a dollar, where matplotlib would begin a formula."""
+    """Show a dollar in the name of a network or layer as it is; matplotlib would begin a formula there."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -468,7 +468,7 @@ def trade_off_figure(
 
 
 def _name(axes: Axes, points: Sequence[Point]) -> None:
-    """Write names beside points, towards the middle of the figure."""
+    """Write names next to points, towards the middle of the figure."""
     from matplotlib.patheffects import withStroke
 
     for point in points:

@@ -140,7 +140,7 @@ class Result:
         return "\n".join([str(self._shown()), *self._lines()])
 
     def _report(self, heading: str, table: str) -> str:
-        """Return a heading, a table as text and the wrapped sentences below it, apart from one another."""
+        """Join a heading, a table as text and the wrapped sentences below it, with empty lines between."""
         below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in self._lines())
         return f"{heading}\n\n{table}\n\n{below}"
 

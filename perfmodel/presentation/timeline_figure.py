@@ -70,10 +70,10 @@ LOW_FROM: Final = 6
 """Number of rows of a lane at or above which its bars have no edge. [1]"""
 
 NARROWEST: Final = 0.0025
-"""Least width of a bar as a share of the whole, about two pixels, to keep it visible, but for messages. [1]"""
+"""Least width of a visible bar, except a message, as a share of the whole: about two pixels. [1]"""
 
 HAIRLINE: Final = 0.5
-"""Width of the edge of a message, which keeps one visible that lasts less than a pixel. [points]"""
+"""Width of the edge of a message, which stays visible even if it is shorter than a pixel. [points]"""
 
 FILLED: Final = 0.8
 """Share of a lane's height that its bars fill. [1]"""

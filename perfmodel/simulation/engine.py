@@ -334,7 +334,7 @@ class SharedChannels:
         return endings
 
     def _connected_routes(self, place: int, visited: set[int]) -> list[int]:
-        """Routes in use connected to a channel through shared channels, which are marked as seen."""
+        """Routes in use connected to a channel through shared channels, which are marked as visited."""
         routes: set[int] = set()
         to_visit = [place]
         visited.add(place)

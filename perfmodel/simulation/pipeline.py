@@ -245,11 +245,11 @@ def pipeline_schedule_tasks(
             if following is not None and followed[following][1]:
                 boundary = min(turn.chunk, following.chunk)
                 hop, link = hops[turn.phase][boundary], _link_name(lanes, turn.phase, boundary)
-                tasks.append(_sent(hop, name=sends[following], after=earlier, link=link))
+                tasks.append(_send_task(hop, name=sends[following], after=earlier, link=link))
     return tuple(tasks)
 
 
-def _sent(hop: Hop, *, name: str, after: tuple[str, ...], link: str) -> Task:
+def _send_task(hop: Hop, *, name: str, after: tuple[str, ...], link: str) -> Task:
     return Task(
         name,
         resource=link,

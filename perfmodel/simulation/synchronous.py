@@ -114,7 +114,7 @@ class PlayedExchange:
     server_s_per_byte: float = 0.0
     slowdown: float = 0.0
     calls: str = "calls"
-    """Name of the channel of its messages' share of a device. [-]"""
+    """Kind of calls, for the name of the channel that holds their share of a device. [-]"""
     following: Following | None = None
 
     @derived_property
@@ -200,7 +200,7 @@ def _units(worker: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Following:
-    """Messages that each follow a message of other workers, on their own channel unless they are sent in turn."""
+    """Messages that each follow another one, on a channel of their own unless the two take turns."""
 
     exchange: PlayedExchange
     share: float
@@ -230,12 +230,12 @@ class PlayedStep:
     forward_hops: Sequence[Hop] = ()
     backward_hops: Sequence[Hop] = ()
     joined_s: Sequence[float] = ()
-    """What the last backward turn of each chunk takes longer as it readies gradients for their messages; none. [s]"""
+    """Time that readying gradients for their messages adds to the last backward turn of each chunk. [s]"""
     devices: Sequence[PlayedDevice]
     overlap: bool = True
     lanes: Mapping[str, Sequence[str]]
     cores: SharedCores | None = None
-    """Those of workers that do not wait for others; what decoding adds to other steps is in ``update_s``. [-]"""
+    """Shared cores of workers that do not wait for others; with waiting, decoding is in ``update_s``. [-]"""
 
     @derived_property
     def resources(self) -> Mapping[str, int]:
@@ -298,15 +298,15 @@ def synchronous_tasks(
             yield Task(f"{worker}/begin/{number}", after=needs, kind="begin")
         pulling = step.overlap and any(exchange.pull for _, _, exchange in step.exchanging())
         if pulling:
-            yield from _pulled(step, number)
+            yield from _pull_tasks(step, number)
         ends = []
         for worker, factor in zip(workers, factors, strict=True):
             turns = _Turns(step, number, worker, factor)
             yield from turns.tasks()
             ends.append(turns)
-        exchanged = yield from _exchanged(step, number, ends)
+        exchanged = yield from _exchange_tasks(step, number, ends)
         for worker, factor, turns in zip(workers, factors, ends, strict=True):
-            yield from _ended(step, number, worker, factor=factor, after=[
+            yield from _end_tasks(step, number, worker, factor=factor, after=[
                 (turns.last[place], *exchanged.get(place, ())) for place in range(len(step.devices))
             ])  # fmt: skip
 
@@ -422,7 +422,7 @@ def _backward_pieces(backward_s: tuple[float, float], ready: Mapping[int, float]
     return [replace(pieces[0], seconds=pieces[0].seconds + besides_s), *pieces[1:]]
 
 
-def _pulled(step: PlayedStep, number: int) -> Iterator[Task]:
+def _pull_tasks(step: PlayedStep, number: int) -> Iterator[Task]:
     """Yield messages with parameters, one bucket after another, starting with the last to become ready."""
     for place, device, exchange in step.exchanging():
         bucket = step.bucket(number, place)
@@ -434,7 +434,7 @@ def _pulled(step: PlayedStep, number: int) -> Iterator[Task]:
             last = name
 
 
-def _exchanged(
+def _exchange_tasks(
     step: PlayedStep, number: int, turns: Sequence[_Turns]
 ) -> Generator[Task, None, dict[int, tuple[str, ...]]]:
     """Yield the exchange of each device's buckets, and return its last task by device place."""
@@ -473,7 +473,7 @@ def _exchanged(
     return last_tasks
 
 
-def _ended(
+def _end_tasks(
     step: PlayedStep, number: int, worker: str, *, factor: float, after: Sequence[tuple[str, ...]]
 ) -> Iterator[Task]:
     """Yield the tasks that end a step on each device, and the end of the worker's step."""

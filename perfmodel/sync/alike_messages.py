@@ -1,9 +1,9 @@
 """Rounds of very many messages among equal machines: one message stands for all that are equally fast.
 
-Messages of one kind have the same share of the bytes and go between the same places of machines, over the same links of
-other machines: one route says which. Max-min fairness gives each of them its rate, by the channels that it really
-passes, and those of one kind with one rate are a class. Where machines hang on several leaf switches, a kind of message
-also says whether it leaves its leaf, and what links its leaves have.
+Messages of one kind have the same share of the bytes and go between the same places of equal machines, so that one
+route shows the links of all. Max-min fairness gives each message a rate by the channels that it really passes; messages
+of one kind with the same rate are a class. With several leaf switches, the kind also says whether a message leaves its
+leaf, and what links its leaves have.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MANY_MESSAGES: Final = 4096
 """Fewest messages of a collective, over all rounds, that are sorted into classes below one switch. [1]"""
 
 MANY_TO_SERVERS: Final = 65_536
-"""Fewest messages of a collective between all ranks and all servers that are not made one by one: two machines of each
-role stand for all. More than four of each kind, so that they are sorted into classes in any case. [1]"""
+"""Fewest messages between all ranks and all servers for which two machines of each role stand for all of them; being
+more than four of each kind, they are sorted into classes in any case. [1]"""
 
 MANY_ALIKE: Final = 64
 """Fewest messages of a round among equal machines whose routes are found by kind; arrays of fewer take longer. [1]"""
@@ -41,14 +41,13 @@ MANY_OF_KIND: Final = 4
 """Fewest messages for each kind below one switch; with fewer, looking at each message costs less. [1]"""
 
 MANY_OVER_LEAVES: Final = 512
-"""The same where machines hang on several leaf switches, so that three of them cannot stand for all, and where no
-simulation sends them one by one. [1]"""
+"""``MANY_MESSAGES`` for machines on several leaf switches, or if no simulation sends messages one by one. [1]"""
 
 MOST_SENT: Final = 500_000
 """Most messages, in all repetitions of rounds, that a simulation sends one by one, of a million events in all. [1]"""
 
 MOST_NUMBERS: Final = 8
-"""Most numbers for each message that are listed, as sorting the messages takes longer. [1]"""
+"""Most possible numbers per message for which a list of all takes less time than sorting. [1]"""
 
 FEW_MESSAGES: Final = 4
 """Most messages of a round that is compared with others, message by message. [1]"""
@@ -67,7 +66,7 @@ class Ends:
     through_host : bool
         Whether copies between devices go through host memory. [-]
     roles : Roles or None
-        Machines that those of the nodes stand for; None if only for themselves. [-]
+        Roles of machines that stand for others; None if each stands for itself. [-]
     """
 
     topology: Topology
@@ -81,9 +80,9 @@ class Ends:
 
     @derived_property
     def _nodes(self) -> tuple[tuple[str, ...], Integers, tuple[str, ...], Integers]:
-        """Names of machines and the number of each rank's and server's, and the same of places in a machine.
+        """Names of machines, and the number of each rank's and server's machine; then the same for places in a machine.
 
-        Servers come last, where their numbers index.
+        Servers come last, where their negative numbers index.
         """
         parts = (self.names[rank].rpartition("/") for rank in sorted(self.names, key=lambda rank: (rank < 0, rank)))
         nodes, _, places = zip(*parts, strict=True)
@@ -100,7 +99,7 @@ class Ends:
         return self._nodes[3]
 
     def stood_for(self, machines: Integers) -> NDArray[np.float64]:
-        """Machines and pairs of machines that those of each message stand for, as ``Roles.stood_for`` has them. [1]"""
+        """Machines and pairs for which those of each message stand, as ``Roles.stood_for`` counts them. [1]"""
         if self.roles is None:
             return np.broadcast_to(1.0, (3, machines.shape[1]))
         nodes = self._nodes[0]
@@ -121,15 +120,15 @@ class Ends:
     def leaf_kind(self) -> Integers:
         """Number of the kind of each leaf by its links to other switches. [1]"""
         links = list(map(self.topology.leaf_links, self._leaves[0]))
-        return np.array([links.index(own) for own in links])
+        return np.array([links.index(links_of_leaf) for links_of_leaf in links])
 
     @derived_property
     def _ways(self) -> dict[Hashable, _Way]:
-        """What was found of messages by their kind: below one switch, of all messages of the system."""
+        """Ways that are known, by kind of message; below one switch all collectives share them."""
         return _known_ways(self.topology) if self.topology.alike else {}
 
     def way(self, kind: tuple[int, ...], source: int, sink: int) -> _Way:
-        """Return what holds for all messages of a kind, from the route of the first that was met."""
+        """Return the way of all messages of a kind, from the route of the first one."""
         places = self._nodes[2]
         key = places[kind[0]], places[kind[1]], *kind[2:], self.through_host
         if key not in self._ways:
@@ -144,7 +143,7 @@ class Ends:
 
 
 class _Pass(NamedTuple):
-    """Place of a channel in its owner, whose it is, and its capacity [B/s]."""
+    """A channel on a way: its name within its owner, the owner as ``_place_of`` numbers it, and its capacity [B/s]."""
 
     place: str
     owner: int
@@ -152,7 +151,7 @@ class _Pass(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """Latency of a message [s], whether it leaves its machine, and what it passes."""
+    """Latency of a message [s], whether it leaves its machine, and the channels it passes."""
 
     latency_s: float
     leaves: bool
@@ -237,7 +236,7 @@ def _recognised(round_: Round, ends: Ends) -> object:
     """Return a key shared by rounds that take the same time; a long round has a key of its own."""
     if len(round_) > FEW_MESSAGES:
         return id(round_)
-    met: dict[int, int] = {}
+    machine_numbers: dict[int, int] = {}
     leaves: dict[int, int] = {}
     kinds = ends.leaf_kind
     messages: list[tuple[float, ...]] = []
@@ -246,24 +245,24 @@ def _recognised(round_: Round, ends: Ends) -> object:
             machine, place = int(ends.machine[rank]), int(ends.place[rank])
             leaf = int(ends.leaf[machine])
             above = leaves.setdefault(leaf, len(leaves)), int(kinds[leaf])
-            messages.append((met.setdefault(machine, len(met)), place, *above))
+            messages.append((machine_numbers.setdefault(machine, len(machine_numbers)), place, *above))
         messages.append((message.share,))
     return round_.reduced_share, tuple(messages)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Sorted:
-    """Kind of each message of a round, what holds for each kind, and rates."""
+    """Kind of each message of a round, way of each kind, and rates."""
 
     kind: Integers
     ways: list[_Way]
     passes: _Passes
     pairs: NDArray[np.float64]
-    """Messages that each stands for, on other machines of the same roles. [1]"""
+    """Messages that each message stands for, on other machines of the same roles. [1]"""
     inside: NDArray[np.bool_]
     rates: NDArray[np.float64]
     apart: NDArray[np.float64] | None
-    """Rates while only messages are in flight that leave their machine, or only those that do not. [B/s]"""
+    """Rates while only messages between machines are in flight, or only those inside machines. [B/s]"""
 
 
 def _sorted(round_: Round, ends: Ends) -> _Sorted:
@@ -293,45 +292,45 @@ def _sorted(round_: Round, ends: Ends) -> _Sorted:
     return _Sorted(kind=kind, ways=ways, passes=passes, pairs=stood_for[-1], inside=inside, rates=rates, apart=apart)
 
 
-def _told(round_: Round, ends: Ends, of: _Sorted, chosen: Integers) -> dict[str, Any]:
-    """Return what a placed round says of some of its messages."""
-    ways = [of.ways[kind] for kind in of.kind[chosen].tolist()]
+def _fields_of(round_: Round, ends: Ends, kinds: _Sorted, chosen: Integers) -> dict[str, Any]:
+    """Return the fields of a placed round that shows the chosen messages."""
+    ways = [kinds.ways[kind] for kind in kinds.kind[chosen].tolist()]
     columns = round_.sources[chosen].tolist(), round_.sinks[chosen].tolist(), round_.shares[chosen].tolist()
     return {
         "messages": tuple(map(Message, *columns)),
         "way": ends.route,
         "latencies_s": tuple(way.latency_s for way in ways),
         "leaves": tuple(way.leaves for way in ways),
-        "rates_bytes_per_s": tuple(of.rates[chosen].tolist()),
-        "apart_bytes_per_s": () if of.apart is None else tuple(of.apart[chosen].tolist()),
+        "rates_bytes_per_s": tuple(kinds.rates[chosen].tolist()),
+        "apart_bytes_per_s": () if kinds.apart is None else tuple(kinds.apart[chosen].tolist()),
         "reduced_share": round_.reduced_share,
         "repeat": round_.repeat,
     }
 
 
 def one_by_one(round_: Round, ends: Ends) -> PlacedRound:
-    """Place a round among equal machines, each of whose messages is sent."""
-    of = _sorted(round_, ends)
-    return PlacedRound(**_told(round_, ends, of, np.arange(len(round_))))
+    """Place a round among equal machines with each message by itself."""
+    kinds = _sorted(round_, ends)
+    return PlacedRound(**_fields_of(round_, ends, kinds, np.arange(len(round_))))
 
 
 def _classes(round_: Round, ends: Ends) -> PlacedRound:
-    of = _sorted(round_, ends)
-    rates = (of.rates,) if of.apart is None else (of.rates, of.apart)
-    member = _numbered(of.kind, *(np.unique(each, return_inverse=True)[1] for each in rates))
-    chosen, sizes = _first_of(member), np.bincount(member, weights=of.pairs)
+    kinds = _sorted(round_, ends)
+    rates = (kinds.rates,) if kinds.apart is None else (kinds.rates, kinds.apart)
+    member = _numbered(kinds.kind, *(np.unique(values, return_inverse=True)[1] for values in rates))
+    chosen, sizes = _first_of(member), np.bincount(member, weights=kinds.pairs)
     order = np.argsort(chosen)  # classes in the order of their first messages
     return PlacedRound(
-        **_told(round_, ends, of, chosen[order]),
-        sent_share=float(round_.shares @ of.pairs),
+        **_fields_of(round_, ends, kinds, chosen[order]),
+        sent_share=float(round_.shares @ kinds.pairs),
         counts=tuple(sizes[order].tolist()),
-        met=None if of.apart is None else of.passes.meetings(np.argsort(order)[member], near=of.inside),
+        meetings=None if kinds.apart is None else kinds.passes.meetings(np.argsort(order)[member], near=kinds.inside),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """Number of the message and of the channel of each pass, messages like it there, and capacities [B/s]."""
+    """For each pass of a message over a channel: numbers of both, like messages there; then all capacities [B/s]."""
 
     message: Integers
     channel: Integers
@@ -339,7 +338,7 @@ class _Passes:
     capacity: NDArray[np.float64]
 
     def rates(self, together: NDArray[np.bool_], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the rate of each message while those of one set are in flight, infinite for others. [B/s]"""
+        """Return the rate of each message while only those of a set are in flight; infinite for others. [B/s]"""
         rates = np.full(len(together), np.inf)
         passing = together[self.message]
         number = np.cumsum(together) - 1
@@ -353,12 +352,12 @@ class _Passes:
         return rates
 
     def meetings(self, member: Integers, *, near: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
-        """Return the classes of messages inside machines and between them that meet on any channel."""
+        """Return pairs of a class inside machines and one between machines that meet on any channel."""
         inside = near[self.message]
         count = int(member.max(initial=0)) + 1
-        met = self.channel * count + member[self.message]
-        at, of_near = np.divmod(np.unique(met[inside]), count)
-        channels, of_far = np.divmod(np.unique(met[~inside]), count)
+        passed_by = self.channel * count + member[self.message]
+        at, of_near = np.divmod(np.unique(passed_by[inside]), count)
+        channels, of_far = np.divmod(np.unique(passed_by[~inside]), count)
         first, last = (np.searchsorted(at, channels, side) for side in ("left", "right"))
         counts = last - first
         place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - first, counts)
@@ -376,7 +375,7 @@ def _passes_of(
     """Return the channels that each message passes; ``passed`` has them for each kind, none without bytes."""
     owners = np.stack([*machines, *ends.leaf[machines], np.zeros_like(kind)])
     most = [int(owners[sort : sort + 2].max()) + 1 for sort in (0, 2, 4)]
-    begins: dict[tuple[str, int], int] = {}  # numbers of channels, by place in an owner and the sort of owner
+    begins: dict[tuple[str, int], int] = {}  # first channel number, by name within an owner and sort of owner
     shape = len(passed), max(map(len, passed), default=0)
     begin, owner, capacity = np.zeros(shape, dtype=np.int64), np.full(shape, -1), np.zeros(shape)
     count = 0
@@ -395,7 +394,7 @@ def _passes_of(
 
 
 def _place_of(channel: Channel, machines: tuple[str, ...], topology: Topology) -> tuple[str, int]:
-    """Return a channel's name within its owner, and whose it is: a machine's (0, 1), a leaf's (2, 3), no one's (4)."""
+    """Return a channel's name within its owner, and the owner: a machine (0, 1), a leaf (2, 3) or none (4)."""
     ends = channel.ends
     leaves = [topology.leaf(machine) for machine in machines]
     for owner, name in enumerate((*machines, *leaves)):

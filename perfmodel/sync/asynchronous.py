@@ -128,7 +128,7 @@ def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
         slow_count = slow_count + where(exceeds(numbers.compute_s * (slowest - relative), service_s), 0, count)
     behind = numbers.visitors - where(step_by_step, 0, slow_count - 1)
     end_s = numbers.group_compute_s + service_s
-    for count, relative in numbers.kinds:  # they are served before all that arrive later
+    for count, relative in numbers.kinds:  # each kind is served before all that arrive later
         queued_s = maximum(behind, 1) * service_s / numbers.server_count
         end_s = maximum(end_s, numbers.compute_s * relative + queued_s)
         behind = behind - count
@@ -136,7 +136,7 @@ def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
     rate = numbers.visitors / step_s
     busy = rate * reduce(maximum, numbers.station_s) / numbers.server_count
     network = ClosedNetwork(throughput_per_s=rate, response_s=step_s - numbers.think_s, utilisation=busy)
-    missed = (numbers.visitors + slow_count - 2) / 2  # all workers that are as slow, half of those that begin together
+    missed = (numbers.visitors + slow_count - 2) / 2  # all other slow workers, half of the faster ones
     times = at_the_server(numbers, network=network)
     return replace(times, mean_staleness=where(step_by_step, 0.0, missed))
 

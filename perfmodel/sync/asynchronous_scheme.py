@@ -244,7 +244,7 @@ class AsynchronousNumbers:
 
     @property
     def in_one_queue(self) -> AsynchronousNumbers:
-        """The same numbers with several parallel parts replaced by one as fast as all of them together.
+        """The same numbers with a single part in place of parallel ones, as fast as all of them together.
 
         The time of a lone visit and the highest rate of visits stay the same.
         """

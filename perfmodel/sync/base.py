@@ -89,16 +89,16 @@ class Round:
         return self.repeat * float(self.shares.sum())
 
     def weight(self, share: float) -> float:
-        """Return the rings in a message with a share of the bytes, each of which gets a flow's part of a channel."""
+        """Count the rings in a message with this share of the bytes; each ring gets one flow's part of a channel."""
         return share / self.ring_share if self.ring_share else 1.0
 
 
 def joined(*rounds: Round) -> Round:
     """Return one round with the messages of several."""
     return Round(
-        sources=np.concatenate([each.sources for each in rounds]),
-        sinks=np.concatenate([each.sinks for each in rounds]),
-        share=np.concatenate([each.shares for each in rounds]),
+        sources=np.concatenate([round_.sources for round_ in rounds]),
+        sinks=np.concatenate([round_.sinks for round_ in rounds]),
+        share=np.concatenate([round_.shares for round_ in rounds]),
     )
 
 
@@ -174,7 +174,7 @@ class Collective(ABC):
         return True
 
     def fits(self, topology: Topology, ranks: Sequence[str]) -> bool:
-        """Tell whether it can be placed among these devices, be it that switches add which no file says to add."""
+        """Tell whether it can be placed among these devices, even if no file says that their switches add."""
         return self.runs_on(topology, ranks)
 
     def server_count_of(self, **options: Any) -> int:
@@ -199,7 +199,7 @@ class Collective(ABC):
         return 0
 
     def lines(self, worker_count: int) -> tuple[Any, ...]:
-        """Return times of which the least holds; none if ``cost`` is a formula in the number of workers."""
+        """Return times of which the least is the cost; empty if ``cost`` is a formula in the number of workers."""
         del worker_count
         return ()
 
@@ -279,7 +279,7 @@ class Collective(ABC):
         return size_bytes * float(loads.max())
 
     def sent_share(self, worker_count: int, **options: Any) -> float:
-        """All messages together, as a multiple of the n bytes; an algorithm of many equal ranks says it at once. [1]"""
+        """Bytes of all messages over the n bytes; an algorithm with many equal ranks need not list them. [1]"""
         return sum(round_.sent_share for round_ in self.rounds(worker_count, **options))
 
     def sent_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:

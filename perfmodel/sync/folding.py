@@ -96,7 +96,7 @@ OF_ROLE: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """Machines of which the first two of each role stand for all of that role.
+    """Roles of machines; the first two machines of a role stand for all in it.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Roles:
 
     @classmethod
     def of_machines(cls, parts: Mapping[str, Hashable]) -> Roles:
-        """Tell roles apart by what takes part of each machine."""
+        """Give machines one role if the same of their places take part."""
         numbers: dict[Hashable, int] = {}
         counts: Counter[int] = Counter()
         of: dict[str, int] = {}
@@ -132,19 +132,19 @@ class Roles:
         Returns
         -------
         ndarray, shape (3, pairs)
-            Machines that exchange like these two, seen from the first: like the second; seen from the second: like the
-            first; and pairs of machines in all. [1]
+            Machines like the second that the first exchanges with; machines like the first that the second exchanges
+            with; pairs of such machines in all. [1]
         """
-        one, other = (np.array([self.of[machine] for machine in machines]) for machines in (first, second))
+        sender, receiver = (np.array([self.of[machine] for machine in machines]) for machines in (first, second))
         is_itself = np.array(first) == np.array(second)
         kept = np.minimum(self.counts, OF_ROLE)
         among = (self.counts - 1) / np.maximum(kept - 1, 1)  # a single machine of its role meets no other
 
-        def seen(of: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float64]:
+        def exchanging(of: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float64]:
             return np.where(is_itself, 1.0, np.where(of == other, among[of], (self.counts / kept)[other]))
 
-        from_first = seen(one, other)
-        return np.stack([from_first, seen(other, one), from_first * (self.counts / kept)[one]])
+        of_sender = exchanging(sender, receiver)
+        return np.stack([of_sender, exchanging(receiver, sender), of_sender * (self.counts / kept)[sender]])
 
 
 def roles_among(topology: Topology, ranks: Sequence[str], servers: Sequence[str]) -> Roles:

@@ -36,7 +36,7 @@ def has_open_links(routes: Sequence[Route]) -> bool:
 
 
 def byte_times(routes: Sequence[Route], weights: Sequence[float] | None = None) -> list[Quantity]:
-    """Time per byte of each flow, with one flow on each route, or as many as its weight. [s/B]"""
+    """Time per byte of each flow; a route has one flow, or as many as its weight. [s/B]"""
     counts: Sequence[float] = [1] * len(routes) if weights is None else weights
     flows: dict[str, float] = {}
     for route, count in zip(routes, counts, strict=True):
@@ -93,7 +93,7 @@ class Placed:
     device_count : int
         Devices that take part, including those of simultaneous groups; 0 for those of the messages. [1]
     part : float
-        Part of all messages that ``rounds`` has; the others are alike, on other machines. [1]
+        Share of all messages that are in ``rounds``; the others are like them, on other machines. [1]
     cut : tuple of Placed
         The same with its message cut into more chunks; the fastest runs. [-]
     """
@@ -172,7 +172,7 @@ class Placed:
 
     @derived_property
     def _line(self) -> Line | None:
-        """Latency and seconds per byte of all rounds; None where what arrives last depends on the size. [s, s/B]"""
+        """Latency and seconds per byte of all rounds; None where the size decides which message is last. [s, s/B]"""
         lines = [(round_.repeat, *round_.lines[0]) for round_ in self.rounds if len(round_.lines) == 1]
         if len(lines) < len(self.rounds) or is_symbolic(*chain(*lines)):
             return None
@@ -188,7 +188,8 @@ class Placed:
 
         def slowed(round_: PlacedRound) -> PlacedRound:
             ways = zip(round_.latencies_s, round_.leaves, strict=True)
-            return replace(round_, latencies_s=tuple(factor * each_s + network_s * leaves for each_s, leaves in ways))
+            latencies_s = tuple(factor * latency_s + network_s * leaves for latency_s, leaves in ways)
+            return replace(round_, latencies_s=latencies_s)
 
         rounds = map(slowed, self.rounds)
         cut = tuple(way.with_latencies(factor, network_s=network_s) for way in self.cut)
@@ -321,7 +322,7 @@ def place(
     if "group_size" in collective.option_names and options.get("group_size") is None:
         options["group_size"] = _machine_size(topology, ranks)
     orders = stated = [tuple(group) for group in (ranks, *beside)]
-    if topology.equal_machines and _meets_many(stated, servers, **options):
+    if topology.equal_machines and _exchanges_many(stated, servers, **options):
         ends = Ends(topology=topology, names={}, through_host=through_host)
         return _between_roles(collective, ends, stated, tuple(servers), reduce_s_per_byte, **options)
     if not servers:
@@ -367,10 +368,10 @@ def place(
     return placed
 
 
-def _meets_many(
+def _exchanges_many(
     groups: Sequence[Sequence[str]], servers: Sequence[str], *, server_count: int | None = None, **options: Any
 ) -> bool:
-    """Whether every rank exchanges as much with every one of some servers, in very many messages."""
+    """Whether so many messages go between all ranks and all servers that two machines of each role stand for all."""
     message_count = 2 * sum(map(len, groups)) * len(servers)
     return len(servers) == server_count and message_count >= alike_messages.MANY_TO_SERVERS
 
@@ -383,7 +384,7 @@ def _between_roles(
     reduce_s_per_byte: float,
     **options: Any,
 ) -> Placed:
-    """Place messages between every rank and every server by those of two machines of each role."""
+    """Place messages between all ranks and all servers by those of two machines of each role."""
     every = [name for group in groups for name in group]
     roles = roles_among(ends.topology, every, servers)
     ranks, hosts = roles.kept(every), roles.kept(servers)
@@ -399,7 +400,7 @@ def _between_roles(
         rounds=of_rounds,
         reduce_s_per_byte=reduce_s_per_byte,
         device_count=len(every),
-        part=sum(len(each.messages) for each in of_rounds) / (len(rounds) * len(every) * len(servers)),
+        part=sum(len(of_round.messages) for of_round in of_rounds) / (len(rounds) * len(every) * len(servers)),
     )
 
 
@@ -516,7 +517,7 @@ def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:
     """Return the number of ranks in each machine."""
     sizes = Counter(topology.places[name].node if name in topology.places else "" for name in ranks)
     if len(set(sizes.values())) > 1:
-        first = {count: node for node, count in reversed(sizes.items())}  # of hundreds of machines, one for each number
+        first = {count: node for node, count in reversed(sizes.items())}  # name one machine for each number
         counts = ", ".join(f"{count} in {node}" for count, node in reversed(first.items()))
         raise ArgumentError("ranks", counts, "the same number in each machine; otherwise pass group_size")
     return next(iter(sizes.values()), 1)

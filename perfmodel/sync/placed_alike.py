@@ -1,7 +1,7 @@
 """Groups that lie alike in equal machines: a collective among some of them is placed once for all.
 
-Two lists of groups lie alike if swapping equal machines, and alike sockets inside each, makes one of the other. Then
-messages are as fast and meet as often, and only their routes have other names, which are found when they are asked for.
+Two lists of groups lie alike if swapping equal machines, and equal sockets inside them, turns one into the other. Then
+messages are equally fast and meet as often; only their routes have other names, which are found on demand.
 """
 
 from __future__ import annotations
@@ -102,16 +102,16 @@ def likeness_of(topology: Topology, groups: Groups) -> Hashable:
 
 
 def _moved(placed: Placed, topology: Topology, names: Mapping[str, str]) -> Placed:
-    """Return a collective among other devices, each in place of a device of one that lies alike."""
+    """Move a collective to groups that lie alike; ``names`` gives the device in place of each."""
 
-    def there(round_: PlacedRound) -> PlacedRound:
+    def moved_round(round_: PlacedRound) -> PlacedRound:
         return replace(round_, way=partial(_way_there, round_.way, topology, names))
 
     return replace(
         placed,
         order=tuple(map(names.__getitem__, placed.order)),
-        rounds=tuple(map(there, placed.rounds)),
-        cut=tuple(_moved(each, topology, names) for each in placed.cut),
+        rounds=tuple(map(moved_round, placed.rounds)),
+        cut=tuple(_moved(way, topology, names) for way in placed.cut),
     )
 
 

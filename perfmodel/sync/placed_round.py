@@ -50,11 +50,11 @@ class PlacedRound:
     counts : tuple of int
         Messages that each stands for; none where each stands for itself. [1]
     apart_bytes_per_s : tuple of float
-        Rate of each message while only those that leave their machine as it does, or stay there as it does, are in
-        flight, as their latencies differ. None where that is not looked at. [B/s]
-    met : tuple of (int, int) or None
-        Numbers of messages inside machines and between them that meet on a channel, where ``messages`` are one of each
-        class; None where their routes say it. [-]
+        Rate of each message while only messages between machines are in flight, or only those inside machines,
+        whichever it is among; empty where one rate is enough. [B/s]
+    meetings : tuple of (int, int) or None
+        Pairs of a message inside a machine and one between machines that meet on a channel, by number; None to find
+        them by their routes. [-]
     """
 
     messages: tuple[Message, ...]
@@ -67,7 +67,7 @@ class PlacedRound:
     sent_share: float | None = None
     counts: tuple[int, ...] = ()
     apart_bytes_per_s: tuple[float, ...] = ()
-    met: tuple[tuple[int, int], ...] | None = None
+    meetings: tuple[tuple[int, int], ...] | None = None
 
     @derived_property
     def routes(self) -> tuple[Route, ...]:
@@ -79,7 +79,7 @@ class PlacedRound:
         """Latency and seconds per byte of messages that may arrive last, by rising latency. [s, s/B]."""
         undercut: list[Line] = []
         lines = dict.fromkeys(
-            self._met()
+            self._lines_with_meetings()
             if self.apart_bytes_per_s
             else (
                 (latency_s, message.share / rate)
@@ -102,11 +102,11 @@ class PlacedRound:
         ]
         return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in lines])
 
-    def _met(self) -> Iterator[Line]:
-        """Lines of messages inside machines and between them, of which one meets another with less latency.
+    def _lines_with_meetings(self) -> Iterator[Line]:
+        """Yield the lines of all messages, and of pairs inside and between machines that meet on a channel.
 
-        The earlier one has sent a part of its bytes when the later one begins. Both go on at the rates of all, until
-        the first has ended.
+        Of a pair, the one with less latency has sent a part of its bytes when the other begins. Both go on at the
+        rates of all, until one has ended.
         """
         rates = zip(self.rates_bytes_per_s, self.apart_bytes_per_s, strict=True)
         numbers = [
@@ -115,10 +115,10 @@ class PlacedRound:
         ]
         for latency_s, share, _, alone in numbers:
             yield latency_s, share / alone
-        pairs = self._meetings() if self.met is None else self.met
+        pairs = self._pairs_that_meet() if self.meetings is None else self.meetings
         for of_near, of_far in dict.fromkeys((numbers[near], numbers[far]) for near, far in pairs):
             both = (of_near, of_far)
-            known = not is_symbolic(of_near[0], of_far[0])  # else the network is taken for what begins later
+            known = not is_symbolic(of_near[0], of_far[0])  # with symbols, the one between machines begins later
             (first_s, share, rate, alone), (begin_s, *later) = (
                 sorted(both, key=lambda numbers: numbers[0]) if known else both
             )
@@ -126,8 +126,8 @@ class PlacedRound:
             yield begin_s - ahead_s, share / rate
             yield begin_s - lost * ahead_s, later[0] / later[2] + lost * share / rate
 
-    def _meetings(self) -> Iterator[tuple[int, int]]:
-        """Yield numbers of messages inside machines and between them that meet on a channel."""
+    def _pairs_that_meet(self) -> Iterator[tuple[int, int]]:
+        """Yield pairs of a message inside a machine and one between machines that meet on a channel, by number."""
         near: dict[str, list[int]] = {}
         for number, (message, route) in enumerate(zip(self.messages, self.routes, strict=True)):
             for name in route.channel_names if message.share and not route.leaves_machine else ():
@@ -149,7 +149,7 @@ class PlacedRound:
 
     @property
     def mean_latency_s(self) -> Quantity:
-        """Mean latency that a byte meets in it. [s]"""
+        """Mean latency of a byte of the round. [s]"""
         return self._mean(self.latencies_s)
 
     @property

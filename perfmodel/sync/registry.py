@@ -105,12 +105,12 @@ def for_machines(
     among : iterable of Collective
         Algorithms that may run. [-]
     by_name : bool
-        Whether the user named the algorithm, who then presumes that switches can run it. [-]
+        Whether the user named the algorithm, and so presumes that switches can run it. [-]
 
     Returns
     -------
     Collective
-        A subclass's, if it runs on them. [-]
+        An algorithm of a subclass if one runs on them, else ``algorithm``. [-]
 
     Examples
     --------
@@ -124,7 +124,7 @@ def for_machines(
 
 
 def taken_share(algorithms: Iterable[Placed], blocks: BlocksTable | None, *, unit_count: Any) -> Quantity:
-    """Share of a device that a library's blocks occupy while they carry the messages of any of some algorithms.
+    """Share of a device that a library's blocks occupy to carry messages at the highest rate of these algorithms.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class Protocol:
     network_s, tree_network_s : float
         What a round between machines costs beyond its links, in rings of several ranks of a machine and elsewhere. [s]
     algorithms : tuple of str
-        Algorithms that have protocols of their own and use this one; none for all others. [-]
+        Algorithms to which this protocol is reserved; empty if all others use it. [-]
     """
 
     name: str
@@ -265,7 +265,7 @@ class LibraryCollective:
 
     @property
     def channels(self) -> frozenset[str]:
-        """Names of the channels that any of its algorithms uses; which of them runs may hang on a symbol."""
+        """Names of the channels that any of its algorithms uses, as a symbol may decide which one runs."""
         return frozenset().union(*(placed.channels for placed in self.algorithms))
 
     def _way(self, size_bytes: float) -> tuple[Placed, Protocol]:

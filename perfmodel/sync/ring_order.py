@@ -57,7 +57,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     >>> "-".join(name.removeprefix("gpu") for name in ring_order(topology, topology.devices()))
     '0-1-2-3-7-5-6-4'
     """
-    between: dict[tuple[Hashable, Hashable], tuple[float, float]] = {}  # two others that hang on the same are as far
+    between: dict[tuple[Hashable, Hashable], tuple[float, float]] = {}  # equal between the same two attachments
 
     def attachment(place: int) -> Hashable:
         return topology.attachment(ranks[place]) if ranks[place] in topology.places else ranks[place]
@@ -92,7 +92,7 @@ def _devices(topology: Topology) -> frozenset[str]:
 
 @derived
 def _are_equally_far(topology: Topology, through_host: bool) -> bool:
-    """Whether all devices of equal machines are as far from each other, so that any tour is as good."""
+    """Whether all devices of equal machines are equally far from each other, so that any tour is the best."""
     if not topology.equal_machines or not topology.devices():
         return False
     first = topology.places[topology.devices()[0]].node

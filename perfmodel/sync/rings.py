@@ -260,4 +260,4 @@ class Hierarchical(Collective):
             for sinks, share, repeat in ((inside, 1 / size, size - 1), (across, 1 / worker_count, groups - 1))
             if repeat
         ]
-        return (*up, *(replace(each, reduced_share=0.0) for each in reversed(up)))
+        return (*up, *(replace(round_, reduced_share=0.0) for round_ in reversed(up)))

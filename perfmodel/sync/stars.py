@@ -347,11 +347,11 @@ class SwitchTrees(Collective):
         rounds = [joined(*inside, between)]
         if machines > 1:
             rounds.append(self._levels(between, machine_count=machines))
-        return (*rounds, *(replace(each, share=0.0, repeat=2) for each in inside))
+        return (*rounds, *(replace(round_, share=0.0, repeat=2) for round_ in inside))
 
     def folded(self, rounds: tuple[Round, ...], *, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         both, passes, *inside = rounds
-        size = 1 + sum(int((each.sources == 0).sum()) for each in inside)
+        size = 1 + sum(int((round_.sources == 0).sum()) for round_ in inside)
         return (both, self._levels(passes, machine_count=worker_count // size), *inside)
 
     @staticmethod

@@ -28,8 +28,8 @@ def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
     [1, 2, 2]
     """
     ranks = np.arange(worker_count)
-    told = [ranks[2**round_ : 2 * 2**round_] for round_ in range(levels(worker_count))]
-    return tuple(Round(ranks[: len(sinks)], sinks, 1.0) for sinks in told)
+    sinks_of_rounds = [ranks[2**round_ : 2 * 2**round_] for round_ in range(levels(worker_count))]
+    return tuple(Round(ranks[: len(sinks)], sinks, 1.0) for sinks in sinks_of_rounds)
 
 
 class Broadcast(Collective):
@@ -89,7 +89,7 @@ class BinomialTree(Collective):
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         down = broadcast_rounds(worker_count)
-        up = tuple(Round(each.sinks, each.sources, 1.0, reduced_share=1.0) for each in reversed(down))
+        up = tuple(Round(round_.sinks, round_.sources, 1.0, reduced_share=1.0) for round_ in reversed(down))
         return (*up, *down)
 
 
@@ -270,7 +270,7 @@ def _chunks(chunk_count: Any) -> int:
 
 
 class LibraryTrees(Collective):
-    r"""Two binary trees as libraries' constants were fitted with: in chunks of any number, two rounds a level.
+    r"""Two binary trees as in the fits of libraries' constants: any number of chunks, two rounds a level.
 
     .. math:: T = 2 \left(\sqrt{n \beta} + \sqrt{2 L \alpha}\right)^2 + n \gamma, \qquad L = \lceil \log_2 p \rceil
 

@@ -1,4 +1,4 @@
-"""validate(): a measurement table with its predictions, under a protocol that defines what is fitted on which rows."""
+"""validate(): a measurement table with its predictions, under a protocol that defines the rows of each fit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _mentions(text: str, mark: str) -> bool:
 
 
 def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
-    """Return the fields of the files that are estimates; they are shown beside the score."""
+    """Return the fields of the files that are estimates; they are shown with the score."""
     return tuple(
         sorted(
             f"{spec.name}: {field}"
@@ -113,21 +113,21 @@ def hold_out(
     split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
     progress: Progress | None = None,
 ) -> HeldOut:
-    """Predict the cells of a subset as a protocol holds them out."""
+    """Predict the held-out cells of a subset under a protocol."""
     fitted_too = protocols.PROTOCOLS[protocol].fits_too if split is None and protocol in protocols.PROTOCOLS else ()
     rows = [row for name in (subset, *fitted_too) for row in table.subset(name, set_aside=True)]
     cells = prepare_cells(table, rows)
     return protocols.predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
 
 
-def _baselines(held: HeldOut, *, subset: str, table: MeasurementTable, told_all: bool) -> tuple[Baseline, ...]:
+def _baselines(held: HeldOut, *, subset: str, table: MeasurementTable, sees_all_cells: bool) -> tuple[Baseline, ...]:
     """Predict by the naive rules in the same folds; if nothing is held out they may use every cell."""
     rules = baselines.RULES[subset]
     if subset == "cpu_oversubscribed":
         below = [predict_cell(cell)[0] for cell in prepare_cells(table, table.subset("cpu"))]
         rules = (*rules, baselines.all_cores_rule(below, table.physical_cores))
     scored = [[cell for cell in outcome.predicted if cell.status == "measured"] for outcome in held.outcomes]
-    if told_all:
+    if sees_all_cells:
         trained = [[cell for cells in scored for cell in cells]]
     else:
         plain = [predict_cell(cell)[0] for cell in held.cells]  # the rules need their counts and peaks
@@ -193,7 +193,7 @@ def validate_steps(
     fit_share: float | None = None,
     progress: Progress | None = None,
 ) -> ValidationReport:
-    """Predict every measured cell of a table of steps on one device, and score it beside naive baselines."""
+    """Predict every measured cell of a table of steps on one device, and score it with naive baselines."""
     protocols.check_protocol(protocol)
     if fit_share is not None:
         protocols.check_share(fit_share)
@@ -213,9 +213,9 @@ def validate_steps(
     for place, subset in enumerate(wanted):
         progress_of_subset = progress_of_part(progress, place, len(wanted))
         held_out = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=progress_of_subset)
-        told_all = fit_share is None and protocol in (protocols.NOTHING_FITTED, protocols.ALL_FITTED)
+        sees_all_cells = fit_share is None and protocol in (protocols.NOTHING_FITTED, protocols.ALL_FITTED)
         outcomes, ratios = with_intervals(held_out, subset=subset, protocol=name, table=loaded.key)
-        rules = _baselines(held_out, subset=subset, table=loaded, told_all=told_all)
+        rules = _baselines(held_out, subset=subset, table=loaded, sees_all_cells=sees_all_cells)
         of_subsets.append(SubsetCells.of(subset, outcomes, baselines=rules, ratios=ratios))
         sources |= {id(spec): spec for spec in held_out.sources}
     require_independence(loaded, sources.values())
@@ -237,7 +237,7 @@ def validate(
     fit_share: float | None = None,
     progress: Progress | None = None,
 ) -> ValidationReport | RowReport:
-    """Predict every measured cell of a table and score the predictions beside naive baselines.
+    """Predict every measured cell of a table and score the predictions with naive baselines.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ ACTIVATIONS: dict[str, nn.Layer] = {
 }
 """Name -> layer; ``gelu_tanh`` is GELU approximated with a tanh."""
 TEXT_ACTIVATIONS = (*ACTIVATIONS, "gelu_new")
-"""Those of feed-forward parts; ``gelu_new`` is ``gelu_tanh`` in eight passes, as GPT-2's code has it."""
+"""Activations of feed-forward parts; ``gelu_new`` is ``gelu_tanh`` in eight passes, as in GPT-2's code."""
 
 
 @cache
@@ -30,7 +30,7 @@ def _published_sizes() -> dict[str, Any]:
 
 
 def published_sizes(family: str) -> dict[str, Any]:
-    """Name of a size of a family in ``published_sizes.toml`` -> what differs between its published sizes.
+    """Map each published size of a family in ``published_sizes.toml`` to its options.
 
     Examples
     --------

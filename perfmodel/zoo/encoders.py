@@ -13,7 +13,7 @@ from perfmodel.zoo.options import checked
 from perfmodel.zoo.transformer import ATTENTIONS, OPERANDS, TransformerBlock
 
 BERT_SIZES: dict[str, dict[str, int]] = published_sizes("bert")
-"""Name -> options that differ between the published sizes."""
+"""Published size -> its options."""
 
 
 def _pooled(graph: LayerGraph, x: str, *, width: Any, **_: Any) -> str:

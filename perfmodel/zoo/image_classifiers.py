@@ -254,9 +254,9 @@ NIN_POOLS: dict[str, nn.Layer] = {
     "average": nn.AveragePool2d(kernel_size=3, stride=2, ceil_mode=True),
     "global": nn.AveragePool2d(kernel_size=None),
 }
-"""Name to what ends a stage."""
+"""Name -> end of a stage."""
 NIN_SIZES: dict[str, dict[str, Any]] = published_sizes("nin")
-"""Name to stages, classes, and height and width of the images it was published for."""
+"""Variant -> stages, classes, and height and width of the images it was published for."""
 
 
 @checked(variant=one_of(NIN_SIZES))
@@ -310,7 +310,7 @@ POOLS: dict[str, nn.Layer | None] = {
     "average": nn.AveragePool2d(kernel_size=2),
     "none": None,
 }
-"""Name to what halves the map after a stage."""
+"""Name -> layer that halves the map after a stage."""
 
 
 def _check_channels(argument: str, channels: object) -> None:

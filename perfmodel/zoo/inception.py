@@ -25,7 +25,7 @@ class _Builder:
     is_normalised: bool
 
     def convolution(self, name: str, x: str, channels: int, kernel_size: int, stride: int = 1) -> str:
-        """Add a convolution that keeps the map but for its stride, and what follows it."""
+        """Add a convolution that keeps the map except for its stride, and the layers that follow it."""
         layer = nn.Convolution2d(
             out_channels=channels,
             kernel_size=kernel_size,
@@ -191,7 +191,7 @@ class _Inception:
         return self.joined(name, direct, *sides, self.pooled(name, x, 192))
 
     def reduced(self, name: str, x: str, *branches: tuple[Step, ...]) -> str:
-        """Halve the map: branches of convolutions beside a pool (figure 10)."""
+        """Halve the map: branches of convolutions and a pool (figure 10)."""
         convolved = [self.branch(f"{name}_{index}", x, *steps) for index, steps in enumerate(branches, start=1)]
         pool = self.graph.add(f"{name}_pool", nn.MaxPool2d(kernel_size=3, stride=2), inputs=x)
         return self.joined(name, *convolved, pool)

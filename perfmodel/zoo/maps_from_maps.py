@@ -89,7 +89,7 @@ def deconvolutional(*, image_size: int = 224, out_channels: Any = 3) -> LayerGra
 
 
 ZEROS = {"valid": 0, "same": 1}
-"""Rule to the zeros around each 3x3 convolution [1]."""
+"""Padding rule -> zeros around each 3x3 convolution [1]."""
 
 
 def _double(graph: LayerGraph, name: str, x: str, *, channels: Any, zeros: int) -> str:

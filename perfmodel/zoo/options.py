@@ -1,8 +1,7 @@
 """Checks of builders' options: a decorator that rejects wrong values under the builder's own names.
 
-A builder passes its options on to layers and inputs that call them otherwise (a width is the features of an embedding),
-so wrong values are rejected before that, by the type that the signature gives the option or
-by a rule of its own.
+A builder passes its options on to layers and inputs under other names (a width is the features of an embedding), so
+wrong values are rejected before that, by the option's type in the signature or by a rule of its own.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def check_factor(argument: str, factor: object) -> None:
 def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Options, Built]]:
     """Return a decorator of a builder that rejects wrong options before anything is built, by their types or own rules.
 
-    An option may be None only if that is its default. What single options allow but not together (an image that is too
-    small for the depth) shows while the network is built; then the option is named without which it can be.
+    An option may be None only if that is its default. Options that exclude each other (an image that is too small for
+    the depth) fail while the network is built; the error names the option whose default would let it succeed.
     """
 
     def decorate(builder: Callable[Options, Built]) -> Callable[Options, Built]:
@@ -100,7 +99,7 @@ def _rules(builder: Callable[..., Any], rules: Mapping[str, Check]) -> dict[str,
 
 
 def _at_fault(builder: Callable[..., Any], options: Mapping[str, Any]) -> str:
-    """Return the option that keeps the network from being built: the one whose default helps, otherwise the last."""
+    """Return the option at fault: the one whose default lets the network be built, otherwise the last."""
     for option in options:
         rest = {name: value for name, value in options.items() if name != option}
         try:

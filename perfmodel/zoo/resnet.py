@@ -87,7 +87,7 @@ class _Builder:
         return classified(self.graph, self.after_blocks(x), classes=classes)
 
     def after_blocks(self, x: str) -> str:
-        """Add what follows the last block: nothing."""
+        """Add the layers after the last block: none."""
         return x
 
 
@@ -279,7 +279,7 @@ def _dense_layer(graph: LayerGraph, name: str, x: str, *, growth: Any) -> str:
 
 
 def _dense_block(graph: LayerGraph, name: str, x: str, *, layer_count: int, growth: Any) -> str:
-    """Add layers that each read what all before them made, side by side."""
+    """Add layers that each read the outputs of all before them, side by side."""
     parts = [x]
     for index in range(1, layer_count + 1):
         parts.append(_dense_layer(graph, f"{name}_layer{index}", x, growth=growth))
@@ -357,7 +357,7 @@ def mobilenet_v2(*, width: float = 1.0, classes: Any = 1000, image_size: Any = 2
     Parameters
     ----------
     width : float
-        What the channels of every layer are multiplied with, then rounded to multiples of 8. [1]
+        Factor on the channels of every layer, which are then rounded to multiples of 8. [1]
     classes : int or sympy.Symbol
         Classes. [1]
     image_size : int or sympy.Symbol

@@ -19,14 +19,14 @@ ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {
     "fused_softmax": "materialised",
     "selective": "materialised",
 }
-"""How attention is run, to what becomes of its matrix of scores."""
+"""Way to run attention -> treatment of its matrix of scores."""
 SELECTIVE = "selective"
-"""The way of attention whose core alone runs again."""
+"""Way to run attention that recomputes its core only."""
 FUSED_SOFTMAX = ("fused_softmax", SELECTIVE)
-"""Those in which one kernel scales, masks and normalises the scores, and products read heads where they lie."""
+"""Ways in which one kernel scales, masks and normalises the scores, and products read heads without a copy."""
 ORDERS = ("pre", "post")
 MOST_BLOCKS: Final = 10_000
-"""Blocks of a network that are built, in some five seconds. [1]"""
+"""Most blocks of a network; building them takes some five seconds. [1]"""
 ALTERNATE_BLOCKS: Final = "alternate_blocks"
 ALTERNATE_PRODUCTS: Final = "alternate_products"
 OPERANDS = ("separate", "columns", "heads")
@@ -227,7 +227,7 @@ def language_head(graph: LayerGraph, x: str, *, norm: nn.Layer, vocabulary: Any,
 
 
 GPT2_SIZES: dict[str, dict[str, Any]] = published_sizes("gpt2")
-"""Name to what differs between GPT-2's published sizes."""
+"""Published size of GPT-2 -> its options."""
 
 
 @checked(layers=numbered(), activation=one_of(TEXT_ACTIVATIONS), attention=one_of(ATTENTIONS))
@@ -284,7 +284,7 @@ def gpt(
     checkpointed : bool
         Whether each block keeps its input only and runs again, all of it, in the backward phase. [-]
     name : str
-        What the graph is called. [-]
+        Name of the graph. [-]
 
     Examples
     --------
@@ -322,7 +322,7 @@ def gpt(
 
 
 def _with_checkpoints(graph: LayerGraph, *, how: bool | str = True) -> LayerGraph:
-    """Return the same network, every block of which, or every other one, is a region that runs again."""
+    """Return the network with every block, or every other one, as a region that runs again."""
     marked = LayerGraph(graph.name, inputs=graph.input_shapes)
     blocks: list[str] = []
     products = 0
@@ -376,7 +376,7 @@ def gpt2(
 
 
 LLAMA_SIZES: dict[str, dict[str, int]] = published_sizes("llama")
-"""Name to what differs between the published sizes, besides vocabulary and context."""
+"""Published size -> its options, except vocabulary and context."""
 VOCABULARIES: dict[str, int] = {"llama2": 32_000, "llama3": 128_256}
 CONTEXTS: dict[str, int] = {"llama2": 4096, "llama3": 8192}
 

@@ -288,11 +288,11 @@ class TestBadFiles:
             ),
             (json.dumps(chain({"nout": 3, "nin": 4})), "must say its class"),
             (json.dumps(chain("dense")), "must be an object with its class"),
-            (json.dumps(chain(layer("LSTM", nin=4, nout=3))), "give it by input_shapes"),
+            (json.dumps(chain(layer("LSTM", nin=4, nout=3))), "pass input_shapes="),
             (json.dumps(residual(vertexInputs={"stem": ["image"]})), "'norm' is missing"),
             (json.dumps(residual(networkInputs=["other"])), "'stem' reads 'image', which no vertex"),  # not its shape
             (json.dumps(residual(networkInputs=["image", "other"])), "input 'other': its shape does not follow"),
-            (json.dumps(chain({"@class": "com.mine.Polish", "nout": 5})), r"where 'layer0' \(Polish\) reads it: give"),
+            (json.dumps(chain({"@class": "com.mine.Polish", "nout": 5})), r"where 'layer0' \(Polish\) reads it; pass"),
         ],
     )
     def test_a_configuration_that_is_none(self, content, match):

@@ -81,7 +81,7 @@ def test_the_number_counts_blocks_of_each_stage():
 
 
 def test_wrong_numbers_and_networks_are_refused():
-    with pytest.raises(ArgumentError, match="at most 4: this network has as many blocks"):
+    with pytest.raises(ArgumentError, match="at most 4, the number of blocks"):
         pm.predict(gpt(), **JOB, recompute=5)
     with pytest.raises(ArgumentError, match="a whole number of blocks from 0 to 1,000,000"):
         pm.predict(gpt(), **JOB, recompute=-1)

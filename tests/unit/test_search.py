@@ -285,7 +285,7 @@ def test_commands_name_the_layout(found):
     ("asked", "argument", "says"),
     [
         ({"global_batch_size": 31, "limits": {"stages": 1, "tensor_size": 2}}, "global_batch_size", "nearest is 32"),
-        ({"global_batch_size": 10**9}, "global_batch_size", "or with limits={'micro_batches': 1024}, as pipelines"),
+        ({"global_batch_size": 10**9}, "global_batch_size", "or with limits={'micro_batches': 1024}"),
         ({"reserve": 1.5}, "reserve", "below 1"),
         ({"reserve": "8%"}, "reserve", "a number .got '8%'"),
         ({"global_batch_size": "many"}, "global_batch_size", "a whole number"),
@@ -326,7 +326,7 @@ def test_nothing_that_fits_says_what_is_missing():
 @pytest.mark.parametrize(
     ("asked", "argument", "says"),
     [
-        ({"recompute": 99}, "recompute", "at most 8: this network has as many blocks"),
+        ({"recompute": 99}, "recompute", "at most 8, the number of blocks"),
         ({"shard_group": 2, "sync": "ring_all_reduce"}, "shard_group", "only 'all_reduce' also adds up the copies"),
     ],
 )

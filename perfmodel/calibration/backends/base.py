@@ -18,17 +18,17 @@ SAMPLES: Final = 7
 """Repeats whose median is taken [1]."""
 
 SHORTEST_SAMPLE_S: Final = 3e-4
-"""Shortest time over which a host's clock is read, thousands of times what reading it takes [s]."""
+"""Shortest interval between two readings of a host's clock: thousands of times the duration of a reading [s]."""
 
 ERROR_OF_MEDIAN: Final = 1.86
-"""Standard error of a median over half the distance of the quartiles, times the root of the count: 1.2533 / 0.6745, of
+"""Standard error of a median, times the root of the count, over half the distance of the quartiles: 1.2533 / 0.6745 for
 normal noise [1]."""
 
 LONG_RUN_S: Final = 0.02
 """A kernel that takes longer is repeated twice only [s]."""
 
 SHORT_RUN_S: Final = 0.002
-"""A kernel that takes longer is repeated three times, as more shapes tell more than more repeats [s]."""
+"""A kernel that takes longer is repeated three times: more shapes are worth more than more repeats [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Timing:
         1.1
         """
         median = statistics.median(samples)
-        if len(samples) < 4:  # quartiles of fewer are their ends
+        if len(samples) < 4:  # with fewer samples the quartiles are their ends
             return cls(median, (max(samples) - min(samples)) / 2 / median)
         low, _, high = statistics.quantiles(samples, n=4)
         return cls(median, ERROR_OF_MEDIAN * (high - low) / 2 / median / math.sqrt(len(samples)))
@@ -63,7 +63,7 @@ class Clock(ABC):
 
     @abstractmethod
     def time_after(self, before: Run, run: Run, *, samples: int = 3) -> Timing:
-        """Return the time of a kernel that runs once after another, which is not timed; ``samples`` [1] repeats."""
+        """Return the time of one run of a kernel after an untimed run of ``before``, repeated ``samples`` [1] times."""
 
 
 class HostClock(Clock):
@@ -80,7 +80,7 @@ class HostClock(Clock):
         return (now() - start) / repeats * 1e-9
 
     def time(self, run: Run) -> Timing:
-        """Return the time of a kernel: the first run warms up, the second says how many make a sample."""
+        """Return the time of a kernel: the first run warms up, the second sets the number of runs in a sample."""
         first = self._sample(run, 1)
         once = first if first > LONG_RUN_S else self._sample(run, 1)
         if once > SHORT_RUN_S:
@@ -99,7 +99,7 @@ class HostClock(Clock):
 
 
 DRIFT_LIMIT: Final = 0.10
-"""Change of the reference kernel beyond which the points between two of its runs are taken again [1]."""
+"""Change of the reference kernel beyond which points between two of its runs are measured again [1]."""
 
 WINDOW_S: Final = 2.0
 """Time between two runs of the reference kernel [s]."""
@@ -123,7 +123,7 @@ class DriftWatch:
 
     @property
     def window(self) -> int:
-        """Number of the window that is open: its ends are the reference times of that number and the next. [1]"""
+        """Number n of the open window, which lies between the reference times n and n + 1. [1]"""
         return len(self.times) - 1
 
     def tick(self, *, forced: bool = False) -> bool:
@@ -143,7 +143,7 @@ class DriftWatch:
     @property
     def spread_percent(self) -> float:
         """Standard deviation of the reference over its mean. [%]"""
-        if len(self.times) < 2:  # one alone does not spread
+        if len(self.times) < 2:  # a single time has no spread
             return 0.0
         return 100 * statistics.stdev(self.times) / statistics.mean(self.times)
 
@@ -174,8 +174,8 @@ class PeakRun:
 class Backend(ABC):
     """A library on one device.
 
-    A backend makes operands, tells its clock and its facts; which shapes are timed, in which order, and what is fitted,
-    is the same for all.
+    A backend makes operands and states its clock and facts. The choice and order of shapes and the fit are the same for
+    all backends.
     """
 
     name: ClassVar[str]
@@ -212,7 +212,7 @@ class Backend(ABC):
         """Return the benchmarks in a data type, by kernel class."""
 
     def tools(self, dtype: str, *, small: bool = False) -> Any:
-        """Return what makes operands in a data type, ``small`` ones from few random numbers."""
+        """Return the maker of operands in a data type; ``small`` ones use few random numbers."""
         raise NotImplementedError
 
     def array(self, result: Any) -> Any:
@@ -226,7 +226,7 @@ class Backend(ABC):
     def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
         """Run a kernel on the same operands in a data type and in ``fp64``; return float64 arrays.
 
-        The third tells whether it draws random numbers, so that the two differ.
+        The third result tells whether it draws random numbers, which makes the two arrays differ.
         """
         arrays, is_random = [], False
         for precision in (dtype, "fp64"):
@@ -239,7 +239,7 @@ class Backend(ABC):
 
     @abstractmethod
     def settings(self, dtype: str) -> AbstractContextManager[None]:
-        """Return a block in which the process computes as the data type says."""
+        """Return a context in which the process computes in the data type."""
 
     _large: Any
     """An array larger than the last cache: it evicts all other data, and its copy goes through memory."""
@@ -274,16 +274,16 @@ class Backend(ABC):
         return None
 
     def host_copies(self) -> list[dict[str, Any]]:
-        """Return the tables ``host_copy`` of a file; none unless the device has its own memory."""
+        """Return the tables ``host_copy`` of a file, for a device with its own memory."""
         return []
 
     def all_reduces(self) -> list[dict[str, Any]]:
-        """Return the tables ``all_reduce`` of a file; none unless the library sums over processes."""
+        """Return the tables ``all_reduce`` of a file, for a library that sums over processes."""
         return []
 
 
 def check_result(backend: Backend, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> None:
-    """Check that a benchmark computes what it says, against a float64 reference."""
+    """Check the result of a benchmark against a float64 reference."""
     import numpy as np
 
     made, wanted, is_random = backend.results(benchmark, sizes, dtype=dtype)

@@ -29,7 +29,7 @@ CLASSES: Final = families.family("numpy_classes")
 
 
 BLOCK: Final = 1 << 22
-"""Numbers that are written in one call: between two, Ctrl-C is heard [1]."""
+"""Numbers written in one call; Ctrl-C is handled between calls [1]."""
 
 
 def _touched(count: int) -> Any:
@@ -49,7 +49,7 @@ class NumpyTools:
         self.restart()
 
     def restart(self) -> None:
-        """Start again, so that the same operands are drawn."""
+        """Reset the generator, so that the same operands are drawn again."""
         self._generator = np.random.default_rng(SEED)
         self._shift = 0
 
@@ -171,7 +171,7 @@ def _adam(weight: Any, gradient: Any, mean: Any, square: Any) -> Any:
 
 
 UPDATES: Final[dict[str, Callable[..., Any]]] = {"sgd": _sgd, "momentum": _momentum, "adam": _adam}
-"""Pass of an optimizer -> how a script writes it."""
+"""Pass of an optimizer -> its numpy code in a usual script."""
 
 
 def _update(name: str, tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -236,7 +236,7 @@ BENCHMARKS: Final = (numpy_benchmarks,)
 
 
 def blas_threads() -> int:
-    """Return the threads of the BLAS: as its environment tells, else all physical cores [1]."""
+    """Return the threads of the BLAS: from its environment, else all physical cores [1]."""
     thread_count = next((os.environ[name] for name in facts.THREADS if os.environ.get(name, "").isdigit()), None)
     return min(int(thread_count), facts.physical_cores()) if thread_count else facts.physical_cores()
 
@@ -269,7 +269,7 @@ class NumpyBackend(Backend):
 
     @property
     def default_dtypes(self) -> tuple[str, ...]:
-        """Both: numpy's own is double."""
+        """Both, because double is numpy's default."""
         return self.dtypes
 
     def facts(self) -> dict[str, Any]:
@@ -289,7 +289,7 @@ class NumpyBackend(Backend):
         return {benchmark.name: benchmark for kind in BENCHMARKS for benchmark in kind()}
 
     def tools(self, dtype: str, *, small: bool = False) -> NumpyTools:
-        """Return what makes operands in a data type."""
+        """Return the maker of operands in a data type."""
         return self._tools[dtype]
 
     def array(self, result: Any) -> Any:
@@ -324,5 +324,5 @@ class NumpyBackend(Backend):
         return product, PeakRun(lambda: np.copyto(target, self._large), 2.0 * 4 * target.size)
 
     def overheads(self) -> dict[str, float]:
-        """Return fresh pages alone: a script of numpy calls kernels and nothing else [s]."""
+        """Return the time of fresh pages only: a numpy script has no other overheads [s]."""
         return {"page_fault_s": page_fault_s()}

@@ -27,7 +27,7 @@ SMALL_POOL: Final = 1 << 16
 """Random numbers for the small operands of a check [1]."""
 
 LARGER: Final = {False: 1.25, True: 4.0}
-"""Whether on a GPU -> bytes that a flush reads, over the last cache's size; a GPU's keeps part of a stream [1]."""
+"""Whether on a GPU -> bytes that a flush reads over the last cache's size; a GPU's cache keeps part of a stream [1]."""
 
 LOAD_S: Final = 0.5
 """Time for which a GPU multiplies matrices while its clock is read [s]."""
@@ -113,7 +113,7 @@ class TorchBackend(Backend):
         }
 
     def software(self) -> dict[str, str]:
-        """Return the versions of torch and what it calls."""
+        """Return the versions of torch and its libraries."""
         torch = self.torch
         versions = facts.host_software() | {"torch": torch.__version__}
         blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
@@ -140,18 +140,18 @@ class TorchBackend(Backend):
         if mhz is None:
             try:
                 mhz = float(self.torch.cuda.clock_rate(self.target)) or None
-            except Exception:  # needs the driver's management library, which raises errors of its own
+            except Exception:  # needs the driver's management library, which raises its own errors
                 mhz = None
         self.torch.cuda.synchronize(self.target)
         return mhz
 
     def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:
-        """Return all benchmarks of torch; in tf32 those with products in them, as nothing else differs from fp32."""
+        """Return all benchmarks of torch; in tf32 only those with products, as the others equal fp32."""
         made = {benchmark.name: benchmark for kind in BENCHMARKS for benchmark in kind()}
         return made if dtype != "tf32" else {name: timed for name, timed in made.items() if _has_products(timed)}
 
     def tools(self, dtype: str, *, small: bool = False) -> TorchTools:
-        """Return what makes operands in a data type, ``small`` ones from few random numbers."""
+        """Return the maker of operands in a data type; ``small`` ones use few random numbers."""
         name = TORCH_DTYPE[dtype]
         if (name, small) not in self._tools:
             pool = SMALL_POOL if small else POOL
@@ -166,7 +166,7 @@ class TorchBackend(Backend):
 
     @contextmanager
     def settings(self, dtype: str) -> Iterator[None]:
-        """Allow tf32 in products and convolutions for that data type alone; as it was afterwards."""
+        """Allow tf32 in products and convolutions only for that data type, and restore the setting afterwards."""
         switches = (self.torch.backends.cuda.matmul, self.torch.backends.cudnn)
         before = [switch.allow_tf32 for switch in switches]
         for switch in switches:

@@ -28,7 +28,7 @@ ALL_REDUCE_REPEATS: Final = 9
 """Repeats whose median is taken [1]."""
 
 LOOPBACK: Final = Path("/sys/class/net/lo")
-"""The interface by which gloo's processes reach each other, where the system calls it so."""
+"""Usual name of the network interface over which gloo's processes reach each other."""
 
 LONGEST_S: Final = 30.0
 """Time after which processes that do not find each other are ended [s]."""
@@ -49,7 +49,7 @@ def all_reduces(*, library: str, process_count: int, threads: int) -> list[dict[
 
 def _started(plan: Mapping[str, Any], threads: int) -> subprocess.Popen[str]:
     environment = child_environment(threads)
-    if LOOPBACK.exists():  # the processes are of one machine, whose name need not lead anywhere
+    if LOOPBACK.exists():  # all processes run on this machine, whose name need not resolve
         environment.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
     return subprocess.Popen(
         [sys.executable, "-m", MODULE, json.dumps(plan)],
@@ -70,7 +70,7 @@ def _joined(processes: Sequence[subprocess.Popen[str]]) -> list[float]:
             for rank, process in enumerate(processes):
                 with suppress(subprocess.TimeoutExpired):
                     outputs[rank] = outputs.get(rank) or process.communicate(timeout=POLL_S)
-                if process.returncode:  # the others would wait for it
+                if process.returncode:  # the other processes would wait for it
                     last = (outputs[rank][1].strip().splitlines() or ["no message"])[-1]
                     message = f"a process of an all-reduce ended with code {process.returncode}: {last}"
                     raise CalibrationError(message)
@@ -216,7 +216,7 @@ def _step_s(tools: TorchTools, known_s: float) -> float:
 def _saturating(tools: TorchTools) -> Callable[[], Any] | None:
     """Return a function that empties a GPU's queue and then makes it wait, so that launches queue up.
 
-    Launches to an idle GPU take a different time than those of a step, with which the device is always behind.
+    Launches to an idle GPU take a different time from those of a step, in which the GPU lags behind the host.
     """
     if not tools.on_gpu:
         return None
@@ -232,9 +232,9 @@ def _saturating(tools: TorchTools) -> Callable[[], Any] | None:
 def overheads(tools: TorchTools) -> dict[str, float]:
     """Return the table ``overheads`` of a file.
 
-    On a CPU a call of a tiny kernel is timed without and with recording; the kernel's own time is taken off what its
-    gradient takes in the engine, and off what an optimizer takes per tensor. On a GPU these are host times while the
-    device is behind, of which those of a launch (``dispatch_s``) are taken off.
+    On a CPU a call of a tiny kernel is timed without and with recording. The kernel's own time is subtracted from the
+    time of its gradient in the engine, and from an optimizer's time per tensor. On a GPU these are host times while the
+    device lags behind, less the time of a launch (``dispatch_s``).
     """
     torch, wait = tools.torch, _saturating(tools)
     plain, recorded = _chain_of(tools, grad=False), _chain_of(tools, grad=True)
@@ -262,7 +262,7 @@ def overheads(tools: TorchTools) -> dict[str, float]:
 
 
 def _leaves(result: Any) -> list[Any]:
-    """Return the tensors that need a gradient and that a result was made of."""
+    """Return the tensors that a result was made of and that need a gradient."""
     node = result.grad_fn
     while node.next_functions and node.next_functions[0][0] is not None:
         node = node.next_functions[0][0]

@@ -1,4 +1,4 @@
-"""Memory-bound passes of torch, one entry each: the layer that has the pass, and the calls that run it."""
+"""Memory-bound passes of torch: for each its layer, and the calls that run it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TorchTools:
         self._shift = 0
 
     def restart(self) -> None:
-        """Start again, so that the same operands are drawn."""
+        """Reset the generator, so that the same operands are drawn again."""
         self._generator.manual_seed(self._seed)
         self.torch.manual_seed(self._seed)
         self._shift = 0
@@ -66,36 +66,36 @@ class TorchTools:
 
 
 LAUNCHES: Final = 20
-"""Back-to-back launches between two events, of kernels that are not long [1]."""
+"""Back-to-back launches of a short kernel between two events [1]."""
 
 BATCHES: Final = 3
 """Pairs of events whose median is taken [1]."""
 
 BATCH_S: Final = 0.02
-"""Time after which a batch of long kernels may end: thousands of times what an event resolves [s]."""
+"""Least time of a batch of long kernels: thousands of times the resolution of an event [s]."""
 
 FEWEST_LAUNCHES: Final = 3
-"""Launches of a kernel however long [1]."""
+"""Fewest launches in a batch, even of a long kernel [1]."""
 
 LONG_RUN_S: Final = 0.02
 """A kernel that takes longer is timed in one batch [s]."""
 
 AHEAD: Final = 2.0
-"""Times that the host needs for its launches during which the queue is held, in case it falters [1]."""
+"""Time for which the queue is held over the usual time of the host's launches, in case the host is slower [1]."""
 
 LONGEST_HOLD_S: Final = 0.1
 """Longest time for which the queue is held [s]."""
 
 HOLD_CYCLES: Final = 2_000_000
-"""Cycles of the waiting kernel by which its clock is learnt [1]."""
+"""Cycles of the waiting kernel when its clock is measured [1]."""
 
 
 class CudaClock(Clock):
     """Device time of kernels.
 
-    A kernel that only waits is launched first, so that the host is ahead with all launches before the first of them
-    starts: what is timed is the device, not the host that feeds it. A run that launches more kernels than a queue has
-    room for, or that waits for the device itself, is timed as the host feeds it.
+    A kernel that only waits is launched first, so that the host has made all launches before the first of them starts:
+    the device is timed, not the host that feeds it. If a run launches more kernels than fit in a queue, or waits for
+    the device itself, the host's pace is part of its time.
     """
 
     def __init__(self, torch: Any, device: Any) -> None:
@@ -112,16 +112,16 @@ class CudaClock(Clock):
         end.synchronize()
         return max(float(start.elapsed_time(end)) * 1e-3, 1e-9)
 
-    def _learnt_cycles_per_s(self) -> float:
-        """Return the clock by which the waiting kernel counts [1/s]."""
+    def _measured_cycles_per_s(self) -> float:
+        """Measure the clock that the waiting kernel counts [1/s]."""
         wait = partial(self._torch.cuda._sleep, HOLD_CYCLES)
-        wait()  # the first one loads it
+        wait()  # the first call loads the kernel
         return HOLD_CYCLES / self._between_events(wait)
 
     def hold_queue(self, seconds: float) -> None:
-        """Let the device wait, so that what is launched meanwhile queues up; at most a tenth of a second [s]."""
+        """Let the device wait, so that launches queue up meanwhile; at most a tenth of a second [s]."""
         if self._cycles_per_s is None:
-            self._cycles_per_s = self._learnt_cycles_per_s()
+            self._cycles_per_s = self._measured_cycles_per_s()
         self._torch.cuda._sleep(int(min(seconds, LONGEST_HOLD_S) * self._cycles_per_s))
 
     def _batch(self, run: Run, launches: int, *, hold_s: float) -> float:
@@ -162,8 +162,8 @@ class CudaClock(Clock):
 
 
 Call = Callable[..., Any] | Sequence[Any]
-"""What runs a pass: a function of torch and the operands, or a function of torch by its dotted name and what it takes:
-``x`` and ``z`` the inputs, ``y`` the result, ``g`` its gradient, other things as they are. The latter costs no call."""
+"""Call of a pass: a function of torch and the operands, or the dotted name of a torch function and its arguments:
+``x`` and ``z`` the inputs, ``y`` the result, ``g`` its gradient, other values unchanged. A name adds no Python call."""
 
 
 def _bound(call: Call, torch: Any, operands: Mapping[str, Any]) -> Run:
@@ -259,7 +259,7 @@ def _maps() -> Iterator[Benchmark]:
         families.family("maps", inputs=3),
         layers.Concat(),
         lambda torch, *parts: torch.cat(parts, 1),
-        lambda torch, g, _, *parts: g.chunk(len(parts), 1),  # autograd hands on parts of the gradient as they lie
+        lambda torch, g, _, *parts: g.chunk(len(parts), 1),  # autograd passes parts of the gradient without a copy
     )
     yield from passes(
         "rearrange",
@@ -291,7 +291,7 @@ def pass_benchmarks() -> Iterator[Benchmark]:
 
 
 DENSE_POINTS: Final = 60
-"""Shapes of each product of a dense layer, which most networks spend most of their time in [1]."""
+"""Shapes of each product of a dense layer, where most networks spend most of their time [1]."""
 
 
 def _dense(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:

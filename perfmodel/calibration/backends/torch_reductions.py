@@ -1,4 +1,4 @@
-"""Passes of torch in which elements depend on one another: norms, softmax, losses, pools, sums."""
+"""Passes of torch whose elements depend on each other: norms, softmax, losses, pools, sums."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _norms() -> Iterator[Benchmark]:
 
 
 def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare the loss over log-probabilities, or over logits, which are turned into log-probabilities first."""
+    """Prepare the loss of log-probabilities, or of logits, which are first turned into log-probabilities."""
     functional = tools.torch.nn.functional
     loss = functional.nll_loss if sizes["over"] else functional.cross_entropy
     labels = tools.integers(sizes["features"], sizes["rows"])
@@ -380,7 +380,7 @@ TENSORS_AT_ONCE = 16
 
 
 def _update(name: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare an families.update: call by call on a CPU; on a GPU a share of a step over several tensors."""
+    """Prepare an update: call by call on a CPU; on a GPU a share of a step over several tensors."""
     elements = sizes["elements"]
     if tools.on_gpu and name in OPTIMIZER_OF:
         weights = [tools.normal(elements, grad=True) for _ in range(TENSORS_AT_ONCE)]
@@ -400,7 +400,7 @@ def _stepped(optimizer: Any, weight: Any) -> Any:
 
 
 def sequence_benchmarks() -> Iterator[Benchmark]:
-    """Yield the benchmarks of recurrent layers, families.attention, embedding tables and optimizers."""
+    """Yield the benchmarks of recurrent layers, attention, embedding tables and optimizers."""
     for cell, weight in (("lstm", 2.0), ("gru", 0.5), ("rnn", 0.5)):
         make = partial(families.recurrence, cell)
         yield from families.role_benchmarks(

@@ -1,4 +1,4 @@
-"""A configuration of deeplearning4j as plain records: vertices, what they read, and their fields."""
+"""A configuration of deeplearning4j as plain records: vertices, their inputs and their fields."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def is_network(content: Mapping[str, Any]) -> bool:
 
 
 def network_of(content: Mapping[str, Any], *, where: str) -> NetworkRecord:
-    """Return the network that a JSON object describes; SpecError where it is none, or is malformed."""
+    """Return the network that a JSON object describes; SpecError if it describes none or is malformed."""
     if not is_network(content):
         problem = (
             "must be a MultiLayerConfiguration (with 'confs') or a ComputationGraphConfiguration (with 'vertices')"

@@ -1,4 +1,4 @@
-"""Layers of deeplearning4j: one table from class to what plans its layers. Channels come first, sequences by step."""
+"""Layers of deeplearning4j, in a table from class to translator. Channels come first, sequences by step."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def activated(layer: ConfiguredLayer, tensor: Tensor, part: str = "activation") 
 def dropped(layer: ConfiguredLayer, tensor: Tensor) -> Tensor:
     """Return a tensor after the dropout of a layer's input, stated as the share that is kept."""
     stated = layer.get("idropout")
-    # a field of its own before 1.0.0-alpha, where 0 means none
+    # a separate field before 1.0.0-alpha, where 0 means none
     kept = layer.get("dropOut") if stated is None else entry_of(stated).fields.get("p")
     return layer.dropped(tensor, 1 - kept if isinstance(kept, int | float) and 0 < kept < 1 else 0)
 
@@ -248,7 +248,7 @@ def _both_directions(layer: ConfiguredLayer) -> Tensor:
 
 
 def _merged(layer: ConfiguredLayer, both: Tensor, mode: str) -> Tensor:
-    """Return what a bidirectional layer makes of its two directions."""
+    """Return the result of a bidirectional layer from its two directions."""
     if mode == "CONCAT":
         return both
     joined = layer.made(
@@ -332,11 +332,11 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "Upsampling2D": _enlarged,
     "MaskLayer": lambda layer: layer.first,
 }
-"""Class of a layer -> what plans its layers in the graph."""
+"""Class of a layer -> the function that plans its layers in the graph."""
 
 
 def translated(layer: ConfiguredLayer) -> Tensor:
-    """Return what a layer makes; raise NotTranslatedError for a class that is not known."""
+    """Return the result of a layer; raise NotTranslatedError for an unknown class."""
     translator = TRANSLATORS.get(layer.class_name)
     if translator is None:
         decline("no layer translates it")

@@ -27,7 +27,7 @@ from perfmodel.layers import Shape
 from perfmodel.layers.checks import check_text, checked_shape
 
 IMAGE_FIELDS: Final = ("numChannels", "inputHeight", "inputWidth")
-"""Fields by which a preprocessor says the image that it makes of a flat input."""
+"""Fields of a preprocessor with the shape of the image that it makes of a flat input."""
 OF_VECTORS: Final = ("DenseLayer", "OutputLayer", "AutoEncoder", "VariationalAutoencoder")
 """Layers whose input is a vector of ``nin`` features."""
 
@@ -135,7 +135,7 @@ def _result(vertex: VertexRecord, assembly: Assembly, values: Mapping[str, Tenso
 
 
 def _translated(vertex: VertexRecord, layer: ConfiguredLayer) -> Tensor:
-    """Return what a vertex makes, after the change of shape of its input."""
+    """Return the result of a vertex, after the change of shape of its input."""
     if vertex.before is not None:
         processor = replace(layer, class_name=vertex.before.class_name, config=vertex.before.fields)
         layer = replace(layer, tensors=(vertices.preprocessed(processor),))
@@ -144,7 +144,7 @@ def _translated(vertex: VertexRecord, layer: ConfiguredLayer) -> Tensor:
 
 
 def _hole_shape(vertex: VertexRecord, tensors: Sequence[Tensor]) -> Shape:
-    """Return the shape of an opaque layer: as many features as it states, else its input's."""
+    """Return the shape of an opaque layer: its stated number of features, else its input's."""
     if not tensors:
         return (1,)
     shape, features = tensors[0].shape, vertex.entry.fields.get("nout")
@@ -166,7 +166,7 @@ def _input_shapes(network: NetworkRecord, given: Any) -> dict[str, Shape]:
             ]
             faults.append(
                 f"input {name!r}: its shape does not follow from the configuration, where {' and '.join(readers)} "
-                f"reads it: give it by input_shapes={{{name!r}: ...}}, an image as (channels, height, width), "
+                f"reads it; pass input_shapes={{{name!r}: ...}}, an image as (channels, height, width), "
                 "a sequence as (steps, features)"
             )
         else:

@@ -1,4 +1,4 @@
-"""Vertices of deeplearning4j that are no layers, and what changes the shape of a layer's input."""
+"""Vertices of deeplearning4j that are no layers, and preprocessors that change the shape of a layer's input."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "PoolHelperVertex": _pool_helper,
     "PreprocessorVertex": lambda vertex: preprocessed(inside(vertex, vertex.required("preProcessor"))),
 }
-"""Class of a vertex that is no layer -> what plans its layers in the graph."""
+"""Class of a vertex that is no layer -> the function that plans its layers in the graph."""
 
 
 def _flat(processor: ConfiguredLayer) -> Tensor:
@@ -120,7 +120,7 @@ PREPROCESSORS: Final[Mapping[str, Translator]] = {
     ),
     "ComposableInputPreProcessor": _several,
 }
-"""Class of a preprocessor -> what plans its layers in the graph."""
+"""Class of a preprocessor -> the function that plans its layers in the graph."""
 
 
 def preprocessed(processor: ConfiguredLayer) -> Tensor:

@@ -27,7 +27,7 @@ class LayerCall(ConfiguredLayer):
     read: frozenset[int] = frozenset((0,))
 
     def over_maps(self, layer: Layer, tensor: Tensor, part: str = "") -> Tensor:
-        """Plan a layer that reads the channels before the map, in whichever order the configuration has them."""
+        """Plan a layer that reads channels before the map, for either order of axes in the configuration."""
         return self.made(layer, self.maps(tensor), part=part)
 
     def maps(self, tensor: Tensor) -> Tensor:

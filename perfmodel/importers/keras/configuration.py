@@ -20,7 +20,7 @@ MODEL_CLASSES: Final = {"Functional": "functional", "Model": "functional", "Sequ
 MOST_NESTING: Final = 32
 """Most models inside one another; real ones are two or three deep [1]."""
 BUILTIN_MODULES: Final = ("keras", "keras.", "tensorflow.keras.", "tf_keras.", "tensorflow.python.keras.")
-"""What the module of a class of Keras itself is or begins with."""
+"""Modules, and their prefixes, of Keras's own classes."""
 INPUT_CLASS: Final = "InputLayer"
 
 
@@ -35,7 +35,7 @@ class Reference:
 
     @classmethod
     def of(cls, layer: Any, call: Any, index: Any, shape: Any = None) -> Reference:
-        """Return a tensor as a configuration names it; raise ValueError where that is no name."""
+        """Return the tensor that a configuration names; raise ValueError if it is no name."""
         if not isinstance(layer, str) or type(call) is not int or type(index) is not int:
             raise ValueError([layer, call, index])
         extents = shape if isinstance(shape, list) else []
@@ -44,7 +44,7 @@ class Reference:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What identifies it within its model."""
+        """Key of the tensor within its model."""
         return self.layer, self.call, self.index
 
 
@@ -86,7 +86,7 @@ class LayerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecord:
-    """A network of a configuration; of a sequential one calls and references are those of a chain."""
+    """A network of a configuration; a sequential one is stored as a chain of calls."""
 
     name: str
     layers: tuple[LayerRecord, ...]
@@ -109,7 +109,7 @@ def references_in(value: Any) -> Iterator[Reference]:
 
 
 def model_of(content: Mapping[str, Any], *, where: str, depth: int = 0) -> ModelRecord:
-    """Return the network in a configuration; raise SpecError where it is none, or is malformed."""
+    """Return the network in a configuration; raise SpecError if there is none or it is malformed."""
     if depth > MOST_NESTING:
         raise SpecError(where, [f"has models more than {MOST_NESTING} deep in one another"])
     class_name, config = content.get("class_name"), content.get("config")
@@ -162,7 +162,7 @@ def wrapped_layer(record: LayerRecord, *, where: str) -> LayerRecord:
 
 
 def _call(node: Any) -> CallRecord:
-    """Return one call: of Keras 3 an object of arguments, of Keras 2 a list of [layer, call, index, options]."""
+    """Return one call, stored by Keras 3 as an object of arguments, by Keras 2 as [layer, call, index, options]."""
     if isinstance(node, Mapping):
         options = {name: _argument(value) for name, value in (node.get("kwargs") or {}).items()}
         return CallRecord(tuple(map(_argument, node.get("args") or ())), options)
@@ -272,7 +272,7 @@ BINARY_SUFFIXES: Final = (".keras", ".h5", ".hdf5")
 
 @dataclass(frozen=True, slots=True)
 class LayerFacts:
-    """What a model object tells of a layer besides its configuration."""
+    """Facts of a layer that only a model object has, not its configuration."""
 
     output_shape: tuple[int | None, ...] | None
     weights: Mapping[str, Weight]

@@ -22,7 +22,7 @@ def _dense(call: LayerCall) -> Tensor:
 
 
 def projected(call: LayerCall, tensor: Tensor, units: int, *, bias: bool, part: str) -> Tensor:
-    """Return a product of the last axis with a matrix of its own."""
+    """Return a product of the last axis with a new matrix."""
     plain = call.plain(tensor)
     return call.made(layers.Dense(units=units, bias=bias), plain, part=part)
 
@@ -65,7 +65,7 @@ def _embedding(call: LayerCall) -> Tensor:
 
 
 def together(call: LayerCall) -> tuple[Tensor, ...]:
-    """Return the tensors with their axes in one order in the graph: that of the first with a map."""
+    """Return the tensors with one order of axes in the graph: channels before the map, if any tensor has them so."""
     is_turned = any(tensor.is_turned for tensor in call.tensors)
     ranks = {len(tensor.shape) for tensor in call.tensors}
     if is_turned and len(ranks) == 1:
@@ -118,12 +118,12 @@ def _flattened(call: LayerCall) -> Tensor:
     tensor = call.first
     if tensor.rows:
         return call.reshaped(tensor, (math.prod(tensor.shape),))
-    # in which order does not matter to what follows: a product with as many weights
+    # their order does not matter: the product that follows has the same number of weights
     return call.like(call.add(layers.Flatten(), tensor), replace(tensor, is_turned=False))
 
 
 def filled(target: Sequence[int], shape: Shape) -> tuple[int, ...]:
-    """Return a target shape with its -1 replaced by what is left [1].
+    """Return a target shape with its -1 replaced by the remaining number of elements [1].
 
     Examples
     --------
@@ -169,4 +169,4 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "Permute": _permuted,
     "RepeatVector": _repeated,
 }
-"""Class -> what plans its layers."""
+"""Class -> the function that plans its layers."""

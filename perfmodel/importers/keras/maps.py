@@ -74,12 +74,12 @@ def _transposed(call: LayerCall) -> Tensor:
     padding: list[tuple[int, int]] = []
     added: list[int] = []
     for axis, (extent, step) in enumerate(zip(extents, stride, strict=True)):
-        # an output n s long, or n s + max(k - s, 0), or (n - 1) s + k - 2 p + what is stated
+        # length of the output: n s, n s + max(k - s, 0), or (n - 1) s + k - 2 p + output_padding
         wanted = 0 if is_same else max(extent - step, 0)
         if stated is not None:
             before = extent // 2 if is_same else 0
             wanted = extent - step - 2 * before + stated[axis]
-        spare = extent - step - wanted  # what a full convolution has more than that
+        spare = extent - step - wanted  # additional length of a full convolution
         padding.append((max(spare, 0) // 2, max(spare, 0) - max(spare, 0) // 2))
         added.append(max(-spare, 0))
     layer = over_axes("transposed_convolution", count)(
@@ -120,7 +120,7 @@ def _pooled_globally(call: LayerCall) -> Tensor:
 
 
 def _sides(call: LayerCall, field_name: str, count: int) -> tuple[tuple[int, int], ...]:
-    """Return what is added or cut before and after each axis of a map."""
+    """Return the elements added or cut before and after each axis of a map."""
     stated = call.required(field_name)
     if isinstance(stated, int):
         return ((stated, stated),) * count
@@ -178,7 +178,7 @@ def _centre_cropped(call: LayerCall) -> Tensor:
 
 
 def affine(call: LayerCall, tensor: Tensor, places: tuple[int, ...], *, scale: bool, shift: bool) -> Tensor:
-    """Return a tensor after a trained scale or shift that its norm does not have as a part of it."""
+    """Return a tensor after a trained scale or shift that is not part of its norm."""
     held = layers.Parameter(shape=vector_along(tensor, places))
     scaled = with_vector(call, tensor, "multiply", held, "gamma") if scale else tensor
     return with_vector(call, scaled, "add", held, "beta") if shift else scaled
@@ -200,7 +200,7 @@ def _batch_norm(call: LayerCall) -> Tensor:
 
 
 def _last_axes(call: LayerCall) -> int:
-    """Return how many last axes a norm is over."""
+    """Return the number of last axes of a norm."""
     axes = stated_axes(call.get("axis", -1))
     places = sorted(axis - 1 if axis > 0 else axis + len(call.first.shape) for axis in axes)
     if places != list(range(len(call.first.shape) - len(places), len(call.first.shape))):
@@ -244,7 +244,7 @@ def unit_length(call: LayerCall, tensor: Tensor, places: tuple[int, ...], part: 
 
 
 def _repeated(call: LayerCall) -> Tensor:
-    """Plan a copy of every element side by side, as nearest neighbours along one axis are."""
+    """Plan the repetition of every element along one axis, like nearest-neighbour resampling."""
     maps = call.maps(call.first)
     shape, factor = call.assembly.shape(maps.source), call.sizes("size", 1, 2)[0]
     return call.over_maps(layers.Rearrange(shape=(*shape[:-1], shape[-1] * factor)), call.first)
@@ -276,4 +276,4 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "GroupNormalization": _group_norm,
     "UnitNormalization": _unit_norm,
 }
-"""Class -> what plans its layers."""
+"""Class -> the function that plans its layers."""

@@ -1,4 +1,4 @@
-"""Keras models as layer graphs, from what they save: a configuration, which is read and never run."""
+"""Keras models as layer graphs, from their saved configuration, which is read and never run."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def from_keras(
     OpaqueLayerWarning
         For classes without a layer (custom ones, ``Lambda``), which become opaque layers.
     PrecisionWarning
-        If the model computes in half precision, which a prediction is told by ``dtype``, or has quantised weights.
+        If the model computes in half precision, for which ``predict`` needs ``dtype``, or has quantised weights.
     ParameterWarning
         If layers have low-rank adapters (LoRA), whose weights are left out.
 
@@ -96,7 +96,7 @@ def from_keras(
     The configuration is data: no weights are read, no code is run, no class is looked up. Images whose channels come
     last are counted as everywhere here, channels first, and ``image_layout`` says how they lie; a layer that works on
     the last axis sees them through a view. The number of samples stays free. Training starts at the outputs: what
-    ``compile()`` states is not read. Of a recurrence, other functions than the usual ones count as these, and dropout
+    ``compile()`` states is not read. In a recurrence, unusual activations count as the usual ones, and dropout
     of its states is left out. A layer that is random in training only counts as dropout. An opaque layer of a file has
     no weights, because the configuration does not show them; of a model object it has them.
 
@@ -229,7 +229,7 @@ class _Walk:
             raise SpecError(self._document.where, [problem])
 
     def _translated(self, place: _Place, call: LayerCall) -> Result:
-        """Return the results of a call by what translates its class."""
+        """Return the results of a call by the translator of its class."""
         record = place.record
         if record.model is not None:
             if len(call.tensors) != len(record.model.inputs):
@@ -281,7 +281,7 @@ class _Walk:
         return results
 
     def _hole_shape(self, place: _Place, call: LayerCall, stated: Any, facts: LayerFacts | None) -> Shape:
-        """Return the shape of an opaque layer: as stated, open axes as in its input; else that of its input."""
+        """Return the shape of an opaque layer: as stated, with open axes from its input; else the input's shape."""
         shape = stated if stated is not None else None if facts is None else facts.output_shape
         if shape is None:
             if not call.tensors:
@@ -333,7 +333,7 @@ def _layouts(model: ModelRecord) -> Iterator[str]:
 
 
 def _sees_maps(model: ModelRecord, axis_total: int) -> bool:
-    """Tell whether samples of so many axes [1] are maps whose channels come last."""
+    """Tell whether samples with this number of axes [1] are maps whose channels come last."""
     ending = f"{axis_total - 1}D"
     return axis_total > len(("steps", "features")) and any(
         ending in record.class_name and record.config.get("data_format", LAST) == LAST for record in _all_layers(model)
@@ -393,18 +393,18 @@ LAYERS: Final[Mapping[str, Translator]] = {
     **dense.TRANSLATORS,
     **sequences.TRANSLATORS,
 }
-"""Class of ``keras.layers`` -> what plans its layers."""
+"""Class of ``keras.layers`` -> the function that plans its layers."""
 APPLICATIONS: Final = ("keras.src.applications", "keras.applications")
-"""What the module of a class begins with that only ``keras.applications`` has."""
+"""Start of the modules of classes that only ``keras.applications`` has."""
 
 
 def translator_of(record: LayerRecord) -> Translator | None:
-    """Return what plans the layers of a class; None for one that is not known, or not Keras's own."""
+    """Return the translator of a class; None if it is unknown or not Keras's own."""
     if not record.is_builtin:
         return None
     if record.module.startswith(operations.MODULES):
         return operations.TRANSLATORS.get(record.class_name)
-    if not record.module and "trainable" not in record.config:  # an operation, where the module is not said (HDF5)
+    if not record.module and "trainable" not in record.config:  # an operation without a stated module (HDF5)
         return operations.TRANSLATORS.get(record.class_name) or LAYERS.get(record.class_name)
     if record.module.startswith(APPLICATIONS):
         return pointwise.APPLICATION_TRANSLATORS.get(record.class_name)
@@ -412,7 +412,7 @@ def translator_of(record: LayerRecord) -> Translator | None:
 
 
 BITS_STATED: Final = ("gptq", "awq")
-"""Modes that say the bits of a weight behind them, as in ``gptq/4/128``."""
+"""Modes that are followed by the bits of a weight, as in ``gptq/4/128``."""
 
 
 def _mode(config: Mapping[str, Any]) -> str | None:
@@ -449,10 +449,10 @@ def warn_of_adapted_weights(records: Iterable[LayerRecord], *, where: str, stack
         is_packed = stored_dtype(layers[0].config) is not None
         stored = "weights have their stored bytes" if is_packed else "weights count as those of other layers"
         names = listed([record.name for record in layers])
-        told = "fp8" if mode.startswith("float8") else "int8"
+        dtype = "fp8" if mode.startswith("float8") else "int8"
         message = (
             f"{where}: {len(layers)} layers are quantised ({mode}): {names}: their {stored}; "
-            f"products of eight bits are predicted with dtype={told!r} only"
+            f"products of eight bits are predicted with dtype={dtype!r} only"
         )
         warn(PrecisionWarning(message), stacklevel=stacklevel + 1)
     if adapted:

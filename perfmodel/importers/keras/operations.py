@@ -14,7 +14,7 @@ from perfmodel.layers import Concat, Copy, Detach, Expand, MatMul, Reduction, Sl
 from perfmodel.layers.translation import function_names, function_table
 
 MODULES: Final = ("keras.ops", "keras.src.ops")
-"""What the module of an operation begins with."""
+"""Start of the module of an operation."""
 WITH_NUMBER: Final[Mapping[str, str]] = {
     function: row["with_number"] for function, row in function_table("binary_names").items() if "with_number" in row
 }
@@ -169,4 +169,4 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "StopGradient": lambda call: replace(call.first, source=call.add(Detach(), call.first)),
     "Identity": lambda call: call.first,
 }
-"""Operation -> what plans its layers."""
+"""Operation -> the function that plans its layers."""

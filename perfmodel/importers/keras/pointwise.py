@@ -25,7 +25,7 @@ IDENTITY: Final = (None, "", "linear", "identity")
 
 
 def activation_name(stated: Any) -> str | None:
-    """Return the name of an activation; of a serialized function or layer, that of its class.
+    """Return the name of an activation, or of the class of a serialized one.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def activation_name(stated: Any) -> str | None:
 
 
 def activated(call: LayerCall, tensor: Tensor, stated: Any, part: str = "activation") -> Tensor:
-    """Return a tensor after an activation; an unknown activation becomes a hole of its own."""
+    """Return a tensor after an activation; an unknown activation becomes a separate hole."""
     name = activation_name(stated)
     if name in IDENTITY:
         return tensor
@@ -71,14 +71,14 @@ def _softmax(call: LayerCall) -> Tensor:
 
 
 def with_vector(call: LayerCall, tensor: Tensor, function: str, held: Layer, part: str) -> Tensor:
-    """Return a tensor after a function of each element and that of a vector which all samples share."""
+    """Return a tensor after a function of its elements and those of a vector that all samples share."""
     vector = call.add(held, part=part)
     joined = call.add(layers.Binary(function=function), tensor, Tensor(source=vector, shape=()), part=function)
     return call.like(joined, tensor)
 
 
 def vector_along(tensor: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape in the graph of a tensor with the extents of some axes of the graph, 1 along the others [1]."""
+    """Return the shape of a vector along some axes of the graph, with extents of 1 along the others [1]."""
     places = sorted(axes)
     whole = tensor.rows + ((tensor.shape[-1], *tensor.shape[:-1]) if tensor.is_turned else tuple(tensor.shape))
     return tuple(size if place in places else 1 for place, size in enumerate(whole))[places[0] :]
@@ -146,10 +146,10 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     "Rescaling": _rescaled,
     "Normalization": _normalised,
 }
-"""Class -> what plans its layers. Every layer that is random in training only counts as dropout."""
+"""Class -> the function that plans its layers. Layers that are random in training only count as dropout."""
 APPLICATION_TRANSLATORS: Final[Mapping[str, Translator]] = {
     "LayerScale": _layer_scale,
     "StochasticDepth": _dropped,
     "CustomScaleLayer": _added_scaled,
 }
-"""The same for the classes that ``keras.applications`` has of its own, in ConvNeXt and Inception-ResNet."""
+"""The same for the classes defined in ``keras.applications``: ConvNeXt and Inception-ResNet."""

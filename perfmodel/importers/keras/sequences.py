@@ -97,7 +97,7 @@ def _recurrent(call: LayerCall) -> Result:
 
 
 def _states(call: LayerCall, output: Tensor, count: int) -> list[Tensor | None]:
-    """Return the states behind a recurrence, which are views of what it has computed."""
+    """Return the final states of a recurrence, which are views of its results."""
     units = output.shape[-1]
     return [
         call.assembly.tensor(call.add(RecurrentState(shape=(units,)), output, part=f"state_{index}"))
@@ -108,7 +108,7 @@ def _states(call: LayerCall, output: Tensor, count: int) -> list[Tensor | None]:
 
 
 def _bidirectional(call: LayerCall) -> Result:
-    """Plan a recurrence in both directions of time, and what joins the two."""
+    """Plan a recurrence in both directions of time, and the layer that joins the two."""
     inner = call.required("layer")
     config = inner["config"]
     backward = (call.get("backward_layer") or inner)["config"]
@@ -137,7 +137,7 @@ def _named_or_placed(call: LayerCall, place: int, name: str) -> Tensor | None:
 
 
 def _heads(call: LayerCall, *, heads: int, key_heads: int, head_size: int, value_size: int) -> Result:
-    """Plan projections, the attention of all heads, and the projection of its output; each product apart, as Keras."""
+    """Plan projections, the attention of all heads, and the projection of its output; like Keras, one product each."""
     query = _named_or_placed(call, 0, "query")
     value = _named_or_placed(call, 1, "value")
     if query is None or value is None:
@@ -204,4 +204,4 @@ TRANSLATORS: Final[Mapping[str, Translator]] = {
     **dict.fromkeys(("GroupQueryAttention", "GroupedQueryAttention"), _grouped),
     "Attention": _attended,
 }
-"""Class -> what plans its layers."""
+"""Class -> the function that plans its layers."""

@@ -19,7 +19,7 @@ from perfmodel.layers.translation import Operand
 BATCH_SIZES: Final = (2, 3, 5)
 """Batch sizes at which shapes are compared: two give the extents of a sample, the third checks them [samples]."""
 BATCH_NAMES: Final = ("n", "b", "bs", "samples", "none", "?")
-"""Names of free sizes that mean the batch, besides all that begin with "batch"."""
+"""Names of free sizes that mean the batch, besides those that begin with "batch"."""
 TIME_FIRST_RANK: Final = 3
 """Axes of an input that may put time before the samples: (steps, samples, features) [1]."""
 RECURRENT: Final = ("LSTM", "GRU", "RNN")
@@ -50,7 +50,7 @@ class Traced:
     problem: str = ""
 
     @derived_property
-    def _fed(self) -> set[str]:
+    def _from_inputs(self) -> set[str]:
         """Tensors that are computed from inputs."""
         names = {entry.name for entry in self.model.inputs}
         for node in self.model.nodes:
@@ -79,7 +79,7 @@ class Traced:
         """Return a tensor as samples, by a guess if no other batch size is possible."""
         shapes = [trace.values[name].shape for trace in self.traces]
         if self.fixed_batch_size is not None:
-            if name not in self._fed:
+            if name not in self._from_inputs:
                 return whole(shapes[0])
             return guessed_layout(shapes[0], batch_size=self.fixed_batch_size, batch_axis=self.batch_axis)
         batch_layout = layout(shapes, batch_sizes=BATCH_SIZES)

@@ -49,7 +49,7 @@ class NodeCalls:
         self._weight_dtypes: dict[str, str] = {}
         for node in self._model.nodes:
             if is_standard(node) and node.op_type in ("Identity", "Dropout") and not self._drops(node):
-                self._name_again(node.output[0], node.input[0])
+                self._add_name(node.output[0], node.input[0])
             elif is_standard(node) and node.op_type in (*ARRANGES, *TAKES_PARTS):
                 self._hold(node)
             elif is_standard(node) and node.op_type in SCALED_BY:
@@ -58,7 +58,7 @@ class NodeCalls:
                 self._held.add(node.input[1])
                 self._pass_dtype_on(node.input[1], node.input[1])
 
-    def _name_again(self, name: str, first: str, *, is_transposed: bool = False) -> None:
+    def _add_name(self, name: str, first: str, *, is_transposed: bool = False) -> None:
         """Record a second name of a tensor."""
         self._first_names[name] = self._first_names.get(first, first)
         if (first in self._transposed) != is_transposed:
@@ -80,7 +80,7 @@ class NodeCalls:
         return stored is not None and stored.data_type in NARROW_WEIGHTS and len(stored.dims) > 1
 
     def _hold_scaled(self, node: Any) -> None:
-        """Record stored integers that are scaled, or whose zero point is taken off: they are still a parameter."""
+        """Record that stored integers are still a parameter after scaling or subtraction of their zero point."""
         first, second = node.input
         if node.op_type == "Mul" and second in self._weight_dtypes:
             first, second = second, first
@@ -94,7 +94,7 @@ class NodeCalls:
         return self._weight_dtypes.get(name)
 
     def _hold(self, node: Any) -> None:
-        """Record the result of a node that only rearranges parameters: it is a parameter itself."""
+        """Record the result of a node that only rearranges parameters as a parameter."""
         names = [name for name in node.input if name]
         sources = names if node.op_type == "Concat" else names[:1]
         is_unpacked = node.op_type == "Cast" and self._is_narrow(names[0])
@@ -109,14 +109,14 @@ class NodeCalls:
         axes = next((tuple(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), (1, 0))
         is_matrix = node.op_type == "Transpose" and axes == (1, 0) and len(result.shape) == len(axes)
         if (node.op_type == "Cast" and not is_unpacked) or is_matrix:
-            self._name_again(node.output[0], names[0], is_transposed=is_matrix)
+            self._add_name(node.output[0], names[0], is_transposed=is_matrix)
         elif node.op_type in ARRANGES and len(self.reads[names[0]]) > 1:
-            return  # a view of a parameter that others read as it is
+            return  # a view of a parameter that other nodes read unchanged
         self._held.add(node.output[0])
         self._pass_dtype_on(node.output[0], names[0])
 
     def _is_read_as_weight(self, name: str) -> bool:
-        """Tell whether a tensor is read only where layers have their own parameters."""
+        """Tell whether layers read a tensor only as their weights."""
         for node in self.reads.get(name, ()):
             positions = [index for index, read in enumerate(node.input) if read == name]
             is_weight = set(positions) <= set(WEIGHT_INPUTS.get(node.op_type, ()))
@@ -211,7 +211,7 @@ class NodeCalls:
         return bias.is_parameter and bias.shape == products.shape[-1:]
 
     def of(self, node: Any) -> Iterator[tuple[str, OperatorCall]]:
-        """Yield the calls of a node, with a name for each; none where another node's call contains it."""
+        """Yield the calls of a node, with a name for each; none if the call of another node includes it."""
         name = node_name(node)
         if any(name in self._biases for name in node.input):
             return
@@ -252,7 +252,7 @@ class NodeCalls:
         )
 
     def _integer_product(self, node: Any) -> OperatorCall:
-        """Return a product of integers as one of numbers: zero points and the width of the sum cost nothing of note."""
+        """Return a product of integers as an ordinary product: zero points and wide sums cost almost nothing."""
         factors = [replace(self.operand(name), is_index=False) for name in node.input[:2]]
         arguments = {str(index): factor for index, factor in enumerate(factors)}
         return OperatorCall(operator="MatMul", arguments=arguments, outputs=(self.operand(node.output[0]),))
@@ -325,7 +325,7 @@ class _Term:
 def einsum_calls(call: OperatorCall) -> Iterator[OperatorCall]:
     """Yield an ``Einsum`` as views of its operands, matrix products and a view of the result; else unchanged.
 
-    Of several operands the first two are multiplied, then their product with the third, and so on: the work of that
+    The first two operands are multiplied, then their product with the third, and so on: the work of that
     order is counted, whatever order a program would choose. Letters of both operands and the result are leading axes,
     those of the first and the result rows, those of the second and the result columns; letters of both operands alone
     are summed. It stays unchanged if it has one operand, takes a diagonal, sums a letter of only one of a pair, or sums
@@ -350,9 +350,9 @@ def _product(first: _Term, second: _Term, result: _Term) -> Iterator[OperatorCal
     columns = [letter for letter in second.letters if letter not in first.letters]
     batch = first.batch
     shape_of = _shapes(extents, batch)
-    left = _seen(first.operand, (*shape_of(lead), _count(extents, rows), _count(extents, inner)))
-    right = _seen(second.operand, (*shape_of(lead), _count(extents, inner), _count(extents, columns)))
-    made = _seen(result.operand, (*shape_of(lead), _count(extents, rows), _count(extents, columns)))
+    left = _as_matrices(first.operand, (*shape_of(lead), _count(extents, rows), _count(extents, inner)))
+    right = _as_matrices(second.operand, (*shape_of(lead), _count(extents, inner), _count(extents, columns)))
+    made = _as_matrices(result.operand, (*shape_of(lead), _count(extents, rows), _count(extents, columns)))
     yield OperatorCall(operator=VIEW, arguments={"0": first.operand}, outputs=(left,))
     yield OperatorCall(operator=VIEW, arguments={"0": second.operand}, outputs=(right,))
     yield OperatorCall(operator="MatMul", arguments={"0": left, "1": right}, outputs=(made,))
@@ -419,7 +419,7 @@ def _shapes(extents: Mapping[str, Any], batch: str) -> Any:
     return lambda letters: tuple(extents[letter] for letter in letters if letter != batch)
 
 
-def _seen(operand: Operand, shape: tuple[Any, ...]) -> Operand:
+def _as_matrices(operand: Operand, shape: tuple[Any, ...]) -> Operand:
     """Return a tensor viewed as matrices."""
     viewed = SharedShape(shape) if operand.is_shared else shape
     key = f"{operand.key} as {'x'.join(map(str, shape))}"

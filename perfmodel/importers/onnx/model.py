@@ -147,7 +147,7 @@ def _parsed(file: Path) -> Any:
 
 
 def _with_functions_inlined(file: Path, proto: Any) -> Any:
-    """Return the model with the nodes of its own functions in the place of their calls."""
+    """Return the model with calls of its own functions replaced by their nodes."""
     if not proto.functions:
         return proto
     import onnx.inliner

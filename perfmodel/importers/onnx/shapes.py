@@ -127,7 +127,7 @@ class ShapeTrace:
         types, data = {}, {}
         for name, value in zip(node.input, inputs, strict=True):
             if value is not None:
-                # first states of a recurrence come as zeros for the exported batch size: any size can be had of them
+                # first states of a recurrence are zeros of the exported batch size; zeros expand to any size
                 is_any_size = node.op_type == "Expand" and value.is_zero and name == node.input[0]
                 types[name] = helper.make_tensor_type_proto(value.element_type, () if is_any_size else value.shape)
                 if value.content is not None:
@@ -190,7 +190,7 @@ Shapes = Sequence[tuple[int, ...] | None]
 
 
 Pair = tuple[str, Callable[[tuple[int, ...], tuple[int, ...], Mapping[str, int]], tuple[int, int]]]
-"""What two extents are, and which they are of a node's first inputs and its attributes."""
+"""Words for two extents, and functions that take them from a node's first inputs and attributes."""
 
 _NORM: Final[Pair] = ("channels of maps and scale", lambda maps, scale, _: (maps[1] if len(maps) > 1 else 1, scale[0]))
 _RECURRENCE: Final[Pair] = ("features of sequence and weights", lambda sequence, weights, _: (sequence[2], weights[2]))
@@ -354,14 +354,14 @@ def _evaluated(
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             values = ReferenceEvaluator(graph, opsets={"": version}).run(outputs, named)
-    except Exception:  # content that it cannot compute is unknown: later shapes say what they lack
+    except Exception:  # content that it cannot compute stays unknown; later shapes report it missing
         return {}
     known = zip(outputs, map(np.asarray, values), strict=True)
     return {name: content for name, content in known if content.size <= MOST_KNOWN_ELEMENTS}
 
 
 TAKES_PARTS: Final = ("Concat", "Slice")
-"""Operators whose result is a part of their inputs: a part of a parameter that a layer reads is a parameter."""
+"""Operators that return a part of an input: a part of a parameter that a layer reads is a parameter."""
 WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "InstanceNormalization"), (1, 2)),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3)),
@@ -372,7 +372,7 @@ WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
 NARROW_WEIGHTS: Final = {2: "int8", 3: "int8", **dict.fromkeys(range(17, 21), "fp8"), 21: "int4", 22: "int4"}
 """onnx.TensorProto's numbers of types of eight bits and four -> the data type of weights that are stored so."""
 SCALED_BY: Final = ("Mul", "Sub", "Div")
-"""Operators by which a file without DequantizeLinear turns stored integers, once cast, into weights."""
+"""Operators that turn stored integers, once cast, into weights in a file without DequantizeLinear."""
 INTEGER_PRODUCT: Final = "MatMulInteger"
 """Product of integers, whose second input is a weight if it is stored."""
 UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {

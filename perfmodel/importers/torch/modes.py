@@ -27,15 +27,15 @@ CONSTANTS: Final = frozenset({"aten.lift_fresh", "aten.lift_fresh_copy"})
 UNCOUNTED: Final = frozenset({"aten.mv", "aten.addmv", "aten.dot", "aten.vdot"})
 """Operators with products for which torch's FlopCounterMode has no formula."""
 FUSED_ATTENTION: Final = "aten.scaled_dot_product_attention"
-"""Attention recorded whole stands for a kernel that keeps no scores, although it runs product by product here."""
+"""Attention that is recorded as one kernel without stored scores, although it runs product by product here."""
 RUNS_OTHERWISE: Final = frozenset({FUSED_ATTENTION, "aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu"})
 """Operators recorded whole whose kernels differ from the parts that run here."""
 BATCH_NORM: Final = torch.ops.aten.native_batch_norm.default
-"""Operator that torch takes apart in Python on fake tensors, which takes a fifth to half of the time of an import."""
+"""Operator that torch splits in Python on fake tensors, in a fifth to half of the time of an import."""
 COPY: Final = "aten.clone"
 """Operator by which torch reorders the elements of a tensor."""
 GUARDS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-"""Functions that torch asks before it hands a Python function to a mode."""
+"""Functions that torch calls to decide whether a Python function goes to a mode."""
 
 _sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 Site = tuple[str, str, int]
@@ -101,7 +101,7 @@ class Recorder:
         """Return an argument as plain values and references to recorded tensors."""
         if isinstance(value, torch.Tensor):
             ref = self.book.read(value, path=self.path, with_gradient=torch.is_grad_enabled())
-            # within the parts of an operator nothing carries gradients, which are the whole operator's
+            # gradients belong to the whole operator, not to its parts
             return Ref(ref.key) if self.parts_since is not None and ref.key >= self.parts_since else ref
         if isinstance(value, list | tuple):
             return tuple(map(self.refs, value))
@@ -143,7 +143,7 @@ class Recorder:
         mutated = {id(tensor) for tensor in written} & {id(tensor) for tensor in tensors}
         passed = {id(value) for value in flat(tuple(values.values()))}
         if not mutated and all(id(tensor) in passed for tensor in tensors):
-            return returned  # nothing is made, or arguments are handed on as they are (dropout at inference)
+            return returned  # no result, or arguments returned unchanged (dropout at inference)
         first, self.sequence = self.sequence, _sequence_number()
         call = Call(
             operator=operator,
@@ -309,12 +309,12 @@ class FunctionMode(TorchFunctionMode):
 def batch_norm_without_content(
     x: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: float
 ) -> tuple[torch.Tensor, ...] | Any:
-    """Return what a batch norm makes, without content; NotImplemented where types or layout are not those of ``x``."""
+    """Return the results of a batch norm without content; NotImplemented if types or layout differ from ``x``."""
     is_plain = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
     of_channels = [tensor for tensor in (weight, bias, mean, variance) if tensor is not None]
     if not is_plain or any(tensor.dtype != x.dtype for tensor in of_channels):
         return NotImplemented
-    channel_count = x.shape[1] if training else 0  # what back-propagation keeps of each channel
+    channel_count = x.shape[1] if training else 0  # kept by back-propagation for each channel
     return torch.empty_like(x), x.new_empty(channel_count), x.new_empty(channel_count)
 
 
@@ -332,7 +332,7 @@ def _laid_out_like(result: torch.Tensor, *, queries: torch.Tensor) -> torch.Tens
 
 
 def _elements(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """Return the key of a tensor's elements, whatever its shape: memory, first position and number."""
+    """Key of a tensor's elements without its shape: memory, first position and number."""
     return (storage_of(tensor), int(tensor.storage_offset()), int(tensor.numel()))
 
 

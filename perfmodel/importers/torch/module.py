@@ -339,7 +339,7 @@ def import_torch(
 ) -> Imported:
     """Import a torch module, keeping the run behind it."""
     example = _checked(module, example_inputs, batch_axis=batch_axis, training=training, name=name)
-    module = getattr(module, "_orig_mod", module)  # what torch.compile made of a module calls it
+    module = getattr(module, "_orig_mod", module)  # a module after torch.compile wraps the original
     sizes = [example.batch_size, *(factor * example.batch_size for factor in MORE_BATCHES)]
     sizes = sizes if example.batch_axis is not None else sizes[:1]
     parts = sum(1 for _ in module.modules())
@@ -360,7 +360,7 @@ def import_torch(
 
 
 def _of_several(importing: _Importing, *, otherwise: Imported) -> Imported:
-    """Return an import at batch sizes other than 1, where torch runs other code; ``otherwise`` if none works."""
+    """Return an import at batch sizes above 1, as torch runs other code for 1; ``otherwise`` if none works."""
     try:
         imported = importing.imported()
     except TraceError:

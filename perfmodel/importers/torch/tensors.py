@@ -20,8 +20,8 @@ class _Memory:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """A tensor object of the run: its key, and the version of its memory at which that was valid."""
+class _Entry:
+    """A tensor object of the run: its key, and the version of its memory for which the key is valid."""
 
     key: int
     version: int
@@ -30,24 +30,24 @@ class _Seen:
 class TensorBook:
     """The tensors of a run by their identity.
 
-    If the memory of a tensor was written through another view, the tensor is read again from the written value, as in a
+    If the memory of a tensor was written through another view, the tensor becomes a view of the written value, as in a
     program without in-place writes.
     """
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        self._seen: dict[int, _Seen] = {}
+        self._entries: dict[int, _Entry] = {}
         self._memory: dict[int, _Memory] = {}
         self._alive: list[Any] = []  # an id names a tensor only while the tensor lives
 
-    def snapshot(self) -> tuple[dict[int, _Seen], dict[int, _Memory]]:
+    def snapshot(self) -> tuple[dict[int, _Entry], dict[int, _Memory]]:
         """Return the present state, to restore later."""
-        entries = {identity: replace(entry) for identity, entry in self._seen.items()}
+        entries = {identity: replace(entry) for identity, entry in self._entries.items()}
         return entries, {identity: replace(memory) for identity, memory in self._memory.items()}
 
-    def restore(self, known: tuple[dict[int, _Seen], dict[int, _Memory]]) -> None:
+    def restore(self, known: tuple[dict[int, _Entry], dict[int, _Memory]]) -> None:
         """Restore a state."""
-        self._seen, self._memory = known
+        self._entries, self._memory = known
 
     def hold(self, tensor: Any, *, origin: Origin, name: str) -> int:
         """Register a tensor that no call makes."""
@@ -55,7 +55,7 @@ class TensorBook:
         if origin == "parameter":
             self.recording.tensors[key].part = (0, tensor.numel())
         self._memory[storage_of(tensor)] = _Memory(key, owner=name if origin == "parameter" else "")
-        self._seen[id(tensor)] = _Seen(key, 0)
+        self._entries[id(tensor)] = _Entry(key, 0)
         return key
 
     def _new(self, tensor: Any, origin: Origin, name: str = "") -> int:
@@ -73,10 +73,10 @@ class TensorBook:
 
     def read(self, tensor: Any, *, path: str, with_gradient: bool) -> Ref:
         """Return the key of a tensor that a call reads."""
-        entry = self._seen.get(id(tensor))
+        entry = self._entries.get(id(tensor))
         if entry is None:
             self.hold_unknown(tensor)
-            entry = self._seen[id(tensor)]
+            entry = self._entries[id(tensor)]
         memory = self._memory[storage_of(tensor)]
         if entry.version != memory.version and not memory.owner:
             self._refresh(tensor, entry, memory, path)
@@ -91,12 +91,12 @@ class TensorBook:
             self.hold(tensor, origin="constant", name="constant")
             return
         key = self._new(tensor, "result")
-        self._seen[id(tensor)] = _Seen(key, memory.version)
+        self._entries[id(tensor)] = _Entry(key, memory.version)
         if memory.owner:
             self._mark_parameter(tensor, key, memory.owner)
         self._record_view(key, memory.key, "")
 
-    def _refresh(self, tensor: Any, entry: _Seen, memory: _Memory, path: str) -> None:
+    def _refresh(self, tensor: Any, entry: _Entry, memory: _Memory, path: str) -> None:
         current = self.recording.tensors[memory.key]
         if current.shape == tuple(tensor.shape):
             entry.key = memory.key
@@ -117,7 +117,7 @@ class TensorBook:
             memory = self._memory[storage] = _Memory(key)
         elif memory.owner:
             self._mark_parameter(tensor, key, memory.owner)
-        self._seen[id(tensor)] = _Seen(key, memory.version)
+        self._entries[id(tensor)] = _Entry(key, memory.version)
         return Ref(key)
 
     def _mark_parameter(self, tensor: Any, key: int, owner: str) -> None:
@@ -134,7 +134,7 @@ class TensorBook:
         key = self._new(tensor, "result")
         memory = self._memory[storage_of(tensor)]
         memory.version += 1
-        self._seen[id(tensor)] = _Seen(key, memory.version)
+        self._entries[id(tensor)] = _Entry(key, memory.version)
         if memory.owner:
             return Ref(key)
         whole = self.recording.tensors[memory.key]
@@ -143,7 +143,7 @@ class TensorBook:
         return Ref(key)
 
     def spread(self, tensor: Any, key: int, *, path: str) -> None:
-        """Record a copy of a partial write to the whole memory, after the call that wrote."""
+        """Record that a write to a part of a memory makes a new value of the whole memory."""
         memory = self._memory[storage_of(tensor)]
         whole = self.recording.tensors[memory.key]
         if memory.key == key or memory.owner or not tensor.numel():

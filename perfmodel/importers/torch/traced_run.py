@@ -126,7 +126,7 @@ def trace(
 def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
     """Set the training mode, and for a while everything else that decides which operators run."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
-    was_silent, log.disabled = log.disabled, True  # a failing module is told of by our own error
+    was_silent, log.disabled = log.disabled, True  # our own error reports a failing module
     detects = transformer._detect_is_causal_mask
     was_fast, was_fused = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     was_for_many = torch._C._get_nnpack_enabled()
@@ -135,7 +135,7 @@ def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
             module.train(training)
         torch.backends.mha.set_fastpath_enabled(False)
         torch._C._set_mkldnn_enabled(False)
-        torch._C._set_nnpack_enabled(False)  # it takes only 16 samples or more, in a layout of its own
+        torch._C._set_nnpack_enabled(False)  # this kernel takes only 16 samples or more, in its own layout
         transformer._detect_is_causal_mask = _is_causal_if_said
         with torch.set_grad_enabled(training), sdpa_kernel(SDPBackend.MATH):
             yield
@@ -236,7 +236,7 @@ def _places(module: torch.nn.Module, recorder: Recorder, on_module: Callable[[],
 def checkpoints_seen(recorder: Recorder) -> Iterator[None]:
     """Make ``torch.utils.checkpoint`` run its function, and tell the recorder where each region is.
 
-    Its two ways of running are replaced, not its function, which modules hold under names of their own.
+    Its two runners are replaced, because modules may have imported the function itself under another name.
     """
     regions = _Regions(recorder)
     saving, function = torchs._checkpoint_without_reentrant_generator, torchs.CheckpointFunction
@@ -362,7 +362,7 @@ def counted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned:
 
 
 def excess(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: Any) -> int:
-    """Return how much torch's formula overcounts for one operator [FLOP]."""
+    """Return the FLOP that torch's formula counts too much for one operator [FLOP]."""
     if func._overloadpacket is not torch.ops.aten.convolution_backward:
         return 0
     *others, groups, wanted = args

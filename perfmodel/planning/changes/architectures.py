@@ -29,7 +29,7 @@ from perfmodel.zoo.transformer import LLAMA_SIZES
 Options: TypeAlias = Mapping[str, Any]
 
 DEPTHS: Final = {"layers": "layer", "hidden_layers": "hidden layer", "layer_count": "recurrent layer"}
-"""Options that are a number of equal layers or blocks -> what they count, one of it."""
+"""Options that are a number of equal layers or blocks -> the word for one of these."""
 WIDTHS: Final = ("width", "hidden_size")
 """Options that are the width of all layers."""
 WITH_WIDTH: Final = ("intermediate", "head_size")
@@ -105,7 +105,7 @@ def _is_alike(one: LayerGraph, other: LayerGraph) -> bool:
 
 
 def _changed_like(graph: LayerGraph, design: Design) -> Design:
-    """Return a design whose networks are quantised, pruned or at inference as a graph is."""
+    """Apply to a design the quantisation, pruning or inference mode of a graph."""
     return replace(design, build=lambda width: changed_like(design.build(width), graph))
 
 
@@ -118,7 +118,7 @@ def _stated(name: str, options: Options) -> dict[str, Any]:
 
 
 def _by_count(name: str, options: Options) -> Iterator[Design]:
-    """Yield half and twice as many equal layers."""
+    """Yield half and twice the number of equal layers."""
     stated = _stated(name, options)
     depth = next((option for option in DEPTHS if isinstance(stated.get(option), int)), None)
     width = next((option for option in WIDTHS if isinstance(stated.get(option), int)), None)
@@ -149,7 +149,7 @@ def _of_family(name: str, options: Options) -> Iterator[Design]:
 
 
 def _of_width(name: str, options: Options, size: int) -> LayerGraph:
-    """Return a network of a width, with those options that its builder has too."""
+    """Build a network of a width, without the options that its builder does not have."""
     known = signature(zoo.BUILDERS[name]).parameters
     return zoo.build(name, **{key: value for key, value in options.items() if key in known} | {"width": size})
 
@@ -192,7 +192,7 @@ def architecture(now: Situation) -> Iterator[Change]:
     now.needs(made and not graph.free_sizes, NO_SIZES)
     now.needs(all(options.get("layers") is None for _, options in changes_of(graph)), BY_NAME)
     designs = [_changed_like(graph, design) for design in made]
-    seen, wanted_of = [graph], {measure: amount(graph) for measure, amount in MEASURES.items()}
+    different, wanted_of = [graph], {measure: amount(graph) for measure, amount in MEASURES.items()}
     for design in designs:
         widths: list[int] = []
         for measure, amount in MEASURES.items():
@@ -205,9 +205,9 @@ def architecture(now: Situation) -> Iterator[Change]:
             if abs(off) > CLOSE or any(abs(width - other) <= ALIKE * other for other in widths):
                 continue
             widths.append(width)
-            if any(_is_alike(network, other) for other in seen):
+            if any(_is_alike(network, other) for other in different):
                 continue
-            seen.append(network)
+            different.append(network)
             yield Change(
                 what=f"{design.what} of width {width:,}: as many {measure} ({_deviation(off)})",
                 graph=network,

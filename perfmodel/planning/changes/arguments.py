@@ -42,7 +42,7 @@ class NotApplicableError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One change of a job, with what it presumes and no prediction checks."""
+    """One change of a job, and its assumption that no prediction checks."""
 
     what: str
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Situation:
     def rewired(
         self, what: str, change: Callable[..., SystemFile], *, presumes: str, named: str | None = None, **options: Any
     ) -> Change:
-        """Return a change to a system with other machines, called ``named`` or by what changes."""
+        """Return a change to a system with other machines; ``named`` is its name, by default ``what``."""
         network = {} if "network" not in options else {"network": options["network"]}
         machines = rewired(self.system, partial(change, **options), what=named or what, **network)
         return Change(what=what, changes={"system": machines}, presumes=presumes)
@@ -166,7 +166,7 @@ def batch_size(now: Situation) -> Iterator[Change]:
 
 
 def recompute(now: Situation) -> Iterator[Change]:
-    """Yield recomputation of activations, which saves memory; if the job recomputes, none."""
+    """Yield each way to recompute activations, which saves memory, and no recomputation."""
     now.needs(Phase.BACKWARD in now.phases, "no backward phase needs activations")
     nodes, is_whole = now.job.subject.graph.layers, now.job.profile.memory.full_recomputation == BLOCKS
     can_be = {SELECTIVE: has_core(nodes), BLOCKS: bool(blocks_of(nodes)) and not is_whole}
@@ -175,7 +175,7 @@ def recompute(now: Situation) -> Iterator[Change]:
 
 
 def accumulation_steps(now: Situation) -> Iterator[Change]:
-    """Yield a mini-batch in twice as many parts, with one exchange and one update at the end."""
+    """Yield a mini-batch in twice the number of parts, with one exchange and one update at the end."""
     now.needs(Phase.UPDATE in now.phases, "this phase has no update to accumulate gradients for")
     steps = 2 * now["accumulation_steps"]
     now.needs(
@@ -185,7 +185,7 @@ def accumulation_steps(now: Situation) -> Iterator[Change]:
 
 
 def micro_batches(now: Situation) -> Iterator[Change]:
-    """Yield twice and half as many micro-batches of a pipeline."""
+    """Yield twice and half the number of micro-batches of a pipeline."""
     now.needs(now["parallelism"] == "pipeline", "there is no pipeline")
     parts = now["micro_batches"]
     for count in (2 * parts, parts // 2):
@@ -237,7 +237,7 @@ def _sizes(now: Situation, size: str) -> tuple[list[int], list[int]]:
     """Return the other sizes that the same devices allow, and those of them that do not divide the samples."""
     shared = now.base.worker_count * now[size]
     sizes = [tried for tried in range(1, shared + 1) if not shared % tried and tried != now[size]]
-    now.needs(sizes, f"a single worker has all devices, with {size} = 1")
+    now.needs(sizes, f"a single worker with {size} = 1 leaves no devices for another {size}")
     samples = now.base.batch_size * now.base.worker_count
     uneven = [tried for tried in sizes if samples % (shared // tried)]
     return [tried for tried in sizes if tried not in uneven], uneven
@@ -351,7 +351,7 @@ def _needs_one_of(now: Situation, syncs: tuple[str, ...]) -> None:
 
 
 def periods(now: Situation) -> Iterator[Change]:
-    """Yield half as many visits to the server."""
+    """Yield half the number of visits to the server."""
     _needs_one_of(now, TAKEN_BY["push_period"])
     push, pull = 2 * now["push_period"], 2 * now["pull_period"]
     yield Change(what=f"a push every {push} steps", changes={"push_period": push})
@@ -402,7 +402,7 @@ def library(now: Situation) -> Iterator[Change]:
 
 
 def foreign_library(p: Prediction, known: Sequence[LibraryProfile]) -> str:
-    """Return why a library of a prediction, being another vendor's, cannot run on its GPU; empty if all can."""
+    """Say which library of a prediction is another vendor's and cannot run on its GPU; empty if all can."""
     assert p.basis is not None
     prepared = p.basis.prepared
     architecture = prepared.target.architecture

@@ -22,16 +22,16 @@ def layout(now: Situation) -> Iterator[Change]:
 
     reason = why_not_searched(now.base)
     now.needs(not reason, reason)
-    found = search_of_job(now.base, keeps_layout=False)
-    now.needs(len(found), "no layout fits")
-    alike = np.flatnonzero(np.all([found.fitting[name] == now[name] for name in SPLITS], axis=0))
+    search = search_of_job(now.base, keeps_layout=False)
+    now.needs(len(search), "no layout fits")
+    alike = np.flatnonzero(np.all([search.fitting[name] == now[name] for name in SPLITS], axis=0))
     for rank in dict.fromkeys([0, *alike[:1].tolist()]):
-        job = found.found(rank).job
+        job = search.found(rank).job
         yield Change(what=text_of(job), changes=_changes(now, job))
 
 
 def _changes(now: Situation, job: Job) -> dict[str, Any]:
-    """Return the arguments of a job's layout, with as many samples of all workers together."""
+    """Return the arguments of a job's layout, with the same number of samples of all workers together."""
     from perfmodel.planning.search.of_job import OF_LAYOUT
 
     changes = {name: getattr(job, name) for name in OF_LAYOUT}

@@ -242,7 +242,7 @@ def storage(now: Situation) -> Iterator[Change]:
 
 
 def raid(now: Situation) -> Iterator[Change]:
-    """Yield arrays of two and four times as many drives of the same kind."""
+    """Yield arrays of twice and four times the number of drives of the same kind."""
     _needs_reading(now)
     now.needs(now.system.storages, "the system has no drive")
     now.needs(now["input_from"] is None, "the data set is not read from the system's drives")

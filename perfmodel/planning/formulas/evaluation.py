@@ -273,8 +273,8 @@ _VALUES: Final[dict[type, Callable[[Sequence[Any]], Any]]] = {
     sympy.Max: partial(reduce, np.maximum),
     sympy.Min: partial(reduce, np.minimum),
 }
-"""Kind of node -> its value from those of its arguments; a ceiling's are the two sides of one fraction, so that
-rounding cannot lift whole ratios. sympy computes other nodes."""
+"""Kind of node -> its value from those of its arguments; sympy computes other nodes. A ceiling takes numerator and
+denominator of its fraction, so that rounding cannot lift a whole ratio above its value."""
 
 
 class _Nodes:
@@ -364,7 +364,7 @@ class AtPoint(_Nodes):
         return _single(self._known[self._place_of(expression)].low)
 
     def values(self, expressions: Sequence[Any]) -> list[float]:
-        """Return the values of expressions in free symbols and in what is hidden. [unit of each]"""
+        """Return the values of expressions in free symbols and in dummies of ``hidden``. [unit of each]"""
         known = Definitions(self.hidden.expressions, symbols_by_name=self.hidden.symbols)
         return [float(value) for value in Values(known, self.at, expressions)(*self.at.values())]
 
@@ -451,7 +451,7 @@ class _Steps(_Nodes):
         return dropped
 
     def _results(self, values: Mapping[int, Any]) -> list[Any]:
-        """Run all steps from the values of the symbols, and return what is wanted."""
+        """Run all steps from the values of the symbols, and return the wanted results."""
         results = {**self._known, **values}
         with np.errstate(all="ignore"):
             for (place, rule, arguments), dropped in zip(self._steps, self._dropped, strict=True):

@@ -242,10 +242,10 @@ class Formula(Result):
 
     def point(self, at: Point | None = None) -> AtPoint:
         """Return values, derivatives and active branches at a point; symbols left out have their stated values."""
-        given = single_values(checked_point(self, at))
-        merged = self.stated | given
+        numbers = single_values(checked_point(self, at))
+        merged = self.stated | numbers
         point = AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
-        checked_answer(point.value(self.named_parts[self.quantity]), given or merged, quantity=self.quantity)
+        checked_answer(point.value(self.named_parts[self.quantity]), numbers or merged, quantity=self.quantity)
         return point
 
     @derived_property

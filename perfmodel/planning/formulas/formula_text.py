@@ -84,7 +84,7 @@ class Chosen:
         return meaning.part.alternative_names[self._of_groups[id(meaning.part)][meaning.place]]
 
     def count(self, table: KernelTable, alternative: int) -> int:
-        """Return how many operations of a stage use an algorithm. [1]"""
+        """Return the number of operations of a stage that use an algorithm. [1]"""
         of_stage = self._counts.get(id(table))
         # a table without alternatives adds up gradients; each of its operations runs once in a micro-batch
         return int(table.multiplicity[alternative]) if of_stage is None else of_stage[alternative]
@@ -106,16 +106,16 @@ def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = Non
         if meaning.place < len(layers):
             what = "algorithm" if meaning.name == "chosen" else meaning.name
             return f"{what} of {layers[meaning.place]}"
-    met = [
+    uses = [
         (definition.part, alternative)
         for definition in definitions.alike[symbol]
         if definition.part is not None
         for alternative in _alternatives(definition)
         if alternative in _groups_of_alternatives(definition.part)
     ]
-    if not met:
+    if not uses:
         return meaning.name
-    table, alternative = next((pair for pair in met if chosen is not None and chosen.count(*pair)), met[0])
+    table, alternative = next((pair for pair in uses if chosen is not None and chosen.count(*pair)), uses[0])
     layer = _layers_of_groups(table)[_groups_of_alternatives(table)[alternative]]
     return f"{meaning.name} of {layer} ({table.alternative_names[alternative]})"
 
@@ -405,7 +405,7 @@ def _is_guard(node: Any) -> bool:
 
 def active_branches(formula: Formula, point: AtPoint) -> ActiveBranches:
     """Return every branch that the parts of a formula take at a point, longest times first."""
-    rows, met = [], set()
+    rows, done = [], set()
     values = {part: point.value(formula.named_parts[part]) for part in PARTS}
     chosen = Chosen(formula, point)
     # last, because every kernel is also compared with its dispatch
@@ -413,9 +413,9 @@ def active_branches(formula: Formula, point: AtPoint) -> ActiveBranches:
         for symbol, node in live(point, formula.named_parts[part]):
             # each algorithm is compared with the best before it, in every part: one choice, reported once
             group = _group_of(formula, symbol, node)
-            if node in met or group in met or isinstance(node, sympy.ceiling) or (_is_guard(node) and group is None):
+            if node in done or group in done or isinstance(node, sympy.ceiling) or (_is_guard(node) and group is None):
                 continue
-            met |= {node} if group is None else {node, group}
+            done |= {node} if group is None else {node, group}
             weight = values[part] if symbol is None else abs(point.value(symbol))
             rows.append((weight, _branch(formula, point, part, symbol, node, chosen)))
     rows.sort(key=lambda row: -row[0])

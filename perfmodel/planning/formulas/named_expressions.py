@@ -193,9 +193,9 @@ class Hidden:
         return dummy
 
     def base(self, node: sympy.Add) -> sympy.Dummy:
-        """Return the dummy of a sum that is raised to a broken power, one for equal sums.
+        """Return the dummy of a sum that is raised to a broken power; equal sums share it.
 
-        Such a power is never multiplied out, and of a sum of two sympy would prove that neither is infinite.
+        Such a power is never multiplied out, and sympy need not prove that the sum is finite, which takes it long.
         """
         if node not in self._bases:
             written = _expanded(node)

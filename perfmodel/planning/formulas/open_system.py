@@ -29,7 +29,7 @@ from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.job.agreement import AllReduced, Reduction, Synchronous, ThroughServer
-from perfmodel.prediction.job.agreements import Crowded
+from perfmodel.prediction.job.agreements import SharedServerLinks
 from perfmodel.symbolic import expression_of, is_symbolic, named, naming, substituted
 from perfmodel.sync.registry import LibraryCollective
 
@@ -68,7 +68,7 @@ def in_stretches(symbol: sympy.Symbol, counts: Sequence[int], numbers: Sequence[
 def _stretch(
     p: NDArray[np.float64], values: NDArray[np.float64], powers: tuple[int, ...]
 ) -> tuple[int, list[Any], tuple[int, ...]]:
-    """Return how many leading numbers fit one sum of powers, and its factors."""
+    """Return the number of leading numbers that fit one sum of powers, and its factors."""
     basis = np.stack([p**power for power in powers], axis=1)
     factors: NDArray[np.floating[Any]] = np.zeros(len(powers))
     fitted_count = 0
@@ -212,7 +212,7 @@ class InWorkers:
         )
 
     def _by_lines(self, placed: Placed) -> Callable[..., Any]:
-        """Return a cost that is the least of several, with factors that were counted at every number of workers."""
+        """Return a cost that is the least of a collective's lines, each with closed forms in the workers as factors."""
         every = zip(*(placed.collective.lines(count) for count in self.counts), strict=True)
         lines = [
             [in_stretches(self.symbol, self.counts, numbers) for numbers in zip(*of_counts, strict=True)]
@@ -326,7 +326,7 @@ ALONE: Final = (
 
 
 def most_workers(arguments: Mapping[str, Any]) -> int:
-    """Return how many workers fit on the devices of a system, which must be of one kind."""
+    """Return the number of workers that fit on the devices of a system, which must be of one kind."""
     system = arguments.get("system")
     if system is None:
         raise ArgumentError("free", "workers", "left out without system=, which says where the workers are")
@@ -379,7 +379,7 @@ class OpenSystem:
         if self.links:
             family, system = target.link.family.stem, target.system_part.system
             arguments["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
-            arguments["machines"] = None  # they are in that system
+            arguments["machines"] = None  # the system has them already
         return self.job.replace(**arguments)
 
     @derived_property
@@ -430,7 +430,7 @@ class OpenSystem:
     def collective(self, placed: list[Any]) -> Any:
         """Return the closed form of a collective from its values at every number of workers."""
         last = placed[-1]
-        if isinstance(last, Crowded):
+        if isinstance(last, SharedServerLinks):
             inner = {name: self.collective([getattr(pair, name) for pair in placed]) for name in ("alone", "together")}
             return replace(last, **inner)
         links = {symbol: self.numbers[name] for name, symbol in self.links.items()}
@@ -446,7 +446,7 @@ class OpenSystem:
         return target
 
     def _reduction(self, place: int) -> Reduction:
-        """Return how the gradients of one device of each worker are reduced."""
+        """Return the reduction of the gradients of one device of each worker."""
         agreements: list[Any] = [job.agreement for job in self.by_count]
         every = [None if agreement is None else agreement.reductions[place] for agreement in agreements]
         there: list[Any] = [reduction for reduction in every if reduction is not None]

@@ -275,11 +275,11 @@ def solved(
     if name in point:
         raise ArgumentError("at", dict(at or {}), f"values of the other symbols only: {name} is solved for")
     question = _Question(first=first, second=second, name=name, target=float(target), at=point)
-    met = _met(question, _places(first, name, between, unit=question.unit))
-    return _whole(question, met) if question.unit else _real(question, met)
+    crossing = _first_crossing(question, _places(first, name, between, unit=question.unit))
+    return _whole(question, crossing) if question.unit else _real(question, crossing)
 
 
-class _Met(NamedTuple):
+class _Crossing(NamedTuple):
     """The first sign change, the signs around it, and the stretch on which both sides are equal, if any."""
 
     turn: Turn
@@ -289,7 +289,7 @@ class _Met(NamedTuple):
     ends: tuple[float, float]
 
 
-def _met(question: _Question, places: Any) -> _Met:
+def _first_crossing(question: _Question, places: Any) -> _Crossing:
     """Return the first sign change, and the stretch of equality there."""
     search = Search(difference=question.scaled, bounds=question.bounds, unit=float(question.unit))
     start, ends = search.sign(places[0]), (float(places[0]), float(places[-1]))
@@ -299,23 +299,23 @@ def _met(question: _Question, places: Any) -> _Met:
         equal = (ends[0], until) if until > ends[0] * (1 + NEAR) else None
         if question.second is None:  # the quantity equals the target from the lower end
             at_once = Turn(ends[0], ends[0], (ends[0], ends[0]), certain=True)
-            return _Met(at_once, 0.0, 0.0, equal, ends)
+            return _Crossing(at_once, 0.0, 0.0, equal, ends)
         if turn is None:
             allowed = f"a quantity that differs from {question.first.quantity}; the two are equal everywhere"
             raise ArgumentError("second", question.second.quantity, allowed)
-        return _Met(turn, 0.0, search.sign(turn.high), equal, ends)
+        return _Crossing(turn, 0.0, search.sign(turn.high), equal, ends)
     if turn is None:
-        raise _nowhere(question, places, proven=search.certain)
+        raise _no_crossing(question, places, proven=search.certain)
     after = search.sign(turn.high)
     if after:
-        return _Met(turn, start, after, None, ends)
+        return _Crossing(turn, start, after, None, ends)
     later = search.first_turn(np.append(turn.high, places[places > turn.high])) if turn.high < ends[1] else None
     until = ends[1] if later is None else later.low
     equal = (turn.high, until) if until > turn.high * (1 + NEAR) else None
     if later is None:
-        return _Met(turn, start, 0.0, equal, ends)
+        return _Crossing(turn, start, 0.0, equal, ends)
     after = search.sign(later.high)
-    return _Met(turn, start, after, equal, ends)
+    return _Crossing(turn, start, after, equal, ends)
 
 
 def _places(formula: Formula, name: str, between: tuple[float, float] | None, *, unit: int) -> Any:
@@ -344,7 +344,7 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None, *,
     return np.geomspace(low, high, GRID)
 
 
-def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError:
+def _no_crossing(question: _Question, places: Any, *, proven: bool) -> ArgumentError:
     differences = question.difference(places)
     span = f"{question.name} from {places[0]:.6g} to {places[-1]:.6g}"
     unsure = "" if proven else " at all places tried"
@@ -361,17 +361,17 @@ def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError
     return ArgumentError("target", question.target, f"{reached}{unsure}; widen between= to look further")
 
 
-def _in_words(question: _Question, met: _Met, value: float, how: str) -> str:
+def _in_words(question: _Question, crossing: _Crossing, value: float, how: str) -> str:
     """Return a solution in words; for two quantities, also which is larger on each side."""
     unit = FREE[question.name].unit.removeprefix("1") if question.name in FREE else ""
 
     def at(place: float) -> str:
         return f"{question.name} = {place:.6g} {unit}".rstrip()
 
-    how = how if met.turn.certain else f"{how}; not proven to be the first"
+    how = how if crossing.turn.certain else f"{how}; not proven to be the first"
     first, second = question.first, question.second
     if second is None:
-        stays = "" if met.equal is None else f", and stays there up to {at(met.equal[1])}"
+        stays = "" if crossing.equal is None else f", and stays there up to {at(crossing.equal[1])}"
         return f"{first.quantity} comes to {question.target:.6g} {first.unit} at {at(value)} ({how}){stays}"
     names = [
         side.quantity if first.opened is second.opened else f"{side.quantity} of {side.prediction.target}"
@@ -381,19 +381,18 @@ def _in_words(question: _Question, met: _Met, value: float, how: str) -> str:
     def larger(sign: float) -> str:
         return names[0] if sign > 0 else names[1]
 
-    after = f"from there on {larger(met.after)} is larger{' again' if met.after == met.before else ''}"
-    if met.equal is None:
-        verb = "cross" if met.before * met.after < 0 else "are equal"
-        return f"{names[0]} and {names[1]} {verb} at {at(value)} ({how})" + (f": {after}" if met.after else "")
-    before = f"below, {larger(met.before)} is larger; " if met.before else ""
-    beyond = after if met.after else "up to the end of the range"
-    return (
-        f"{names[0]} and {names[1]} are equal from {at(met.equal[0])} to {met.equal[1]:.6g}: {before}{beyond} ({how})"
-    )
+    after = f"from there on {larger(crossing.after)} is larger{' again' if crossing.after == crossing.before else ''}"
+    if crossing.equal is None:
+        verb = "cross" if crossing.before * crossing.after < 0 else "are equal"
+        return f"{names[0]} and {names[1]} {verb} at {at(value)} ({how})" + (f": {after}" if crossing.after else "")
+    before = f"below, {larger(crossing.before)} is larger; " if crossing.before else ""
+    beyond = after if crossing.after else "up to the end of the range"
+    low, high = crossing.equal
+    return f"{names[0]} and {names[1]} are equal from {at(low)} to {high:.6g}: {before}{beyond} ({how})"
 
 
-def _whole(question: _Question, met: _Met) -> Solution:
-    low, high = met.turn.low, met.turn.high
+def _whole(question: _Question, crossing: _Crossing) -> Solution:
+    low, high = crossing.turn.low, crossing.turn.high
     before, after = (float(question.difference(end)) + question.target for end in (low, high))
     first = "whole number" if question.unit == 1 else f"multiple of {question.unit}"
     how = f"the first {first} there; {before:.6g} at {low:g}, {after:.6g} at {high:g}"
@@ -405,9 +404,9 @@ def _whole(question: _Question, met: _Met) -> Solution:
         method="whole numbers",
         expression=None,
         branches=_changes(question, low, high),
-        equal_between=met.equal,
-        proven=met.turn.certain,
-        sentence=_in_words(question, met, high, how),
+        equal_between=crossing.equal,
+        proven=crossing.turn.certain,
+        sentence=_in_words(question, crossing, high, how),
     )
 
 
@@ -420,11 +419,11 @@ def _changes(question: _Question, low: float, high: float) -> tuple[str, ...]:
     return tuple(dict.fromkeys(changes))
 
 
-def _real(question: _Question, met: _Met) -> Solution:
-    root, (low, high) = met.turn.high, met.turn.one_turn
-    beside = [min(max(root * factor, met.ends[0]), met.ends[1]) for factor in (1 - NEAR, 1 + NEAR)]
+def _real(question: _Question, crossing: _Crossing) -> Solution:
+    root, (low, high) = crossing.turn.high, crossing.turn.one_turn
+    beside = [min(max(root * factor, crossing.ends[0]), crossing.ends[1]) for factor in (1 - NEAR, 1 + NEAR)]
     expression, value = None, root
-    if met.equal is None and not _changes(question, *beside):
+    if crossing.equal is None and not _changes(question, *beside):
         expression, value = _closed(question, root, *beside)
     method = "bracketed" if expression is None else "closed"
     how = "closed form: one branch is active around it" if expression is not None else "bracketed"
@@ -440,9 +439,9 @@ def _real(question: _Question, met: _Met) -> Solution:
         method=method,
         expression=expression,
         branches=() if expression is not None else _changes(question, low, high),
-        equal_between=met.equal,
-        proven=met.turn.certain,
-        sentence=_in_words(question, met, value, how),
+        equal_between=crossing.equal,
+        proven=crossing.turn.certain,
+        sentence=_in_words(question, crossing, value, how),
     )
 
 

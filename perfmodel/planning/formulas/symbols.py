@@ -320,9 +320,9 @@ def latex_of(name: str) -> str:
 
 def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
     """Return the name of a free symbol, given by name or as the symbol itself."""
-    said = str(plain(symbol)) if isinstance(symbol, str) or is_symbolic(symbol) else None
+    text = str(plain(symbol)) if isinstance(symbol, str) or is_symbolic(symbol) else None
     for name, known in formula.symbols.items():
-        if said in (name, known.name):
+        if text in (name, known.name):
             return name
     raise UnknownNameError(kind="free symbol of this formula", name=symbol, known=tuple(formula.symbols))
 

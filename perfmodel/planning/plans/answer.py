@@ -80,8 +80,8 @@ class Plan(Drawn):
     nearest_miss : PlanRow or None
         If no row is within the limits, the one that needs the least speed-up; None if no row can run. [-]
     binding : tuple of str
-        Of ``deadline``, ``budget`` and ``memory``, each that if lifted alone would give a choice or a better one; if
-        several must be lifted together, all that are missed. [-]
+        Those of ``deadline``, ``budget`` and ``memory`` without which there would be a better choice, or one at all;
+        if only lifting several helps, all limits that are missed. [-]
     changes : tuple of Change
         Changes that would give another choice. [-]
     notes : tuple of str

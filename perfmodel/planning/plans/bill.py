@@ -160,7 +160,7 @@ MOST_RESTART_S: Final = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Size of the job, which can shrink by what it is counted in, ``epochs`` or ``samples``."""
+    """Size of the job, which can shrink in its unit, ``epochs`` or ``samples``."""
 
     dataset: Dataset | None
     dataset_size: int

@@ -83,9 +83,9 @@ class Question:
     predictions: dict[Any, Answer] = field(default_factory=dict)
 
     def predicted(self, candidate: Candidate, sync: str, workers: int) -> Answer:
-        """Return the prediction on a candidate, or the error that prevents it, and a layout that was searched.
+        """Return the prediction on a candidate, or the error that prevents it, and the layout if one was searched.
 
-        Equal hardware shares one.
+        Candidates on equal hardware share the answer.
         """
         hardware = tuple(
             (kind, str(thing) if isinstance(thing, str | Path) else id(thing))
@@ -128,16 +128,16 @@ class Question:
         row = PlanRow(candidate=candidate.name, purchase=bought, sync=sync, workers=workers)
         p, layout = self.predicted(candidate, sync, workers)
         if isinstance(p, ArgumentError | UnknownNameError):
-            return _cannot(candidate, row, _at_fault(p), str(p))
+            return _impossible(candidate, row, _at_fault(p), str(p))
         try:
             if isinstance(price, InstancePrice):
                 count = instances_of(p, price)
             else:
                 count = paid_count(p.basis.prepared.target, p.agreement)
         except ArgumentError as error:
-            return _cannot(candidate, row, "price", str(error))
+            return _impossible(candidate, row, "price", str(error))
         if bought == SPOT and (not isinstance(price, InstancePrice) or price.spot_usd_per_hour is None):
-            return _cannot(candidate, row, "price", "no spot price is known")
+            return _impossible(candidate, row, "price", "no spot price is known")
         if layout is not None:
             row = replace(row, workers=p.job.workers, layout=layout)
         once_s = self.workload.epochs * p.epoch_s(dataset_size=self.workload.dataset_size)
@@ -193,7 +193,7 @@ class Question:
 
 
 def _with_remedy(error: ArgumentError) -> ArgumentError:
-    """Add to an error how to state for a plan how examples are read and decoded."""
+    """Add to an error how a candidate states where its examples are read and decoded."""
     if error.argument not in FEED or error.given is not None:
         return error
     remedy = "set it per candidate, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
@@ -205,7 +205,7 @@ def _at_fault(error: ArgumentError | UnknownNameError) -> str:
     return error.argument if isinstance(error, ArgumentError) else "dtype"
 
 
-def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) -> Entry:
+def _impossible(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) -> Entry:
     return Entry(row=replace(row, limited_by=limited_by, reason=reason), candidate=candidate)
 
 
@@ -213,13 +213,13 @@ def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> li
     """Return a row for each candidate, number of workers, ``sync`` (with several workers) and purchase."""
     # a worker whose devices share sequences adds up their gradients
     alone = [NO_SYNC] if {**question.sizes, **question.options}.get("context_size", 1) == 1 else syncs
-    own = [ON_DEMAND] if ON_DEMAND in purchases else purchases  # your own machine is never interrupted
+    for_own = [ON_DEMAND] if ON_DEMAND in purchases else purchases  # your own machine is never interrupted
     entries = [
         question.entry(candidate, sync, workers, purchase)
         for candidate in question.candidates
         for workers in candidate.workers
         for sync in (syncs if workers > 1 else alone)
-        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else own)
+        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else for_own)
     ]
     errors = [p for p, _ in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]
     reasons = {str(error) if isinstance(error, ArgumentError) else _at_fault(error) for error in errors}
@@ -254,7 +254,7 @@ class Candidate:
 
     @property
     def known_cores(self) -> int | None:
-        """Host cores behind the price's virtual processors; None if unknown, or if a system has no more. [1]"""
+        """Host cores behind the price's virtual processors; None if unknown, or if its system has no more. [1]"""
         if not isinstance(self.price, InstancePrice) or self.price.processor_count is None:
             return None
         cores = max(1, self.price.processor_count // VCPUS_PER_CORE)
@@ -314,7 +314,7 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
 
 
 def _of_several(hardware: Mapping[str, Any], machines: Any) -> dict[str, Any]:
-    """Return so many machines of a candidate's system."""
+    """Return a candidate's system with a number of machines."""
     if "system" not in hardware:
         allowed = "left out of a candidate without a system, as it counts machines; add system= to the candidate"
         raise ArgumentError("machines", machines, allowed)
@@ -322,10 +322,10 @@ def _of_several(hardware: Mapping[str, Any], machines: Any) -> dict[str, Any]:
 
 
 def _name(stated: Mapping[str, Any], hardware: Mapping[str, Any], price: InstancePrice | float) -> str:
-    """Return the name of a candidate: that of its price, else of its hardware, and of a device in a system's slots."""
-    given = [stated[key] for key in ("system", "device") if stated.get(key) is not None]
-    name = (price.stem or price.name) if isinstance(price, InstancePrice) else _named(given[0])
-    return f"{name} with {_named(given[-1])}" if len(hardware) == 2 else name
+    """Name a candidate after its price, else its hardware; a device in a system's slots is added."""
+    things = [stated[key] for key in ("system", "device") if stated.get(key) is not None]
+    name = (price.stem or price.name) if isinstance(price, InstancePrice) else _named(things[0])
+    return f"{name} with {_named(things[-1])}" if len(hardware) == 2 else name
 
 
 def _named(thing: Any) -> str:
@@ -336,7 +336,7 @@ def _named(thing: Any) -> str:
 def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[str, Any]:
     """Return the device and system of a candidate: the stated ones, else those of its price.
 
-    A device alone is a device of that instance, unless machines are counted: they are then those of the price.
+    A device without ``machines`` is used by itself; with them, it stands in the slots of the price's system.
     """
     hardware = {key: stated[key] for key in ("device", "system") if stated.get(key) is not None}
     named = price.system if isinstance(price, InstancePrice) else None

@@ -17,9 +17,9 @@ LAYOUTS: Final = (WHEN_NEEDED, ALWAYS, NEVER)
 
 
 def laid_out(p: Prediction, *, layouts: str) -> tuple[Prediction, str | None]:
-    """Return the prediction of the best layout on the same devices and the layout in words, where one is wanted.
+    """Return the prediction of the best layout on the same devices and that layout in words, if one is searched.
 
-    What the job states of it is kept. If nothing fits, the layout that needs least memory shows what is missing.
+    The search keeps the layout arguments that the job states. If nothing fits, it gives the layout of least memory.
     """
     from perfmodel.planning.search.of_job import search_of_job, text_of, why_not_searched
 
@@ -27,8 +27,8 @@ def laid_out(p: Prediction, *, layouts: str) -> tuple[Prediction, str | None]:
     if not is_wanted or why_not_searched(p):
         return p, None
     try:
-        found = search_of_job(p, keeps_layout=True)
-    except ArgumentError:  # what is stated leaves no layout
+        search = search_of_job(p, keeps_layout=True)
+    except ArgumentError:  # the stated arguments allow no layout
         return p, None
-    layout = found.best if len(found) else found.smallest
+    layout = search.best if len(search) else search.smallest
     return (p, None) if layout is None else (layout.prediction, text_of(layout.job))

@@ -49,8 +49,8 @@ PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
 def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
     """Return the caveats printed below the table."""
     notes = [
-        "every instance with a working device is paid for in full, and so is one without GPUs that only a parameter "
-        "server is on; a server's own machine beside machines with GPUs, and traffic, are not included"
+        "every instance with a working device is paid for in full, and so is a machine without GPUs that holds only a "
+        "parameter server; traffic and a server's own machine beside machines with GPUs are not included"
     ]
     notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
     for candidate in question.candidates:
@@ -68,7 +68,7 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     if any(row.energy_kwh is not None for row in rows):
         notes.append(
             "kWh count devices, not hosts: GPUs by the work of a step, CPUs at thermal design power, an upper bound; "
-            "those of machines without GPUs that only a server is on, too"
+            "CPUs that run only a server count too"
         )
     if any((row.mean_staleness or 0) > 0 for row in rows):
         penalty = question.staleness_penalty
@@ -91,7 +91,7 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
 
 
 def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRow]) -> list[str]:
-    """Return notes on prices whose source nobody read, and on prices that fall with use."""
+    """Return notes on prices from unread sources, and on prices that fall with use."""
     prices = {bought.name: bought.price for bought in question.candidates if isinstance(bought.price, InstancePrice)}
     fields = [field for how, field in PRICE_FIELDS.items() if how in purchases]
     sources = {name: [price.source_of(field) for field in fields] for name, price in prices.items()}

@@ -1,4 +1,4 @@
-"""What instances cost that run all year."""
+"""Cost of instances that run all year."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cost_per_year(
     storage_price: str | Path | StoragePrice | None = None,
     storage_gb: float | None = None,
 ) -> float:
-    """Return what instances cost that run all year.
+    """Return the cost of instances that run all year.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The result of a search: layouts by what they are best at, and how sure their ranking is."""
+"""The result of a search: the best layouts by each criterion, and the certainty of their ranking."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OBJECTIVES: Final = {"time": "step_s", "money": "usd", "energy": "energy_j", "mf
 """Objective -> the column of a layout that it ranks by."""
 
 WEIGHED: Final = OBJECTIVES | {"memory": "memory_bytes"}
-"""What layouts of a front are better in -> its column."""
+"""Objective of a front -> its column."""
 
 BETTER: Final = {
     "time": "it is faster than",
@@ -49,7 +49,7 @@ BETTER: Final = {
     "energy": "it takes less energy than",
     "mfu": "its MFU is above that of",
 }
-"""Objective -> what the best layout is, or does, against another."""
+"""Objective -> words that compare the best layout with another."""
 
 IN_LAYOUT: Final = (
     "workers", "tensor_size", "stages", "schedule", "interleave", "shard_stage", "micro_batch_size", "micro_batches",
@@ -163,7 +163,7 @@ class Search(Drawn):
     machine_devices : int
         Devices of a machine. [1]
     left_out : mapping of str to int
-        Layouts that the framework's training program does not start, by the argument at fault; not evaluated. [1]
+        Number of layouts that the framework's training program cannot start, by argument at fault; not evaluated. [1]
     notes : tuple of str
         Caveats on the numbers. [-]
     """
@@ -193,7 +193,7 @@ class Search(Drawn):
 
     @property
     def evaluated_count(self) -> int:
-        """Those of them that the framework's training program starts. [1]"""
+        """Layouts that the framework's training program can start. [1]"""
         return len(self.layouts)
 
     @property
@@ -212,7 +212,7 @@ class Search(Drawn):
         return layouts.taken(fits[np.lexsort((layouts.results["memory_bytes"][fits], digits))])
 
     def _numbers(self) -> Iterator[tuple[str, float]]:
-        """Yield the largest number of each result, of layouts that are possible; NaN is what no file states."""
+        """Yield the largest value of each result over possible layouts; NaN stands for a value that no file states."""
         columns = self.layouts.results
         for name, column in columns.items():
             if name != REASON and not np.isnan(column).all():
@@ -237,7 +237,7 @@ class Search(Drawn):
         return Table(rows, title=title, headings=HEADINGS, row_type=row_type)
 
     def _bottlenecks(self, sweep: Sweep) -> NDArray[Any]:
-        """Return what bounds each layout: the input stage that it waits for, or the cause of its largest part."""
+        """Return the limit of each layout: the input stage that it waits for, or the cause of its largest part."""
         largest, waits_s = bottlenecks(sweep), sweep.results["input_wait_s"]
         if not waits_s.any():
             return largest
@@ -271,7 +271,7 @@ class Search(Drawn):
         Raises
         ------
         ArgumentError
-            If no layout fits; says how much memory the smallest needs, or what none can have.
+            If no layout fits; says how much memory the smallest needs, or why none is possible.
         """
         return self.found(0)
 
@@ -299,7 +299,7 @@ class Search(Drawn):
             If fewer layouts fit.
         """
         if self._least is None:
-            self._job(self.layouts, self._usual_fault).predict()  # says what no layout can have
+            self._job(self.layouts, self._usual_fault).predict()  # says why no layout is possible
         if not len(self):
             raise ArgumentError("reserve", self.reserve, f"smaller, or other devices: {self._smallest}")
         rank = whole_number("rank", rank, minimum=0, maximum=len(self) - 1)
@@ -325,19 +325,19 @@ class Search(Drawn):
     @derived_property
     def front(self) -> Table[Any]:
         """Layouts that no other beats in time, memory, money if it is known, and the objective, the fastest first."""
-        columns = [WEIGHED[name] for name in self._weighed]
+        columns = [WEIGHED[name] for name in self._front_objectives]
         further = [name for name in columns if self._falls_with_time(name)]
         front = self.fitting.pareto("step_s", *further) if len(self) else self.fitting
-        return self._table(front, title=f"no other is better in {', '.join(self._weighed)}")
+        return self._table(front, title=f"no other is better in {', '.join(self._front_objectives)}")
 
     @property
-    def _weighed(self) -> tuple[str, ...]:
-        """What layouts of the front are better in."""
+    def _front_objectives(self) -> tuple[str, ...]:
+        """Objectives of the front."""
         money = ("money",) if self.usd_per_hour is not None else ()
         return tuple(dict.fromkeys(("time", "memory", *money, self.objective)))
 
     def _falls_with_time(self, name: str) -> bool:
-        """Tell whether a slower layout is ever better in a column; if not, time says all that it says."""
+        """Tell whether some slower layout is better in a column; if not, the column adds nothing to time."""
         by_time = _ranked(self.fitting, name)[np.argsort(self.fitting.results["step_s"], kind="stable")]
         return bool((np.diff(by_time) < -SAME * abs(by_time[:-1])).any())
 
@@ -383,7 +383,7 @@ class Search(Drawn):
 
     @property
     def smallest(self) -> FoundLayout | None:
-        """The layout that needs least memory, though it may not fit; None if none can be."""
+        """The layout that needs least memory, though it may not fit; None if none is possible."""
         least = self._least
         return None if least is None else self._found(self.layouts, least)
 
@@ -394,7 +394,7 @@ class Search(Drawn):
 
     @property
     def _usual_fault(self) -> int:
-        """Place of the first layout that cannot be, or does not fit, for the reason of most."""
+        """Index of the first layout that has the most frequent reason for being refused. [1]"""
         codes = self.layouts.results[REASON]
         return int(np.argmax(codes == np.bincount(codes).argmax()))
 
@@ -410,7 +410,7 @@ class Search(Drawn):
             return str(self.layouts.row(self._usual_fault)[REASON])
         row = self.layouts.row(least)
         usable = (1 - self.reserve) * row["capacity_bytes"]
-        if not row[FITS] and row["memory_bytes"] <= usable:  # a parameter server lacks memory of its own
+        if not row[FITS] and row["memory_bytes"] <= usable:  # the parameter server's machine lacks memory
             return f"of the layout that needs least memory, {layout_text(row)}: {row[REASON]}"
         most = 1 - row["memory_bytes"] / row["capacity_bytes"]
         nearest = f"; reserve={math.floor(1000 * most) / 1000:g} would do" if most >= 0 else ""
@@ -418,11 +418,11 @@ class Search(Drawn):
 
     @property
     def refused(self) -> dict[str, int]:
-        """Number of layouts that do not fit, cannot be or are left out, by memory or the argument at fault. [1]"""
+        """Number of layouts that do not fit, are impossible or left out, by memory or the argument at fault. [1]"""
         return dict(Counter(self.layouts.refused) + Counter(self.left_out))
 
     def ranking(self, first: int = 0, second: int | None = None) -> Ranking | None:
-        """Return how sure it is that one layout is better than another by the objective.
+        """Rank two layouts by the objective, with the probability that the first is better.
 
         Parameters
         ----------
@@ -450,13 +450,13 @@ class Search(Drawn):
 
     @derived_property
     def _costs(self) -> NDArray[np.float64]:
-        """What is to be small, of the layouts that fit, as it goes with the time. [unit of each objective]"""
+        """Cost of each fitting layout by the objective: smaller is better. [unit of the objective, or its inverse]"""
         column: NDArray[np.float64] = self.fitting.results[OBJECTIVES[self.objective]]
         return 1 / column if OBJECTIVES[self.objective] in LARGER_IS_BETTER else column
 
-    def _elasticity(self, found: FoundLayout) -> float:
-        """Change of the logarithm of the objective with that of the time; of energy only devices at rest do. [1]"""
-        return time_share(found.prediction) if self.objective == "energy" else 1.0
+    def _elasticity(self, layout: FoundLayout) -> float:
+        """Elasticity of the objective with respect to time; of energy only the idle power varies with time. [1]"""
+        return time_share(layout.prediction) if self.objective == "energy" else 1.0
 
     def _next(self, first: int) -> int | None:
         values = self.fitting.results[OBJECTIVES[self.objective]]
@@ -466,7 +466,7 @@ class Search(Drawn):
 
     @derived_property
     def certainty(self) -> float | None:
-        """Probability that the best layout is better than the second; None if not known or none is second. [1]"""
+        """Probability that the best layout is better than the second; None if unknown or if there is no second. [1]"""
         try:
             ranking = self.ranking() if len(self) else None
         except ArgumentError:  # a measured machine
@@ -509,7 +509,7 @@ class Search(Drawn):
                 f"memory: {most}{'' if len(peaks) == 1 else f', {bytes_text(min(peaks))} on the emptiest stage'}"
             )
             count = len(self.front)
-            *others, last = self._weighed
+            *others, last = self._front_objectives
             lines.append(
                 f"front of {', '.join(others)} and {last}: {count} layout{'s' * (count > 1)} (.front, .by_memory)"
             )
@@ -556,7 +556,7 @@ def device_counts(sweep: Sweep) -> NDArray[np.int64]:
 
 
 def is_unusual(axis: Axis) -> bool:
-    """Tell whether an axis without a column of its own has another value than predict's default."""
+    """Tell whether an axis without its own column differs from predict's default."""
     return axis.name in UNUSUAL and axis.values[0] != DEFAULTS[axis.name]
 
 
@@ -581,20 +581,20 @@ def layout_text(row: Any) -> str:
     """Write a layout in words."""
     of_row: dict[str, Any] = row if isinstance(row, dict) else vars(row)
     get: Callable[[str], Any] = of_row.get
-    said = ["1 worker" if get("workers") == 1 else f"{get('workers')} workers"]
+    words = ["1 worker" if get("workers") == 1 else f"{get('workers')} workers"]
     if get("tensor_size") > 1:
-        said.append(f"tensor {get('tensor_size')}")
+        words.append(f"tensor {get('tensor_size')}")
     if (get("context_size") or 1) > 1:
-        said.append(f"context {get('context_size')} ({get('context_method') or DEFAULTS['context_method']})")
+        words.append(f"context {get('context_size')} ({get('context_method') or DEFAULTS['context_method']})")
     if get("stages") > 1:
         interleaved = f" x {get('interleave')}" if get("interleave") > 1 else ""
         cut = "" if get("stage_cut") in (None, DEFAULTS["stage_cut"]) else f", {get('stage_cut')}"
-        said.append(f"{get('stages')}{interleaved} stages ({get('schedule')}{cut})")
+        words.append(f"{get('stages')}{interleaved} stages ({get('schedule')}{cut})")
     if get("shard_stage"):
         among = "" if get("shard_group") is None else f" in groups of {get('shard_group')}"
-        said.append(f"shard stage {get('shard_stage')}{among}{', no_sync' if get('no_sync') else ''}")
+        words.append(f"shard stage {get('shard_stage')}{among}{', no_sync' if get('no_sync') else ''}")
     if (size := get("micro_batch_size")) is not None:
-        said.append(f"{get('micro_batches') * get('accumulation_steps')} x {size} samples")
+        words.append(f"{get('micro_batches') * get('accumulation_steps')} x {size} samples")
     if get("recompute"):
-        said.append(f"recompute {get('recompute')}")
-    return ", ".join(said)
+        words.append(f"recompute {get('recompute')}")
+    return ", ".join(words)

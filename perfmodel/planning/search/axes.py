@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the usual values of axes depend on."""
+    """Facts of the job on which the usual values of axes depend."""
 
     devices: int
     machine_devices: int
@@ -41,7 +41,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAxis:
-    """One thing that layouts differ in: its usual values, and those allowed beside the axes before it."""
+    """One argument in which layouts differ: its usual values, and a test of those allowed with earlier axes."""
 
     name: str
     usual: Callable[[Setting], Sequence[Any]]
@@ -76,7 +76,7 @@ def _ways_to_share(columns: Columns) -> NDArray[np.bool_]:
 
 def _sharing(columns: Columns) -> NDArray[np.bool_]:
     shared, copies = columns["shard_stage"], columns["workers"] * columns["context_size"]
-    # a pipeline would gather the parameters again for every micro-batch, which no trainer does unless it is told to
+    # a pipeline would gather the parameters again for every micro-batch, which no trainer does by default
     can_be: NDArray[np.bool_] = (shared < 3) | (columns["stages"] == 1)
     return can_be & _only_first_unless(columns, "shard_stage", copies > 1)
 
@@ -87,7 +87,7 @@ def _groups(at: Setting) -> Sequence[int | None]:
 
 
 def _sharing_groups(columns: Columns) -> NDArray[np.bool_]:
-    """Keep groups of workers that are fewer than all, which None stands for."""
+    """Keep groups that are smaller than all workers; None stands for all."""
     copies = columns["workers"] * columns["context_size"]
     has_all = np.array([group is None for group in columns["shard_group"]])
     size = np.where(has_all, 1, columns["shard_group"]).astype(np.int64)
@@ -124,7 +124,7 @@ def _passes(columns: Columns) -> NDArray[np.bool_]:
     parts = columns["batch_size"] // columns["micro_batch_size"]
     passes = columns["accumulation_steps"]
     in_groups = (columns["interleave"] == 1) | (parts // passes % columns["stages"] == 0)
-    # one stage adds up over passes alone, however many there are
+    # with one stage the number of passes makes no difference
     is_one = columns["stages"] == 1
     can_be: NDArray[np.bool_] = (parts % passes == 0) & in_groups
     return can_be & _only_first_unless(columns, "accumulation_steps", ~is_one)
@@ -137,9 +137,9 @@ def _recomputation(at: Setting) -> Sequence[Any]:
 
 
 def _whole_gradients(columns: Columns) -> NDArray[np.bool_]:
-    """Keep whole gradients of several micro-batches where parameters are shared, or where pipelines always have them.
+    """Keep ``no_sync`` for several micro-batches with shard stage 3, or in pipelines that always sum once.
 
-    Elsewhere stage 2 with whole gradients is stage 1.
+    Elsewhere shard stage 2 with ``no_sync`` is the same as stage 1.
     """
     copies, parts = columns["workers"] * columns["context_size"], columns["batch_size"] // columns["micro_batch_size"]
     is_open = (copies > 1) & (parts > 1)

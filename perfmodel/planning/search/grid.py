@@ -82,7 +82,7 @@ def _listed(name: str, stated: Any) -> tuple[Any, ...]:
 
 
 def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Grid:
-    """Return all layouts that divide devices and batch; raise ArgumentError, with what would, if none does."""
+    """Return all layouts that divide devices and batch; if none does, raise ArgumentError with values that would."""
     values = values_of(setting, stated, limits)
     columns: Columns = {
         "block_count": np.array([setting.block_count]),
@@ -120,7 +120,7 @@ def _of_program(columns: Columns, setting: Setting) -> Grid:
 
 
 def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Columns:
-    """Return every layout with every value of an axis that it can have."""
+    """Combine every layout with every value of an axis that it allows."""
     columns = _crossed(columns, axis.name, values)
     if axis.divides_devices:
         columns["group"] = columns["group"] * columns[axis.name]
@@ -131,7 +131,7 @@ def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Col
 
 
 def _refusal(axis: SearchAxis, columns: Columns, values: Sequence[Any], setting: Setting) -> ArgumentError:
-    """Return the error of values that no layout can have, with those that some can."""
+    """Return the error for values that fit no layout; it names values that do."""
     tried = dict.fromkeys(axis.usual(setting))
     if all(type(value) is int for value in values):
         tried |= dict.fromkeys(divisors(setting.devices, most=setting.devices))
@@ -142,7 +142,7 @@ def _refusal(axis: SearchAxis, columns: Columns, values: Sequence[Any], setting:
 
 
 def _some_of(could_be: Sequence[Any], values: Sequence[Any]) -> str:
-    """Name values that work, in order: those nearest to the given ones.
+    """Name the values that work and are nearest to the given ones, in order.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def _some_of(could_be: Sequence[Any], values: Sequence[Any]) -> str:
     is_number = all(isinstance(value, int) for value in (*could_be, *values))
     shown = could_be[:SHOWN]
     if is_number:
-        shown = sorted(sorted(could_be, key=lambda value: min(abs(value - given) for given in values))[:SHOWN])
+        shown = sorted(sorted(could_be, key=lambda value: min(abs(value - wrong) for wrong in values))[:SHOWN])
     return ", ".join(map(repr, shown)) + (", ..." if len(could_be) > SHOWN else "")
 
 
@@ -206,7 +206,7 @@ def _in_parts(columns: Columns, *, keeps_passes: bool) -> Columns:
 
 
 def _limited(columns: Columns, name: str, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:
-    """Keep the layouts in which an argument that follows from the axes is what the caller asks for."""
+    """Keep the layouts in which an argument that follows from the axes has the caller's value."""
     could_be = np.unique(columns[name]).tolist()
     if name in stated:
         values = _listed(name, stated[name])

@@ -24,7 +24,7 @@ OF_LAYOUT: Final = ("parallelism", "workers", "micro_batches", *(name for name i
 
 
 def why_not_searched(p: Prediction) -> str:
-    """Return why layouts of a job are not searched; empty if they can be."""
+    """Reason why layouts of a job are not searched; empty if they can be."""
     job = p.job
     part = p.basis.prepared.target.system_part
     if not isinstance(job.graph, LayerGraph) or tokens_per_sample(job.graph) is None:
@@ -34,12 +34,12 @@ def why_not_searched(p: Prediction) -> str:
     if part is None or len(part.names) == 1 or part.computes_on_hosts:
         return "layouts are searched for several GPUs of a system"
     if job.calibration is not None or not has_data_sheet(p):
-        return "layouts are not searched with constants of one's own"
+        return "layouts are not searched with your own constants"
     return ""
 
 
 def search_of_job(p: Prediction, *, keeps_layout: bool) -> Search:
-    """Search layouts on the devices of a predicted job, with as many samples a step."""
+    """Search layouts on the devices of a predicted job, with the same number of samples a step."""
     job, part = p.job, p.basis.prepared.target.system_part
     assert part is not None
     assert isinstance(job.graph, LayerGraph)

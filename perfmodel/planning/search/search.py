@@ -53,10 +53,10 @@ RESERVE: Final = 0.08
 """Share of a device's memory that is left free unless the caller says otherwise. [1]"""
 
 COLUMNS: Final = ("memory_bytes", "capacity_bytes", *PARTS, "launch_s", "step_s")
-"""What is worked out for each layout, whatever the objective."""
+"""Result columns of every layout, for any objective."""
 
 NARROW: Final = ("bf16", "fp16", "fp32")
-"""Types in which training is usual, the first that a device has."""
+"""Usual data types for training; the first that a device has is taken."""
 
 LEFT_OUT: Final = ("batch_size", "parallelism", "phase", "calibration")
 """Arguments of ``predict`` that a search does not take."""
@@ -91,18 +91,18 @@ def search(
     graph : LayerGraph
         A network. [-]
     system : str, Path, System or Cluster
-        What the devices are in; of a machine as many as the devices need, on its usual fabric. [-]
+        System with the devices; a machine is repeated on its usual fabric until it has enough. [-]
     devices : int, iterable of int or None
         Devices of a layout, all of which work; several numbers are compared. None for all of the system. [1]
     global_batch_size : int
         Samples per step over all workers. [samples]
     objective : str
-        ``time``, ``money``, ``energy`` or ``mfu``: what the best layout has least of, or most of MFU. [-]
+        ``time``, ``money``, ``energy`` or ``mfu``: the best layout needs the least, or has the highest MFU. [-]
     tokens, samples : float or None
         Length of the run, either of them; adds days, device-hours and USD of the whole. [1]
     reserve : float
-        Share of the device's memory to leave free, the ``reserve_fraction`` of :func:`perfmodel.max_batch_size`, which
-        leaves none by default. [1]
+        Share of the device's memory to leave free, as ``reserve_fraction`` of :func:`perfmodel.max_batch_size`, whose
+        default is 0. [1]
     limits : mapping of str to int
         The most that an argument may be, e.g. ``{"stages": 2, "micro_batch_size": 4}``. [1]
     usd_per_hour : float or mapping of str to float
@@ -110,7 +110,7 @@ def search(
     checkpoint_s : float
         Time that a checkpoint stops the run. [s]
     checkpoint_every_s : float or None
-        Work between two checkpoints; None for what loses least, or none without failures. [s]
+        Work between two checkpoints; None for the interval that loses least time, or none without failures. [s]
     failures_per_device_day : float
         Failures of a device in a day, each of which stops the run. [1/day]
     restart_s : float
@@ -135,7 +135,7 @@ def search(
     Raises
     ------
     ArgumentError
-        If a value is not allowed, the system lacks the devices, or no layout divides the batch: says what would do.
+        If a value is not allowed, the system lacks the devices, or no layout divides the batch; says what is allowed.
     UnknownNameError
         If a name is unknown; names the nearest.
 
@@ -294,7 +294,7 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
 
 
 def _divides_sequences(graph: LayerGraph) -> bool:
-    """Tell whether a tensor group can divide what lies between shared layers by positions."""
+    """Tell whether a tensor group can divide the layers between shared ones by positions."""
     try:
         tensor_shard(graph, tensor_size=2, element_bytes=2, sequence_parallel=True, habits=MEGATRON)
     except ArgumentError as error:
@@ -319,12 +319,12 @@ def _check_turns(grid: Grid, batch: int) -> None:
     """Refuse batches, such as those with a zero too many, for which pipelines would be played for hours."""
     columns = grid.columns
     turns = 2 * columns["stages"] * columns["interleave"] * columns["micro_batches"]
-    # more than predict plays are refused one by one, at once
+    # predict refuses a layout with more turns at once
     played = int(turns[(columns["stages"] > 1) & (turns <= MOST_TURNS)].sum())
     if played > MOST_PLAYED:
         allowed = (
-            f"smaller, or with limits={{'micro_batches': {LIMIT_SHOWN}}}, as pipelines of all layouts have {played:,} "
-            f"turns, which are played one by one; at most {MOST_PLAYED:,} are"
+            f"smaller, or with limits={{'micro_batches': {LIMIT_SHOWN}}}: pipelines of all layouts have {played:,} "
+            f"turns, and a search plays at most {MOST_PLAYED:,}"
         )
         raise ArgumentError("global_batch_size", batch, allowed)
 
@@ -395,7 +395,7 @@ def _peaks(swept: Sweep, device: Any) -> NDArray[np.float64]:
 
 
 def _run_columns(run: TrainingRun | None, step_s: Any, counts: Any, price: float) -> dict[str, Any]:
-    with np.errstate(over="ignore"):  # the search is refused then, by the argument
+    with np.errstate(over="ignore"):  # such a search is refused, naming the argument
         if run is None:
             return {"usd": hire_cost(duration_s=step_s, usd_per_hour=price, instance_count=counts)}
         totals = run.totals(step_s, device_count=counts, usd_per_hour=price)
@@ -403,7 +403,7 @@ def _run_columns(run: TrainingRun | None, step_s: Any, counts: Any, price: float
 
 
 def _within(swept: Sweep, reserve: float) -> tuple[NDArray[np.bool_], NDArray[np.int32], tuple[str, ...]]:
-    """Return which layouts fit with a reserve, and the reasons, with one more for those that need it."""
+    """Tell which layouts fit with a reserve, and add a reason for those that only fit without it."""
     needed, capacity = swept.results["memory_bytes"], swept.results["capacity_bytes"]
     fits = swept.results[FITS] & leaves_free(needed, capacity_bytes=capacity, reserve=reserve)
     reasons = Reasons(list(swept.reasons), {text: code for code, text in enumerate(swept.reasons)})

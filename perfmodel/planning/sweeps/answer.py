@@ -85,7 +85,7 @@ class Sweep(Result):
         return labels[codes]
 
     def codes(self, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return an argument's column as integer codes and the values that they stand for, which takes less memory.
+        """Return an argument's column as integer codes and the value of each code, which takes less memory.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class Sweep(Result):
 
     @derived_property
     def beyond(self) -> dict[str, int]:
-        """Number of configurations predicted although their framework cannot run them, by what it cannot. [1]"""
+        """Number of configurations predicted although their framework cannot run them, by the missing feature. [1]"""
         numbers = [column for name, column in self.results.items() if name not in (FITS, REASON)]
         return self._beyond_in(np.flatnonzero(np.isfinite(numbers[0]) if numbers else self.results[FITS]))
 
@@ -178,8 +178,8 @@ class Sweep(Result):
         row[REASON] = self.reasons[row[REASON]]
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
 
-    def _told(self, index: int) -> dict[str, Any]:
-        """Return one configuration with its results; its reason begins with what its framework cannot run."""
+    def _row_with_limits(self, index: int) -> dict[str, Any]:
+        """Return ``row`` with the exceeded limits of its framework in front of its reason."""
         row = self.row(index)
         beyond = self._beyond_in(np.array([index])) if row[FITS] else {}
         row[REASON] = "; ".join([*(f"predicted although {what}" for what in beyond), *filter(None, [row[REASON]])])
@@ -252,7 +252,7 @@ class Sweep(Result):
         order = order[np.isfinite(ranked[order])]
         if not len(order):
             raise ArgumentError("name", name, f"a column with a value for a configuration that fits{self._excuse()}")
-        return self._told(int(order[0])) if count is None else self.taken(order)
+        return self._row_with_limits(int(order[0])) if count is None else self.taken(order)
 
     def _excuse(self) -> str:
         codes, counts = np.unique(self.results[REASON], return_counts=True)
@@ -418,7 +418,7 @@ class Sweep(Result):
         """
         row_type = row_class("SweepRow", self.columns)
         first = range(len(self))[: whole_number("count", count, minimum=0)]
-        rows = [row_type(**self._told(index)) for index in first]
+        rows = [row_type(**self._row_with_limits(index)) for index in first]
         return Table(rows, title=self.title, row_type=row_type)
 
     @property

@@ -25,9 +25,9 @@ ROWS_AT_ONCE: Final = 1_000_000
 
 
 def rows_beyond(space: Space, rows: NDArray[np.int64]) -> dict[str, int]:
-    """Count rows of a space by what their framework cannot do, asking one row of each kind.
+    """Count rows of a space by the limit of their framework that they exceed; one row is checked for its kind.
 
-    A kind has one framework, class of device, phase, data type and layout; its other rows are not asked.
+    Rows of a kind share framework, class of device, phase, data type and layout.
     """
     limited = _limited_frameworks(space)
     if not limited.any():
@@ -46,13 +46,13 @@ def rows_beyond(space: Space, rows: NDArray[np.int64]) -> dict[str, int]:
         for combination, place, count in zip(codes.T.tolist(), first.tolist(), counts.tolist(), strict=True):
             kind = _kind(space, dict(zip(names, combination, strict=True)))
             if kind not in kinds:
-                kinds[kind] = _said(space, int(some[place]))
+                kinds[kind] = _missing_features(space, int(some[place]))
             totals.update(dict.fromkeys(kinds[kind], count))
     return dict(totals)
 
 
 def _limited_frameworks(space: Space) -> NDArray[np.bool_]:
-    """Tell for each value of the framework axis whether its file says what it cannot do."""
+    """Tell for each value of the framework axis whether its file states limits."""
     axis = space.by_name.get("framework")
     if axis is None:
         return np.zeros(1, dtype=bool)
@@ -60,13 +60,13 @@ def _limited_frameworks(space: Space) -> NDArray[np.bool_]:
 
 
 def _kind(space: Space, codes: dict[str, int]) -> tuple[Any, ...]:
-    """Return the values of a combination, a device as its class: which of a class it is makes no difference."""
+    """Return the values of a combination, with a device replaced by its class, which alone makes a difference."""
     device = space.value("device", codes.pop("device", 0))
     return (type(device), *codes.items())
 
 
-def _said(space: Space, row: int) -> tuple[str, ...]:
-    """Return what the framework of a row cannot do, without the evidence."""
+def _missing_features(space: Space, row: int) -> tuple[str, ...]:
+    """Return the limits of the framework that a row exceeds, without the evidence."""
     try:
         shortfalls = space.predicted(row).basis.prepared.shortfalls
     except PerfmodelError:

@@ -1,4 +1,4 @@
-"""Jobs of a space: those with equal arguments share what follows from them."""
+"""Jobs of a space: jobs with equal arguments share values derived from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAST_TARGETS: Final = ("gpu", "cpu")
 
 @dataclass(eq=False)
 class KnownJobs:
-    """Makes jobs, and caches what they share for as long as their space is swept."""
+    """Makes jobs, and caches their common values while their space is swept."""
 
     space: Space
     _kept: dict[Any, Any] = field(default_factory=dict)
@@ -38,8 +38,8 @@ class KnownJobs:
     def job(self, codes: Mapping[str, int], arguments: Mapping[str, Any]) -> Job:
         """Return the job of some arguments, which are at these indices on their axes."""
         job = self.unplaced(arguments)
-        whose = () if job.reordered_by is None else ("framework",)  # the one that says where stages are placed
-        names = (*PLACED_BY, *whose)
+        reordering = () if job.reordered_by is None else ("framework",)  # its file says where stages are placed
+        names = (*PLACED_BY, *reordering)
         on = tuple((name, code) for name, code in codes.items() if name in names)
         key = ("target", on, job.device_count, job.reordered_by, job.sync in WITH_SERVER)
         job.__dict__["target"] = self.once(key, lambda: job.target)
@@ -75,7 +75,7 @@ def groups(columns: Sequence[NDArray[np.int64]]) -> Iterator[tuple[tuple[int, ..
     if not varied:
         yield tuple(int(column[0]) for column in columns), np.arange(len(key))
         return
-    narrow = key.astype(np.min_scalar_type(key.max()))  # which numpy sorts ten times as fast if it has 16 bits
+    narrow = key.astype(np.min_scalar_type(key.max()))  # numpy sorts keys of 16 bits ten times as fast
     order = np.argsort(narrow, kind="stable")
     edges = np.flatnonzero(np.diff(key[order])) + 1
     for places in np.split(order, edges):
@@ -88,7 +88,7 @@ AGREED_BY: Final = names_of("workers", "exchange")
 
 @dataclass(frozen=True, eq=False)
 class JobValues:
-    """Values of the axes that decide what workers do together."""
+    """Values of the axes that decide the common work of workers."""
 
     codes: Mapping[str, int]
     values: Mapping[str, Any]

@@ -51,7 +51,7 @@ BATCH: Final = ("batch_size", "global_batch_size")
 PASSES: Final = "accumulation_steps"
 """Axis that counts passes of all micro-batches, which take the same turns."""
 SHARED: Final = ("shard_stage", "no_sync")
-"""Axes that only decide what workers share and when, beside which a worker alone does the same."""
+"""Axes that only concern sharing among workers: the steps of a single worker do not depend on them."""
 TURNS: Final = ("schedule", "micro_batches", PASSES)
 """Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
@@ -271,14 +271,14 @@ class _Request:
 
     @contextmanager
     def refusing(self, places: Ints) -> Iterator[None]:
-        """Reject those of some rows that are still open if the block raises."""
+        """Reject the rows that are still open if the block raises."""
         try:
             yield
         except PerfmodelError as error:
             self.refused(places, error)
 
     def refused(self, places: Ints, error: PerfmodelError) -> None:
-        """Reject those of some rows that are still open."""
+        """Reject the rows among some that are still open."""
         left = self.left(places)
         if len(left):
             self.refuse(left, str(error))
@@ -295,8 +295,8 @@ class _Request:
     ) -> list[tuple[Any, Ints]]:
         """Call ``make`` for each combination of some axes' values; return values and rows; reject failures.
 
-        All values but the default of the axis ``alike`` make the same, or fail alike unless the error is about that
-        axis.
+        On the axis ``alike``, all values but the default give one result; each fails separately only if the error
+        names that axis.
         """
         made = []
         fixed = dict.fromkeys(names, 0)
@@ -320,7 +320,7 @@ class _Request:
         return made
 
     def _first_alike(self, name: str) -> Ints:
-        """Return for each value of an axis the first that is, like it, the default or another."""
+        """Map each value of an axis to the first default or, for other values, to the first that is not the default."""
         values = [self.space.value(name, code) == DEFAULTS[name] for code in range(len(self.space.by_name[name]))]
         return np.array([values.index(value) for value in values])
 
@@ -365,9 +365,9 @@ class _Stack:
         )
         """The first configuration with the turns of each."""
         worker = worker_of_cuts(list(first.values()))
-        turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
+        turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "forward_send_s", "backward_send_s"), ())
         self.without_turns = replace(worker, **turns)
-        self.turns = replace(worker, once=NO_TIME, update=NO_TIME, updates=(), tied_s=())
+        self.turns = replace(worker, per_micro_batch=NO_TIME, update=NO_TIME, updates=(), tied_s=())
         self.devices = memory_of_units(units)
         self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
         self.alones, self.alone_counts = tuple(first.values()), counts

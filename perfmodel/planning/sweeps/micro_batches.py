@@ -39,7 +39,7 @@ NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
 
 
 class Exchanges(NamedTuple):
-    """Exchanges with other workers: of each device, total and exposed, per step and micro-batch; of each chunk. [s]"""
+    """Exchanges with other workers: totals and exposed times by device, and messages by chunk. [s]"""
 
     devices: tuple[tuple[Any, ...], ...]
     messages: tuple[TurnMessages, ...]
@@ -111,7 +111,7 @@ class Alone:
     def of(
         cls, prepared: Prepared, timed: Sequence[TimedStage], sizes: tuple[int, ...], columns: Any, *, known: Any
     ) -> Alone:
-        """Work out the numbers of a cut at some micro-batch sizes, which are in these columns of its stages' times."""
+        """Make the numbers of a cut at some micro-batch sizes; ``columns`` are their indices in the stages' times."""
         works = works_of(prepared, timed, known)
         devices = range(prepared.layout.stages)
         memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=known) for place in devices)
@@ -127,7 +127,7 @@ class Alone:
 
     @derived_property
     def board(self) -> BoardPower:
-        """What each device draws."""
+        """Power of each device."""
         return board_power(self.prepared)
 
     @derived_property
@@ -172,7 +172,7 @@ class Unit:
 
     @property
     def turns_like(self) -> Hashable:
-        """Key shared by units with the same turns, in which a device adds up gradients, all or its share of them."""
+        """Key shared by units with the same turns; the share of gradients that a device adds up is part of a turn."""
         return (id(self.alone), self.prepared.layout.adding_share)
 
     @property
@@ -181,7 +181,7 @@ class Unit:
         return (id(self.alone), self.prepared.layout)
 
     def devices(self, turns: Turned, columns: Any) -> tuple[DeviceWork, ...]:
-        """Return each device's exchanges at the ends of its turns, which any stage of sharing has."""
+        """Return the devices at the ends of their turns, which are the same for every shard stage."""
         kept, key = self.alone.works_at, columns.tobytes()
         if key not in kept:
             taken_at: list[Any] = [
@@ -211,8 +211,8 @@ class Unit:
             return taken(exchanges(devices), columns)  # type: ignore[no-any-return]
         # a search for the gradients that share a message runs for each size separately
         alone = [slice(place, place + 1) for place in columns.tolist()]
-        each = [exchanges([_only(device, place) for device in devices]) for place in alone]
-        return stacked(each, [1] * len(each))  # type: ignore[no-any-return]
+        by_size = [exchanges([_only(device, place) for device in devices]) for place in alone]
+        return stacked(by_size, [1] * len(by_size))  # type: ignore[no-any-return]
 
     @derived_property
     def _of_stages(self) -> list[dict[str, Any]]:
@@ -266,12 +266,12 @@ def _work_alike(
     make: Callable[[], StageWork],
     known: dict[Any, Any],
 ) -> StageWork:
-    """Numbers of a stage: those of an earlier one with equal exchanges among groups that lie alike. [s]"""
+    """Numbers of a stage, reused from an earlier one with equal exchanges over equal links. [s]"""
     placed, exchanges = stage.placed, prepared.exchanges
     key: tuple[Hashable, ...] = (like, prepared.layout)
     if isinstance(exchanges, PlacedExchanges):
         kinds = alike_exchanges(placed).items()
-        key += tuple([(kind, count, exchanges.likeness(each, placed)) for kind, (each, count) in kinds])
+        key += tuple([(kind, count, exchanges.likeness(exchange, placed)) for kind, (exchange, count) in kinds])
     if key not in known:
         known[key] = make()
         return known[key]  # type: ignore[no-any-return]
@@ -281,7 +281,7 @@ def _work_alike(
 PHASES: Final = ("forward", "backward", "update", "adding")
 """Times of a stage that its work is made of."""
 VARIED: Final = ("group_s", "exchanged_s", "send_s", "tied_s")
-"""Fields of a stage's work that its worker's devices need to know, besides those times."""
+"""Other fields of a stage's work that the devices of its worker need."""
 
 
 def memory_of_units(units: Sequence[Unit]) -> tuple[SharedMemory, ...]:

@@ -122,7 +122,7 @@ def epoch_size(dataset_size: int | None, dataset: Dataset | None) -> int:
 
 @lru_cache(maxsize=65_536)
 def memory_reason(memory_bytes: float, capacity_bytes: float, missing_elsewhere_bytes: float = 0.0) -> str:
-    """Return why a configuration does not fit; empty if it does."""
+    """Reason why a configuration does not fit; empty if it does."""
     missing = missing_text(memory_bytes - capacity_bytes, missing_elsewhere_bytes, of=" of device memory")
     return f"{NO_FIT}: {missing}" if missing else ""
 

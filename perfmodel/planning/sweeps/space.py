@@ -50,7 +50,7 @@ FED_BY: Final = tuple(name for name in table.names_of("input") if name not in OF
 """Axes that decide how mini-batches arrive; they do not change the exchange of gradients."""
 
 OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY)), *FED_BY)
-"""Axes that decide what several workers do together."""
+"""Axes that decide the common work of several workers."""
 
 
 def _link(name: str, value: Any) -> Any:
@@ -210,7 +210,7 @@ class Space:
             self.value(axis.name, 0)
 
     def arguments(self, row: int) -> dict[str, Any]:
-        """Return the arguments of predict for a configuration; as they were given if no job follows from them."""
+        """Return the arguments of predict for a configuration; for an impossible one, as the caller gave them."""
         codes = self._codes_of(row)
         try:
             return self.resolved(codes)
@@ -234,7 +234,7 @@ class Space:
             raw = {name: self.value(name, code, loaded=False) for name, code in place}
             self._kept[place] = _placed(**raw)
         device = arguments.get("device")
-        if device is None or device.card is device:  # it is in the slots; a measured machine also times the kernels
+        if device is None or device.card is device:  # it is in the slots; only a measured machine is passed on too
             arguments.pop("device", None)
         return arguments | {"system": self._kept[place]}
 
@@ -327,7 +327,7 @@ def _list(graph: Any, axes: tuple[Axis, ...], configurations: Iterable[Mapping[s
 
 
 def space_in_columns(graph: Any, axes: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]) -> Space:
-    """Return the configurations that columns list, all with the values of the axes, every value checked separately."""
+    """Return the configurations that columns list, each with the values of the axes; values are checked separately."""
     count = len(next(iter(columns.values())))
     same = _single([axis_of(name, value) for name, value in axes.items()])
     varied = _in_columns(graph, columns)
@@ -337,10 +337,10 @@ def space_in_columns(graph: Any, axes: Mapping[str, Any], columns: Mapping[str, 
 
 
 def _single(axes: Sequence[Axis]) -> dict[str, Any]:
-    """Return the values of axes that have one, by argument."""
+    """Return the only value of each axis; reject axes with several."""
     several = next((axis for axis in axes if len(axis) > 1), None)
     if several is not None:
-        allowed = "one value with configurations=, which list what varies"
+        allowed = "one value with configurations=, which list the varying arguments"
         raise ArgumentError(several.name, list(several.values), allowed)
     return {axis.name: axis.values[0] for axis in axes}
 
@@ -350,7 +350,7 @@ def _in_columns(graph: Any, columns: Mapping[str, Sequence[Any]]) -> Space:
     for name, column in columns.items():
         axis_of(name, None)  # rejects an unknown name
         keys = [(type(value), value) if _is_simple(value) else id(value) for value in column]
-        values = dict(zip(reversed(keys), reversed(column), strict=True))  # of equal values, the first one stays
+        values = dict(zip(reversed(keys), reversed(column), strict=True))  # equal values share one code
         places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
         made.append(Axis(name, tuple([values[key] for key in places])))
         listed[name] = np.array([places[key] for key in keys], dtype=np.int32)

@@ -53,7 +53,7 @@ def sweep(
         ``reason`` are always kept. None for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
     usd_per_hour : float or mapping of str to float
         Price of a GPU, or of a machine that computes on its cores: one for all, or by name of the device, of such a
-        machine or of a cluster of them. Every one that works is paid for, and such a machine that only a server is on.
+        machine or of a cluster of them. Every working one is paid for, and so is a machine that holds only a server.
         None for the newest known on-demand price (``pm.load_price``), of an instance with GPUs the share of one.
         [USD/h]
     dataset_size : int
@@ -162,8 +162,8 @@ def _places(space: Space, name: str) -> range:
 
 def _check_batch_sizes(space: Space) -> None:
     """Reject a configuration without a batch size, as predict does."""
-    said = (space.value("global_batch_size", code) for code in _places(space, "global_batch_size"))
-    if space.graph.fixed_batch_size is not None or any(size is not None for size in said):
+    global_sizes = (space.value("global_batch_size", code) for code in _places(space, "global_batch_size"))
+    if space.graph.fixed_batch_size is not None or any(size is not None for size in global_sizes):
         return
     for code in _places(space, "batch_size") or (0,):
         resolved_batch_size(space.value("batch_size", code), None)

@@ -260,7 +260,7 @@ class _ResultRows:
             self._refuse_overflow(np.atleast_1d(rows), outcome)
 
     def _refuse_overflow(self, rows: NDArray[np.int64], outcome: Outcome) -> None:
-        """Give a reason in place of numbers that are not finite: of times, the one that predict gives."""
+        """Replace results that are not finite by a reason; for times, the reason that predict gives."""
         step_s = np.broadcast_to(outcome.step_s, len(rows))
         for place in np.flatnonzero(~((step_s >= 0) & (step_s < math.inf))).tolist():
             of_row = [
@@ -329,7 +329,7 @@ class _ResultRows:
         self.write(row, outcome, self.reasons.code(fit, self.price_reason(device)))
 
     def price_reason(self, device: tuple[str, ...]) -> str:
-        """Return why a device has no price; empty if it has one or no prices are requested."""
+        """Reason why a device has no price; empty if it has one or no prices are requested."""
         asked = "usd_per_epoch" in self.evaluation.columns
         return self.evaluation.prices.missing(*device) if asked else ""
 

@@ -92,7 +92,7 @@ class Alike:
 
 @dataclass(eq=False, kw_only=True)
 class Section:
-    """Workers with the same exchange (contents and route); what each computes before it may differ."""
+    """Workers with the same exchange (contents and route); their computing before it may differ."""
 
     kinds: Sequence[WorkerKind]
     alike: Alike
@@ -110,7 +110,7 @@ class Section:
         joined: NDArray[Any]
         if any(value.ndim for value in values):
             sized = zip(values, self.counts, strict=True)
-            parts = [  # broadcasting what needs none takes as long as all the rest
+            parts = [  # a broadcast that changes nothing would take as long as all the rest
                 value if value.shape[-1:] == (count,) else np.broadcast_to(value, (*value.shape[:-1], count))
                 for value, count in sized
             ]
@@ -121,7 +121,7 @@ class Section:
 
     @derived_property
     def bare(self) -> Section:
-        """The same workers without what is cached of them, for results that are cached there."""
+        """The same workers with an empty cache."""
         return replace(self, kept={})
 
     @derived_property
@@ -229,7 +229,7 @@ class Section:
 
     @derived_property
     def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
-        """Names of devices, as prices may have them, without repeats, and each worker's index among them."""
+        """The different names under which devices may have prices, and each worker's index among them."""
         names = list(dict.fromkeys(kind.device for kind in self.kinds))
         return names, self.joined([np.full(1, names.index(kind.device)) for kind in self.kinds])
 
@@ -288,7 +288,7 @@ class Workers:
             if kind is None:
                 slow.append(places)
             else:
-                sections[self._alike(kind)].append(kind)
+                sections[self._section_key(kind)].append(kind)
         made = [Section(kinds=kinds_of, alike=key) for key, kinds_of in sections.items()]
         return Block(
             sections=tuple(made),
@@ -345,7 +345,7 @@ class Workers:
         self._processors.append(processor)
         return len(self._processors) - 1
 
-    def _alike(self, kind: WorkerKind) -> Alike:
+    def _section_key(self, kind: WorkerKind) -> Alike:
         """Return the key of the section that workers belong to."""
         prepared, target = kind.prepared, kind.target
         by_library = LIBRARY in self._strategies
@@ -373,7 +373,7 @@ class Workers:
         return self._wired(target.system_part.system)
 
     def _wired(self, system: Wired) -> int:
-        """Return a number for the wiring of a system, whatever devices are in its slots."""
+        """Return a number for the wiring of a system; devices in its slots do not count."""
         devices = [device for _, device in system.devices]
         alike = tuple(devices.index(device) for device in devices)
         boards = tuple(dict.fromkeys(device.board for device in devices))

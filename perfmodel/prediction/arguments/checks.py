@@ -52,7 +52,7 @@ MOST_ENTRIES: Final = 1_000_000
 
 
 def is_huge(value: Any) -> bool:
-    """Tell whether a range is too long to be written out as numbers, which takes memory; only a range is short itself.
+    """Tell whether a value is a range with more numbers than memory should hold.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def is_huge(value: Any) -> bool:
 
 
 def has(value: Any, attribute: str) -> bool:
-    """Tell whether an object has an attribute; whatever is raised where it is looked for, it has not."""
+    """Tell whether an object has an attribute; if looking for it raises any error, it has not."""
     try:
         return hasattr(value, attribute)
     except Exception:
@@ -71,7 +71,7 @@ def has(value: Any, attribute: str) -> bool:
 
 
 def entries_of(name: str, value: Any) -> Iterator[Any]:
-    """Yield the entries of a list; one that cannot be read to its end is refused, with what it raised."""
+    """Yield the entries of a list; refuse a list that raises an error before its end."""
     try:
         yield from value.tolist() if isinstance(value, np.ndarray) else value
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The gate of answers: no number that leaves a verb is NaN or infinite; an overflow is refused by its argument."""
+"""The gate of answers: no verb returns NaN or infinity; a refusal names the argument that made a number overflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 Answer = TypeVar("Answer")
 
 MOST_LOOKED_AT: Final = 1000
-"""Entries of a list in which the argument at fault is sought. [1]"""
+"""Entries of a list that are searched for the number at fault. [1]"""
 
 
 def checked_answer(answer: Answer, stated: Mapping[str, Any], *, quantity: str = "the answer") -> Answer:
@@ -37,10 +37,10 @@ def checked_answer(answer: Answer, stated: Mapping[str, Any], *, quantity: str =
 
 def overflow(quantity: str, value: float, stated: Mapping[str, Any]) -> ArgumentError:
     """Return the refusal of the argument whose number is farthest from 1, for a quantity that is not finite."""
-    numbers = [entry for name, given in stated.items() for entry in _numbers_in(name, given)]
+    numbers = [entry for name, argument in stated.items() for entry in _numbers_in(name, argument)]
     if not numbers:
-        name, given = next(iter(stated.items()))
-        return ArgumentError(name, given, f"another, for which {quantity} is a finite number, not {value}")
+        name, argument = next(iter(stated.items()))
+        return ArgumentError(name, argument, f"another, for which {quantity} is a finite number, not {value}")
     name, number = max(numbers, key=lambda entry: abs(math.log10(entry[1])))
     change = "larger" if number < 1 else "smaller"
     return ArgumentError(name, number, f"{change}, so that {quantity} is a finite number, not {value}")
@@ -50,21 +50,21 @@ def _numbers_of(answer: Any) -> Iterable[tuple[str, float]]:
     return answer._numbers() if hasattr(answer, "_numbers") else ()
 
 
-def _numbers_in(name: str, given: Any) -> Iterator[tuple[str, float]]:
-    """Yield every number above zero in an argument, with its place there."""
-    if isinstance(given, np.ndarray):
-        numbers = [number for number in np.ravel(given).tolist() if is_finite_number(number) and number > 0]
+def _numbers_in(name: str, argument: Any) -> Iterator[tuple[str, float]]:
+    """Yield every number above zero in an argument, with its place."""
+    if isinstance(argument, np.ndarray):
+        numbers = [number for number in np.ravel(argument).tolist() if is_finite_number(number) and number > 0]
         yield from ((name, pick(numbers)) for pick in (min, max) if numbers)
-    elif isinstance(given, Mapping | list | tuple):
-        entries = given.items() if isinstance(given, Mapping) else enumerate(given)
+    elif isinstance(argument, Mapping | list | tuple):
+        entries = argument.items() if isinstance(argument, Mapping) else enumerate(argument)
         for key, entry in islice(entries, MOST_LOOKED_AT):
             yield from _numbers_in(f"{name}[{key!r}]", entry)
-    elif is_finite_number(given) and given > 0:
-        yield name, given
+    elif is_finite_number(argument) and argument > 0:
+        yield name, argument
 
 
 def finite_answer(method: Callable[P, Answer]) -> Callable[P, Answer]:
-    """Make a method of a prediction refuse an argument that its answer overflows by."""
+    """Make a method of a prediction refuse an argument that makes its answer overflow."""
     names = (*signature(method).parameters,)
 
     @wraps(method)

@@ -59,7 +59,7 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Value that another argument needs for this one to have an effect."""
+    """Values that another argument must have for this one to have an effect."""
 
     argument: str
     allowed: str
@@ -71,8 +71,8 @@ class Need:
 class Argument:
     """One argument of ``predict``: signature, help, checks and sweeps are made from this row.
 
-    Each of ``needs`` and one of ``takers``, values of ``sync``, must be there, however many workers there are; beside
-    them an argument is taken with one worker too, where it has no effect, so that a sweep of workers may begin at 1.
+    All of ``needs`` and one of ``takers``, as the value of ``sync``, must be there. With them an argument is accepted
+    for one worker too, on which it has no effect, so that a sweep of workers may begin at 1.
     """
 
     name: str
@@ -135,7 +135,7 @@ def _optimizer(name: str, value: Any) -> Any:
 
 
 def _of(where: str) -> Any:
-    """Import ``module:name`` when it is needed: whether a value is allowed is known by rooms above this one."""
+    """Import ``module:name`` on first use: rooms above this one know which values are allowed."""
     module, _, name = where.partition(":")
     return getattr(import_module(f"perfmodel.{module}"), name)
 
@@ -227,7 +227,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="strict", type="bool", unit="-", group="step", default=False, check=flag,
-        help="Whether to refuse what the framework cannot do, by its file; otherwise it is predicted with a remark.",
+        help="Whether to refuse a job that the framework's file says it cannot do; otherwise a remark says so.",
     ),
     Argument(
         name="threads", type="int | None", unit="1", group="place", metavar="N", check=_from(1), loads=_from(1),
@@ -247,8 +247,8 @@ _ROWS: Final = (
     Argument(
         name="weight_dtype", type="str | None", unit="-", group="step", metavar="TYPE",
         check=partial(one_of, known=tuple(PACKED_BYTES)),
-        help="Data type of stored weights of products, int8, fp8 or int4, while training those of frozen layers alone; "
-        "they compute in dtype. None for dtype.",
+        help="Data type that stores weights of products: int8, fp8 or int4; in training, of frozen layers only; "
+        "products compute in dtype. None to store them in dtype.",
     ),
     Argument(
         name="optimizer", type="str | Optimizer", unit="-", group="step", default="sgd", loads=_loaded(load_optimizer),
@@ -260,15 +260,15 @@ _ROWS: Final = (
         name="weight_penalty", type="str | None", unit="-", group="step", metavar="TERM",
         check=partial(one_of, known=tuple(WEIGHT_PENALTIES)),
         means=lambda job: job.subject.optimizer.weight_penalty,
-        help="Term of the weights in the loss: l1, l2 or l1_l2; None for none. Two passes for each letter.",
+        help="Penalty of the weights in the loss: l1, l2 or both, l1_l2, each two passes over them; None for none.",
     ),
     Argument(
         name="recompute", type="str | int | None", unit="-", group="step", metavar="HOW",
         check=lambda _, value: check_recompute(value),
-        help="What to recompute in the backward phase: full keeps only the inputs of blocks, blocks likewise and runs "
-        "each again as a whole, as full does in Megatron-LM's profiles, sqrt keeps only the inputs of about "
-        "sqrt(n) segments, selective all but the scores of attention; a number recomputes so many blocks of each "
-        "stage, keeping their inputs; None keeps all activations, except in regions that the graph marks.",
+        help="What to recompute in the backward phase: full keeps only the inputs of blocks; blocks does too, and runs "
+        "each block again as a whole (as full does with Megatron-LM); sqrt keeps only the inputs of about sqrt(n) "
+        "segments; selective keeps all but the scores of attention; a number recomputes so many blocks of each stage "
+        "from their inputs; None keeps all activations, except in regions that the graph marks.",
     ),
     Argument(
         name="image_layout", type="str | None", unit="-", group="step", metavar="LAYOUT",
@@ -338,9 +338,9 @@ _ROWS: Final = (
         name="stage_cut", type="str", unit="-", group="spread", default="balanced", metavar="HOW",
         check=partial(one_of, known=STAGE_CUTS),
         needs=(Need("stages", allowed="'balanced' with stages=1, with which nothing is cut"),),
-        help="Where stages end: all take about as long (balanced), or have as many blocks (even_blocks), or as many "
-        "modules: blocks, and layers with parameters outside them (even_modules), or as many blocks, where what is "
-        "before and behind all of them counts as one each (counted_ends).",
+        help="What stages have in equal parts: time (balanced), blocks (even_blocks), modules, which are blocks and "
+        "layers with parameters outside them (even_modules), or blocks, with all before the first and all behind the "
+        "last counted as one each (counted_ends).",
     ),
     Argument(
         name="micro_batches", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
@@ -372,8 +372,8 @@ _ROWS: Final = (
         name="context_method", type="str", unit="-", group="spread", default="ring", metavar="HOW",
         check=partial(one_of, known=CONTEXT_METHODS),
         needs=(Need("context_size", allowed="'ring' with context_size=1, with which no sequence is shared"),),
-        help="How they attend to all positions: keys and values go round (ring) or are gathered (gather), or heads are "
-             "exchanged (all_to_all).",
+        help="How devices attend to all positions: keys and values go round (ring) or are gathered (gather), or heads "
+             "are exchanged (all_to_all).",
     ),
     Argument(
         name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="N", check=_from(0, 3),
@@ -512,11 +512,11 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_needs(stated: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise if one of some stated arguments needs another that is not there."""
+    """Raise if one of these stated arguments needs another that is missing."""
     for name in names:
         for need in ARGUMENTS[name].needs:
-            met = stated.get(need.argument) in need.values if need.values else need.argument in stated
-            if not met and stated[name] not in need.harmless:
+            is_met = stated.get(need.argument) in need.values if need.values else need.argument in stated
+            if not is_met and stated[name] not in need.harmless:
                 raise ArgumentError(name, stated[name], need.allowed)
 
 

@@ -1,4 +1,4 @@
-"""The gate of the verbs: what kind of value each argument takes that is not in Job's table, checked before any work.
+"""The gate of the verbs: kinds of values for arguments that are not in Job's table, checked before any work.
 
 Ranges and names are the verb's own matter. A new argument of a verb needs one entry in ``KINDS``.
 """
@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 Entry: TypeAlias = Callable[[str, Any], Any]
 
 MOST_NUMBER: Final = 1e300
-"""Largest finite number of an argument; sums and products of a few of them are to be numbers too. [1]"""
+"""Largest finite number of an argument, so that sums and products of a few stay finite. [1]"""
 
 
 def text(name: str, value: Any) -> str:
@@ -137,7 +137,7 @@ def list_of(entry: Entry, *, or_one: bool = True) -> Check:
 
 def _entries(entry: Entry, name: str, value: Any) -> list[Any]:
     # Checked as they come: a list without an end whose first entry is wrong is refused at once.
-    return [entry(name, each) for each in bounded_entries(name, value)]
+    return [entry(name, item) for item in bounded_entries(name, value)]
 
 
 def mapping_of(entry: Entry) -> Check:
@@ -152,7 +152,7 @@ def mapping_of(entry: Entry) -> Check:
     def checked(name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise ArgumentError(name, value, "a mapping of names to numbers, e.g. {'stages': 2}")
-        return {text(f"key of {name}", key): entry(f"{name}[{key!r}]", each) for key, each in value.items()}
+        return {text(f"key of {name}", key): entry(f"{name}[{key!r}]", item) for key, item in value.items()}
 
     return checked
 
@@ -220,8 +220,8 @@ def gated(verb: Callable[P, Answer]) -> Callable[P, Answer]:
     Arguments of a job are checked by Job's table.
     """
     parameters = [it for it in signature(verb).parameters.values() if it.kind is not Parameter.VAR_KEYWORD]
-    found = {it.name: KINDS.get(f"{verb.__name__}.{it.name}", KINDS.get(it.name)) for it in parameters}
-    checks = {name: check for name, check in found.items() if check is not None}
+    check_of = {it.name: KINDS.get(f"{verb.__name__}.{it.name}", KINDS.get(it.name)) for it in parameters}
+    checks = {name: check for name, check in check_of.items() if check is not None}
     defaults = {it.name: it.default for it in parameters}
 
     @wraps(verb)

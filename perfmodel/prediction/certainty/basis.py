@@ -116,7 +116,7 @@ def timed_prediction(
 
 
 ROUNDING: Final = 1e-9
-"""Part of a step by which a difference of its times may fall below zero, by rounding alone. [1]"""
+"""Share of a step by which rounding alone may bring one of its times below zero. [1]"""
 
 
 def _check_times(parts: StepTime, prepared: Prepared) -> None:
@@ -132,7 +132,7 @@ def fault_of_times(parts: StepTime, *, batch_size: float, graph: LayerGraph) -> 
     waits_less = (
         parts._replace(straggler_s=0.0) if parts.straggler_s < 0 else parts
     )  # backups end a wait before the mean
-    if lowest <= 0 and lowest <= min(waits_less) and sum(parts) < math.inf:  # a sum with NaN is less than nothing
+    if lowest <= 0 and lowest <= min(waits_less) and sum(parts) < math.inf:  # a sum with NaN is not < inf
         return None
     least = lowest if -math.inf < lowest <= 0 else 0.0
     wrong = ((name, time_s) for name, time_s in waits_less._asdict().items() if not least <= time_s < math.inf)

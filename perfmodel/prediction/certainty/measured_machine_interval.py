@@ -102,7 +102,7 @@ EXCHANGED_BY: Final = {"latency_s": "s", "bytes_per_s": "B/s"}
 
 def _exchanges(machine: MeasuredMachine, basis: Basis, place: str) -> dict[StatedConstant, float]:
     """Measured constants of copies and sums that a step in a system uses, with its sensitivity to each. [1]"""
-    prepared, found = basis.prepared, {}
+    prepared, sensitivities = basis.prepared, {}
     target, part = prepared.target, prepared.target.system_part
     if part is None:
         return {}
@@ -118,15 +118,15 @@ def _exchanges(machine: MeasuredMachine, basis: Basis, place: str) -> dict[State
         if row is None:
             continue
         value = getattr(row, field)
-        other = row.model_copy(update={field: (1 - NUDGE) * value})
-        rows = tuple(other if each is row else each for each in getattr(machine, table))
+        nudged_row = row.model_copy(update={field: (1 - NUDGE) * value})
+        rows = tuple(nudged_row if entry is row else entry for entry in getattr(machine, table))
         nudged = machine.model_copy(update={table: rows})
-        there = _nudged(basis, nudged, other)
-        step_s = float(there.composed(basis.timed.stages, basis.factors).parts.step_s)
+        nudged_job = _nudged(basis, nudged, nudged_row)
+        step_s = float(nudged_job.composed(basis.timed.stages, basis.factors).parts.step_s)
         name, source = f"{place}/{table}.{field}", machine.source_of(table)
         constant = StatedConstant(name=name, value=value, unit=unit, described=None, source=source)
-        found[constant] = math.log(step_s / float(basis.timed.parts.step_s)) / math.log1p(-NUDGE)
-    return found
+        sensitivities[constant] = math.log(step_s / float(basis.timed.parts.step_s)) / math.log1p(-NUDGE)
+    return sensitivities
 
 
 def _nudged(basis: Basis, machine: MeasuredMachine, row: HostCopy | AllReduce) -> Prepared:

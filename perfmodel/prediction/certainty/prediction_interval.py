@@ -162,7 +162,7 @@ def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float
             {name: value[place] if np.ndim(value) else value for name, value in factors.items()}
             for place in range(count)
         )
-        return np.array([prepared.step(one).parts.step_s for one in drawn_factors])
+        return np.array([prepared.step(factors_of_one).parts.step_s for factors_of_one in drawn_factors])
 
 
 def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
@@ -477,7 +477,7 @@ def exchange_uncertainty(prepared: Prepared, timed: TimedStep, *, scale: Interva
         name=f"intervals/{scale.stem}/{field}", value=spread, unit="1", described=None, source=scale.source_of(field)
     )
     slope = _exchange_slope(prepared, timed, spread, which="slower")
-    found = Uncertainty(
+    of_messages = Uncertainty(
         constants=(messages,),
         sensitivity=np.array([slope]),
         spread=np.array([spread]),
@@ -485,7 +485,7 @@ def exchange_uncertainty(prepared: Prepared, timed: TimedStep, *, scale: Interva
     )
     calls = None if prepared.agreement is None else prepared.agreement.calls
     if calls is None or not calls.timed:
-        return found
+        return of_messages
     timed_once, speeds = calls.timed, calls.speeds
     constants = (*timed_once, *speeds)
     powers = np.array([*timed_once.values(), *speeds.values()])
@@ -494,7 +494,7 @@ def exchange_uncertainty(prepared: Prepared, timed: TimedStep, *, scale: Interva
     together[: len(timed_once), : len(timed_once)] = spreads.calls**2  # timed in one session, so off together
     whole = float(np.sqrt(powers @ together @ powers))
     sensitivity = powers * _exchange_slope(prepared, timed, whole, which="calls_slower")
-    return found.with_(
+    return of_messages.with_(
         Uncertainty(
             constants=constants,
             sensitivity=sensitivity,
@@ -505,7 +505,7 @@ def exchange_uncertainty(prepared: Prepared, timed: TimedStep, *, scale: Interva
 
 
 def _exchange_slope(prepared: Prepared, timed: TimedStep, spread: float, *, which: str) -> float:
-    """Change of ln(step time) by that of the logarithm of exchange times, over one deviation to either side. [1]"""
+    """Return d ln(step time) / d ln(exchange time), over one deviation to either side. [1]"""
     ends = {sign: {"slower": 1.0, which: float(np.exp(sign * spread))} for sign in (-1, 1)}
     shorter, longer = (prepared.step_with_exchanges(timed, **ends[sign]) for sign in (-1, 1))
     return float(np.log(longer / shorter) / (2 * spread))

@@ -29,7 +29,7 @@ to which no constant was fitted, about the mean of each of nine networks. Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How sure it is that the first of two jobs takes less time, or has less of what follows from it.
+    """How sure it is that the first of two jobs takes less time, or less money or energy.
 
     Made by ``ranking_of``.
 
@@ -52,14 +52,14 @@ class Ranking:
 
 
 class Costs(NamedTuple):
-    """What two jobs have of what is to be small, and the change of its logarithm with that of the time. [1]"""
+    """Costs of two jobs, and d ln(cost) / d ln(step time) of each. [1]"""
 
     values: tuple[float, float]
     elasticities: tuple[float, float] = (1.0, 1.0)
 
 
 def ranking_of(first: Prediction, second: Prediction, costs: Costs | None = None) -> Ranking:
-    r"""Return how sure it is that the first of two predictions is the faster one, or the one that costs less.
+    r"""Return how sure it is that the first of two predictions is faster, or costs less.
 
     .. math:: P = \Phi\left(\frac{\ln t_2 - \ln t_1}{\sigma}\right), \quad
         \sigma^2 = \kappa \, \Delta J S \Delta J^T + \tau^2 \sum_k (w_{1k} - w_{2k})^2 + (e_1 - e_2)^2 + 2 \lambda^2

@@ -57,7 +57,7 @@ def scaled(
 ) -> dict[str, Any]:
     """Multiply constants by their factors, within their valid ranges.
 
-    A list, as of tiles, takes one number: an array over configurations would meet its entries.
+    A list, as of tiles, takes one number: an array over configurations would be multiplied with its entries.
 
     Examples
     --------

@@ -93,7 +93,7 @@ class GpuNumbers(ProcessorNumbers):
 
     @property
     def queued(self) -> bool:
-        """Whether only total dispatch can show, because the host queues all kernels of a step ahead."""
+        """Whether the host queues all kernels of a step ahead, so that only the total of dispatch can delay it."""
         return self.issuer_dispatch_s is not None
 
     @property
@@ -294,14 +294,14 @@ def _recipe_remark(recipe: str, blas: LibraryProfile, computed_in: str, *, archi
 
 
 FEW_LANES: Final = 16
-"""Peak in bf16 over that in fp32 from which a device is hardly meant to compute products in fp32. [1]"""
+"""Peak in bf16 over that in fp32 from which products in fp32 are hardly meant to run on a device. [1]"""
 
 ROUNDED: Final = "a compiler may round their operands to bf16, as JAX does on TPUs; dtype='bf16' predicts that"
 """What becomes of such products (docs.jax.dev, Matmul precision). [-]"""
 
 
 def _lanes_behind(device: Gpu) -> float:
-    """Peak in bf16 over that in fp32, of a device without a type between them; 1 with one. [1]"""
+    """Peak in bf16 over that in fp32; 1 for a device with a type between them. [1]"""
     if "bf16" not in device.dtypes or "tf32" in device.dtypes:
         return 1.0
     return float(device.peak_flop_per_s("bf16") / device.peak_flop_per_s("fp32"))

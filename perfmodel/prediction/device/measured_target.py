@@ -80,8 +80,8 @@ class MeasuredNumbers(ProcessorNumbers):
     element_bytes: int
     product_cold_bytes: Quantity = 0.0
     stream_cold_bytes: Quantity = 0.0
-    product_gone_bytes: Quantity = 0.0
-    stream_gone_bytes: Quantity = 0.0
+    product_far_bytes: Quantity = 0.0
+    stream_far_bytes: Quantity = 0.0
     dispatch_s: Quantity = 0.0
     step_overhead_s: Quantity = 0.0
     calls_of_stream: Quantity = 1.0
@@ -101,7 +101,7 @@ class MeasuredNumbers(ProcessorNumbers):
 
     @property
     def beside_a_step(self) -> MeasuredNumbers:
-        """Numbers for kernels repeated by themselves, as those that were measured."""
+        """Numbers for kernels that are repeated by themselves, as for measuring."""
         return MeasuredNumbers(measured=self.measured, curves=self.curves, element_bytes=self.element_bytes)
 
     def curve_of(self, name: str) -> KernelClass:
@@ -117,9 +117,9 @@ class MeasuredNumbers(ProcessorNumbers):
     def class_rows(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> Iterator[ClassRows]:
         """Yield kernel rows class by class."""
         names, code_of_row = distinct_names(efficiency)
-        on, products = self.measured.machine, "m" in columns
+        machine, products = self.measured.machine, "m" in columns
         cold = self.product_cold_bytes if products else self.stream_cold_bytes
-        gone = self.product_gone_bytes if products else self.stream_gone_bytes
+        far_bytes = self.product_far_bytes if products else self.stream_far_bytes
         calls: Quantity = 1.0 if products else self.calls_of_stream
         for code, name in enumerate(names):
             rows = np.flatnonzero(code_of_row == code)
@@ -129,11 +129,11 @@ class MeasuredNumbers(ProcessorNumbers):
                     curve.family,
                     {column: values[rows] for column, values in columns.items()},
                     element_bytes=self.element_bytes,
-                    vector_lanes=on.vector_lanes,
-                    near_cache_bytes=on.near_cache_bytes,
+                    vector_lanes=machine.vector_lanes,
+                    near_cache_bytes=machine.near_cache_bytes,
                 )
             )
-            features[FAR] = features[FAR] + (gone[rows] if np.ndim(gone) else gone)
+            features[FAR] = features[FAR] + (far_bytes[rows] if np.ndim(far_bytes) else far_bytes)
             if self.in_line:
                 del features[CALL]
             else:
@@ -164,9 +164,9 @@ class MeasuredNumbers(ProcessorNumbers):
         memory: Mapping[str, LayerMemory],
     ) -> MeasuredNumbers:
         """Numbers for one step, with its cold bytes and the calls around its kernels."""
-        order, calls, on = step_order(table), self.measured.overheads, self.measured.machine
+        order, calls, machine = step_order(table), self.measured.overheads, self.measured.machine
         products = table.matmul.row_count
-        cold, gone = (
+        cold, far_bytes = (
             cold_bytes(
                 table,
                 memory=memory,
@@ -174,33 +174,33 @@ class MeasuredNumbers(ProcessorNumbers):
                 element_bytes=self.element_bytes,
                 cache_bytes=cache_bytes,
             )
-            for cache_bytes in (on.reuse_bytes, on.near_cache_bytes)
+            for cache_bytes in (machine.reuse_bytes, machine.near_cache_bytes)
         )
         updates = order.phase == Phase.UPDATE.value
         tensors = np.array([float(tensor_counts.get(occurrence.layer, 1)) for occurrence in table.occurrences])
         calls_of = np.where(updates, tensors, 1.0)
-        around = np.where(updates, tensors * calls.parameter_s, 0.0)
-        around = around + order.begins_backward * calls.backward_s
+        host_s = np.where(updates, tensors * calls.parameter_s, 0.0)
+        host_s = host_s + order.begins_backward * calls.backward_s
         if order.trains:
-            around = around + np.where(order.phase == Phase.FORWARD.value, calls.grad_forward_s, 0.0)
+            host_s = host_s + np.where(order.phase == Phase.FORWARD.value, calls.grad_forward_s, 0.0)
         classes = (*table.matmul_efficiency, *table.stream_efficiency)
         if self.in_line:
             call_s = np.array([self.curve_of(name).constants.get(CALL, 0.0) for name in classes])[order.row]
-            around = around + calls_of * call_s
+            host_s = host_s + calls_of * call_s
         else:
-            around = around + calls_of * calls.dispatch_s
+            host_s = host_s + calls_of * calls.dispatch_s
         overhead_s = calls.step_s if order.trains else 0.0
         if self.queued:  # the loop's own time passes while the device works, like that of any call
-            around, overhead_s = around + overhead_s / len(order.row), 0.0
-        dispatch_s, calls_of_row = (order.mean_by_row(values, len(classes)) for values in (around, calls_of))
+            host_s, overhead_s = host_s + overhead_s / len(order.row), 0.0
+        dispatch_s, calls_of_row = (order.mean_by_row(values, len(classes)) for values in (host_s, calls_of))
         if np.ndim(cold) == 2:
             dispatch_s, calls_of_row = dispatch_s[:, None], calls_of_row[:, None]
         return replace(
             self,
             product_cold_bytes=cold[:products],
             stream_cold_bytes=cold[products:],
-            product_gone_bytes=gone[:products],
-            stream_gone_bytes=gone[products:],
+            product_far_bytes=far_bytes[:products],
+            stream_far_bytes=far_bytes[products:],
             dispatch_s=dispatch_s,
             step_overhead_s=overhead_s,
             calls_of_stream=calls_of_row[products:],
@@ -234,7 +234,7 @@ class MeasuredTarget(Target):
         self.system_part = system_part = None if system_part is None else _as_measured(system_part, measured)
         self.name = measured.name if system_part is None else system_part.describe(measured.name)
         if system_part is not None and not system_part.computes_on_hosts:
-            alone = system_part.worker_count == 1  # a copy of one device is as it was measured
+            alone = system_part.worker_count == 1  # copies to one device are as measured
             measured_rates = [copy.bytes_per_s for copy in measured.host_copy] if alone else []
             self.shared_bytes_per_s = max(system_part.copy_bytes_per_s, *measured_rates, 0.0)
         self.threads = on.threads
@@ -368,8 +368,8 @@ class MeasuredTarget(Target):
     def exchange_remarks(self, *, by_library: bool, as_measured: bool) -> list[str]:  # noqa: D102
         if self.system_part is None:
             return []
-        on = _among_hosts if self.system_part.computes_on_hosts else _among_gpus
-        return [on(self.measured, self.system_part, by_library=by_library, as_measured=as_measured)]
+        remarks_on = _among_hosts if self.system_part.computes_on_hosts else _among_gpus
+        return [remarks_on(self.measured, self.system_part, by_library=by_library, as_measured=as_measured)]
 
 
 def _as_measured(system_part: SystemPart, measured: MeasuredMachine) -> SystemPart:
@@ -384,7 +384,7 @@ def _as_measured(system_part: SystemPart, measured: MeasuredMachine) -> SystemPa
 
 
 def on_measured_hosts(system: Wired, measured: MeasuredMachine) -> Wired:
-    """Return the machines, with each process sending no faster than one of the two that were measured.
+    """Return the machines with each process sending no faster than a process did when two were measured.
 
     In a ring of two processes each sends n bytes, both at once, so the measured rate of their sum is that of a process.
     """
@@ -428,7 +428,7 @@ def _among_gpus(measured: MeasuredMachine, system_part: SystemPart, *, by_librar
     by_links = f"exchanges take the links of {system_part.system.name}"
     if not by_library:
         return by_links
-    of = " and ".join(f"{each.process_count} of {each.library}" for each in measured.all_reduce)
+    of = " and ".join(f"{sum_.process_count} of {sum_.library}" for sum_ in measured.all_reduce)
     why = f"no measured sum ({of}) is of this exchange" if of else "no sum among workers was measured"
     return f"{why}: {by_links}"
 

@@ -44,7 +44,7 @@ def distinct_names(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.
 
 
 class NamedRows(NamedTuple):
-    """Rows that have one of some names."""
+    """Rows with one of the listed names."""
 
     rows: slice | NDArray[np.intp]
     name_of_row: tuple[str, ...]
@@ -106,7 +106,7 @@ class ProcessorNumbers(ABC):
 
     @property
     def queued(self) -> bool:
-        """Whether only total dispatch can show, because the host queues all kernels of a step ahead."""
+        """Whether the host queues all kernels of a step ahead, so that only the total of dispatch can delay it."""
         return False
 
     @property
@@ -121,7 +121,7 @@ class ProcessorNumbers(ABC):
 
     @property
     def beside_a_step(self) -> ProcessorNumbers:
-        """Numbers for kernels that are not among those of a network's step; the same if kernels affect no others."""
+        """Numbers for kernels outside a network's step; the same unless kernels affect one another."""
         return self
 
     @abstractmethod
@@ -303,7 +303,7 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
     waits = exceeds(memory, compute)
     of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
     busy = of_one * launches
-    exposed, issued = _issued(table, numbers, columns=columns, busy_s=named(of_one + numbers.launch_s, "launch"))
+    exposed, issued = _issue_times(table, numbers, columns=columns, busy_s=named(of_one + numbers.launch_s, "launch"))
     exposed = named(exposed, "exposed dispatch")
     if is_symbolic(waits):
         compute_bound = where(waits, 0, 1)
@@ -312,7 +312,7 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
     return busy - memory_bound, memory_bound, launches, issued, exposed, busy
 
 
-def _issued(
+def _issue_times(
     table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt, busy_s: Quantity
 ) -> tuple[Quantity, Quantity]:
     """Exposed and total host seconds to issue the launches of each row. [s]"""
@@ -340,7 +340,9 @@ def _issued(
 
 def _dispatch_by_row(table: KernelTable, dispatch_s: Quantity, issue_s: Quantity, axes: int) -> Any:
     """Time to issue a launch of each row, by the framework or by a library. [s]"""
-    return by_row((dispatch_s, issue_s), table.weights.issuer_of_row, axes=axes)
+    issuer_of_row = table.weights.issuer_of_row
+    assert issuer_of_row is not None
+    return by_row((dispatch_s, issue_s), issuer_of_row, axes=axes)
 
 
 _filed_dispatch = derived(_dispatch_by_row)
@@ -412,7 +414,7 @@ def chosen_times(
 ) -> Chosen:
     """Time every alternative and choose, per group, the fastest whose workspace fits.
 
-    ``known`` has, and gets, what tables with the same rows share at this batch size.
+    ``known`` caches what tables with the same rows share at this batch size.
     """
     how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
     if known is None:
@@ -420,7 +422,7 @@ def chosen_times(
     else:
         key = (table.rows, id(numbers))
         if key not in known:
-            known[key] = _fastest(table, numbers, **how), numbers  # kept alive, so that no others get their id
+            known[key] = _fastest(table, numbers, **how), numbers  # kept alive, so that their ids are not reused
         chosen = known[key][0]
     return _run_ahead(table, chosen.groups, numbers) if numbers.queued else chosen
 
@@ -428,7 +430,7 @@ def chosen_times(
 def _fastest(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> Chosen:
-    """Choose the fastest alternative of each group; of a queue, dispatch is not yet spread over the groups."""
+    """Choose the fastest alternative of each group; the dispatch of a queue is not spread over groups yet."""
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)

@@ -109,17 +109,17 @@ class SystemPart:
 
     @derived_property
     def measured_sum(self) -> AllReduce | None:
-        """The measured sum over just these workers; None if it was not measured, or among other devices or links."""
+        """The measured sum over exactly these workers and links; None without one."""
         changed = any(machine.is_changed for machine in self.system.hosts.values())
         alike = self.worker_count == len(self.system.devices)
         if self.measured is None or changed or not alike or len(self.hosts) > 1 or self.computes_on_hosts:
             return None
         sums = self.measured.all_reduce
-        return next((each for each in sums if each.process_count == self.worker_count), None)
+        return next((sum_ for sum_ in sums if sum_.process_count == self.worker_count), None)
 
     @property
     def measured_between_hosts(self) -> AllReduce | None:
-        """The measured sum of two processes of a CPU, which times the software of exchanges; None if there is none."""
+        """The measured sum of two processes of a CPU, which times the software of exchanges; None without one."""
         return None if self.measured is None or not self.computes_on_hosts else sum_of_two(self.measured)
 
     @derived_property
@@ -242,7 +242,7 @@ class SystemPart:
 
     @property
     def unlike_machines(self) -> Iterator[Hashable]:
-        """Yield a key for the first worker, the first two, and so on, equal where they use no other machines."""
+        """Yield a key for one worker, for two, and so on: equal keys mean machines used in the same ways."""
         if self.chosen or not self.system.topology.equal_machines:
             yield from range(self.worker_count)
             return
@@ -266,7 +266,7 @@ class SystemPart:
 
     @derived_property
     def _unlike(self) -> dict[tuple[str, ...], list[str]]:
-        """Devices of the first machine of those that run the same ones, by the names of these in a machine."""
+        """For each set of devices that run in a machine: their names in the first machine with this set."""
         places = self.system.topology.places
         used: dict[str, list[str]] = {}
         for name in self.names:
@@ -299,7 +299,7 @@ class SystemPart:
         return largest(_copies_into(topology, parts)[1] for parts in self._unlike)
 
     def link_of(self, name: str) -> Link:
-        """Link between a device and its slot, as both negotiated it."""
+        """Link between a device and its slot, as the two negotiated it."""
         from perfmodel.hardware.catalogue import load_link
 
         topology = self.system.topology
@@ -347,7 +347,7 @@ def _copies_into(topology: Topology, parts: tuple[str, ...]) -> tuple[Any, Any]:
 def sum_of_two(measured: MeasuredMachine) -> AllReduce | None:
     """Return the measured sum of two processes in host memory; None if it was not measured."""
     sums = measured.all_reduce
-    return next((each for each in sums if each.library == "gloo" and each.process_count == 2), None)
+    return next((sum_ for sum_ in sums if sum_.library == "gloo" and sum_.process_count == 2), None)
 
 
 def _received(adapter: str, network: Link) -> Route:
@@ -400,11 +400,11 @@ def _rates(
     ways: Sequence[tuple[str, ...]], capacity: Mapping[str, float], *, weights: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     if len(ways) < MANY_FLOWS:
-        return _rates_together(ways, capacity, weights=weights)
+        return _rates_of_set(ways, capacity, weights=weights)
     weight = np.ones(len(ways)) if weights is None else np.asarray(weights, dtype=float)
     rates = np.empty(len(ways))
     solved: dict[object, NDArray[np.float64]] = {}
-    for flows in _apart(ways):
+    for flows in _disjoint_sets(ways):
         some = [ways[flow] for flow in flows]
         place = {name: index for index, name in enumerate(dict.fromkeys(name for way in some for name in way))}
         key = (
@@ -413,14 +413,14 @@ def _rates(
             tuple(weight[flows]),
         )
         if key not in solved:
-            solved[key] = _rates_together(some, capacity, weights=None if weights is None else weight[flows])
+            solved[key] = _rates_of_set(some, capacity, weights=None if weights is None else weight[flows])
         rates[flows] = solved[key]
     return rates
 
 
-def _apart(ways: Sequence[tuple[str, ...]]) -> list[list[int]]:
-    """Return the flows in sets that share no channel with one another, each in order."""
-    above = list(range(len(ways)))  # of each flow, an earlier one of its set
+def _disjoint_sets(ways: Sequence[tuple[str, ...]]) -> list[list[int]]:
+    """Split the flows into sets that share no channel, each in order."""
+    above = list(range(len(ways)))  # an earlier flow of the same set, or itself
 
     def first(flow: int) -> int:
         while above[flow] != flow:
@@ -428,10 +428,10 @@ def _apart(ways: Sequence[tuple[str, ...]]) -> list[list[int]]:
             flow = above[flow]
         return flow
 
-    met: dict[str, int] = {}
+    first_on: dict[str, int] = {}
     for flow, way in enumerate(ways):
         for name in way:
-            one, other = sorted((first(flow), first(met.setdefault(name, flow))))
+            one, other = sorted((first(flow), first(first_on.setdefault(name, flow))))
             above[other] = one
     sets: dict[int, list[int]] = {}
     for flow in range(len(ways)):
@@ -439,7 +439,7 @@ def _apart(ways: Sequence[tuple[str, ...]]) -> list[list[int]]:
     return list(sets.values())
 
 
-def _rates_together(
+def _rates_of_set(
     ways: Sequence[tuple[str, ...]], capacity: Mapping[str, float], *, weights: ArrayLike | None
 ) -> NDArray[np.float64]:
     names = list(dict.fromkeys(name for way in ways for name in way))

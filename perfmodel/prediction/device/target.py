@@ -48,7 +48,7 @@ class Copy(NamedTuple):
         return not (is_staged or np.any(self.copied_bytes))
 
     def repeated(self, count: int) -> Copy:
-        """Return ``count`` such copies in sequence as one."""
+        """Join ``count`` such copies, one after the other, into one."""
         if count == 1 or self is NO_COPY:
             return self
         return Copy(
@@ -133,7 +133,7 @@ class Target(ABC):
         return self.system_part
 
     def beside_server(self) -> Target:
-        """Return the same hardware for a job with a server, as the part of a system if it is on any."""
+        """Return the same hardware for a job with a server, as part of its system if it has one."""
         return self
 
     @property
@@ -244,7 +244,7 @@ class Target(ABC):
         """Staging and copy of these arrays of a mini-batch to the device."""
 
     def exchange_remarks(self, *, by_library: bool, as_measured: bool) -> list[str]:
-        """Remarks on how exchanges of a job take what was measured: by a library's calls, or its measured sum."""
+        """Remarks on which measured sums and links time the exchanges of a job."""
         return []
 
     def remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:

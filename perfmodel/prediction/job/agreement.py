@@ -69,7 +69,7 @@ class Agreement(ABC):
 
     @property
     def delays_copies(self) -> bool:
-        """Whether copies of mini-batches cannot hide behind the computing of other steps."""
+        """Whether no mini-batch can be copied while another step computes."""
         return False
 
     @property
@@ -83,7 +83,7 @@ class Agreement(ABC):
         return self.server is not None
 
     def with_calls(self, slower: float) -> Agreement:
-        """Return the same with a worker's calls to servers on other machines taking this many times as long [1]."""
+        """Slow down a worker's calls to servers on other machines by this factor [1]."""
         return self
 
     def visits(self, alone: StepTime) -> AsynchronousTimes | None:
@@ -91,7 +91,7 @@ class Agreement(ABC):
         return None
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
-        """Time in which a device exchanges with other workers in a step, total and exposed. [s]"""
+        """Time that a device's exchanges with other workers take in a step, total and exposed. [s]"""
         return 0.0, 0.0
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
@@ -99,7 +99,7 @@ class Agreement(ABC):
         return 0.0, 0.0
 
     def messages_of_device(self, device: DeviceWork) -> Sequence[tuple[int, TurnMessages]]:
-        """Messages of a device's chunks that slow down its turns; ``exchanged`` leaves out what they expose. [s]"""
+        """Messages that slow down a device's turns, by chunk; ``exchanged`` leaves out their exposed time. [s]"""
         return ()
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:
@@ -206,13 +206,13 @@ class Reduction(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AmongCopies:
-    """Shares of gradients that are added up among the workers with copies of them, after each message that scatters."""
+    """Sum of a share of gradients over the workers that hold copies of it, after the message that scatters it."""
 
     placed: Placed | LibraryCollective
     sharing_size: int
     slowdown: Quantity = 0.0
     in_turn: bool = False
-    """Whether the next message waits for it, since both need the same links."""
+    """Whether the next message waits for this sum, since both need the same links."""
 
     def time(self, size_bytes: Any) -> Any:
         """Time for the shares of messages of this many bytes [B]. [s]"""
@@ -235,7 +235,7 @@ class AllReduced(Reduction):
     def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:  # noqa: D102
         slowdown = self.slowdown if overlap else 1.0
         message_s = self.placed.time(stretches.sizes_bytes)
-        if self.among_copies is not None:  # merged as if each were sent in turn with the one that follows it
+        if self.among_copies is not None:  # merged as if both messages took turns
             message_s = message_s + self.among_copies.time(stretches.sizes_bytes)
         return merged_reduced(stretches, message_s=message_s, slowdown=slowdown)
 
@@ -265,7 +265,7 @@ class AllReduced(Reduction):
 
     @property
     def slows_turns(self) -> bool:  # noqa: D102
-        if self.among_copies is not None and not self.among_copies.in_turn:  # on a channel of their own
+        if self.among_copies is not None and not self.among_copies.in_turn:  # sums among copies use links of their own
             return False
         return not (isinstance(self.slowdown, float | int) and not self.slowdown)
 
@@ -423,7 +423,7 @@ class Synchronous(Agreement):
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
         total_s, exposed_s = (0.0, 0.0) if self.reduces_each else self._reduced(device)
         if self._slows_turns(device):
-            last_s = self._reduced(device)[1] if self.reduces_each else 0.0  # turns hold it, but not its casts
+            last_s = self._reduced(device)[1] if self.reduces_each else 0.0  # turns include it, but not its casts
             exposed_s = device.cast_s - last_s
         beside_s = device.gathered_s + self.calls_s + (0.0 if self.reduces_each else device.copied_s)
         if self.gathers_once:
@@ -541,7 +541,7 @@ class Synchronous(Agreement):
         if self.reduces_each:  # the copies of the last micro-batch are among the work at the end of a step
             again_s = (composed.count - 1) * (self._reduced(device)[1] + device.copied_s)
         gathers = 1 if self.gathers_once else composed.count
-        # casts are among the work at the end too, where nothing is left of messages among copies that go on meanwhile
+        # casts are among that work too; messages among copies hide a part of them
         uncast_s = self._reduced(replace(device, cast_s=0.0))[1]
         beside_s = self._reduced(device)[1] - uncast_s - device.cast_s
         return float(device.gathered_s + gathers * self._gathered(device)[1] + again_s + beside_s)
@@ -574,7 +574,7 @@ class Synchronous(Agreement):
 
 @derived
 def _messages(schedule: GradientSchedule, message_bytes: float | str) -> Buckets:
-    """Gradients in messages of a size, or of a unit each, shared by all agreements that use them."""
+    """Group gradients into messages of a size, or one for each unit, once for all agreements."""
     return Buckets.of(schedule, _slices(schedule, message_bytes))
 
 
@@ -586,7 +586,7 @@ def _slices(schedule: GradientSchedule, message_bytes: float | str) -> Sequence[
 
 
 def _as_wanted(reduction: Reduction, schedule: GradientSchedule) -> GradientSchedule:
-    """Schedule of gradients whose parameters the forward phase wants all at once, if it waits for all."""
+    """Return the schedule; if the forward phase waits for all parameters, it wants all of them at its start."""
     return _wanted_at_once(schedule) if reduction.waits_for_all else schedule
 
 

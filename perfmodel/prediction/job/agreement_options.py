@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PARAMETER_SERVER: Final = "parameter_server"
 LIBRARY: Final = "all_reduce"
-"""Value of ``sync`` that leaves the choice at each size to the framework's library of collectives."""
+"""Value of ``sync`` for the framework's library of collectives, which chooses an algorithm for each size."""
 
 WAITING: Final = (LIBRARY, *ALL_REDUCES)
 """Strategies in which all workers wait for each other in every step."""
@@ -59,7 +59,7 @@ def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
 
 
 def refuse_unused(options: Mapping[str, Any], syncs: Collection[str]) -> None:
-    """Raise if an argument has no effect on any of some strategies, with one worker too, for which none has any."""
+    """Raise if an argument is given that none of these strategies takes, even for one worker that exchanges nothing."""
     for name, value in options.items():
         takers = TAKEN_BY.get(name)
         if takers is None or set(syncs) & set(takers):
@@ -72,11 +72,11 @@ def refuse_unused(options: Mapping[str, Any], syncs: Collection[str]) -> None:
 
 
 UNITS: Final = "units"
-"""Messages with the gradients of one unit each, in place of a size. [-]"""
+"""In place of the size of a message: one message for the gradients of each unit. [-]"""
 
 
 def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
-    """Fill in that the framework exchanges after the backward phase."""
+    """Turn ``overlap`` off if the framework exchanges gradients only after the backward phase."""
     habits: dict[str, Any] = {}
     if profile.exchange.gradients == "afterwards" and job.overlap:
         habits["overlap"] = False
@@ -84,9 +84,9 @@ def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
 
 
 def message_bytes_of(profile: FrameworkProfile, job: Job) -> float | str:
-    """Return the least bytes of a message of gradients [B]; ``UNITS`` if each scatters those of a unit."""
+    """Return the least size of a message of gradients [B], or ``UNITS`` for one message per unit."""
     if job.bucket_bytes is not None:
         return job.bucket_bytes
-    if job.shard_stage > 1:  # whatever is gathered and freed as one is scattered as one
+    if job.shard_stage > 1:  # units are gathered, freed and scattered as one
         return UNITS
     return 0.0 if profile.exchange.bucket_mib is None else profile.exchange.bucket_mib * MIB

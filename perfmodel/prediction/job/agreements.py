@@ -83,7 +83,7 @@ class Workers:
 
     @property
     def scatters(self) -> bool:
-        """Whether each worker gets the sums of its share of gradients only."""
+        """Whether each worker gets the sum of its own share of gradients only."""
         stage = self.layout.shard_stage
         return stage > 0 and not self.profile.exchange.adds_up_whole(stage)
 
@@ -93,7 +93,7 @@ class Workers:
         return self.system_part.names
 
     def groups(self, place_: int) -> Groups:
-        """Devices in one place of every worker, grouped with places that hold the same layers."""
+        """Devices in one place of every worker, in groups that hold the same part of the layers."""
         return worker_groups(self.layout, self.names, place_, size=self.count)
 
     def sharing_groups(self, place_: int) -> Groups:
@@ -188,7 +188,7 @@ def _refuse_server_without_system(asked: Job) -> None:
 
 
 def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) -> None:
-    """Raise if workers of unequal speed do not agree, since each would have its own step time."""
+    """Raise if workers of unequal speed exchange nothing, since each would have its own step time."""
     straggler = asked.straggler
     if straggler is None or straggler.times.lasting_count is None:
         return
@@ -222,7 +222,7 @@ def _all_reduced(workers: Workers) -> Agreement:
 
 
 def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibrary | None:
-    """Return the library whose blocks make the sums of a named algorithm; None where hosts or engines make them."""
+    """Return the library whose thread blocks add gradients for an algorithm; None where hosts or engines add them."""
     return None if named is None or algorithm.server_kind == "memory" else load_collective_library(named)
 
 
@@ -259,7 +259,7 @@ def beside_blocks(
 
 
 def _slowdown_beside(named: str | None, algorithm: Collective, placed: Placed, *, unit_count: Any) -> Any:
-    """Share of a device that blocks of a framework's named library take while they make the sums of an algorithm."""
+    """Share of a device that a library's thread blocks take while they add gradients for an algorithm. [1]"""
     library = _library_beside(named, algorithm)
     return taken_share([placed], None if library is None else library.blocks, unit_count=unit_count)
 
@@ -272,7 +272,7 @@ def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Pl
 
 @derived
 def _form(topology: Topology, algorithm: Collective, ranks: tuple[str, ...]) -> Collective:
-    """Return the form that an algorithm has among devices of which some are in one machine, or the algorithm."""
+    """Return the algorithm, in its form for machines if two of its devices are in one."""
     if len({topology.places[name].node for name in ranks}) == len(ranks):
         return algorithm
     return for_machines(algorithm, topology, ranks, by_name=True)
@@ -290,7 +290,7 @@ def collectives_of(profile: FrameworkProfile, *, on_hosts: bool = False) -> Coll
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MeasuredSum:
-    """The sum of a library among devices of a machine on which just that was measured."""
+    """A library's sum of gradients, as it was measured on a machine."""
 
     placed: LibraryCollective
     measured: AllReduce
@@ -300,7 +300,7 @@ class MeasuredSum:
         return self.measured.latency_s + size_bytes / self.measured.bytes_per_s
 
     def call(self, size_bytes: float) -> Call:
-        """Return the call whose messages, all on their way at once, take as long as was measured."""
+        """Return a call whose messages, all sent at once, take the measured time."""
         messages = self.placed.call(size_bytes).placed.with_latencies(0.0)
         alone_s = float(messages.time(1.0))
         wire_bytes = size_bytes / (self.measured.bytes_per_s * alone_s)
@@ -321,18 +321,18 @@ def presumed_switches(agreement: Agreement | None, topology: Topology) -> tuple[
     """Return the switches that add gradients although the system's file does not say that they can."""
     reductions = agreement.reductions if isinstance(agreement, Synchronous) else ()
     placed = [getattr(reduction, "placed", None) for reduction in reductions]
-    adding = [each for each in placed if isinstance(each, Placed) and isinstance(each.collective, InNetwork)]
-    switches = dict.fromkeys(name for each in adding for name in each.servers)
+    adding = [sum_ for sum_ in placed if isinstance(sum_, Placed) and isinstance(sum_.collective, InNetwork)]
+    switches = dict.fromkeys(name for sum_ in adding for name in sum_.servers)
     return tuple(name for name in switches if not topology.places[name].reduces)
 
 
 def measured_sum_of(agreement: Agreement | None) -> AllReduce | None:
-    """Return the measured sum by which workers agree; None if they exchange in another way."""
-    return next((each.measured for each in _sums_of(agreement)), None)
+    """Return the measured sum that an agreement uses, or None."""
+    return next((sum_.measured for sum_ in _sums_of(agreement)), None)
 
 
 def with_measured_sum(agreement: Agreement | None, measured: AllReduce) -> Agreement:
-    """Return an agreement by a measured sum with another one."""
+    """Replace the measured sum of an agreement."""
     assert isinstance(agreement, Synchronous)
     (reduction,), (summed,) = agreement.reductions, _sums_of(agreement)
     assert isinstance(reduction, AllReduced)
@@ -378,17 +378,17 @@ def _by_library(workers: Workers) -> Agreement:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Crowded:
-    """Messages to a server that share links with those of devices with other layers."""
+class SharedServerLinks:
+    """Messages of one place to a server, over links that a worker's other places use too."""
 
     alone: Placed
     together: Placed
-    met: float
+    beside_share: float
 
     def time(self, size_bytes: Any) -> Any:
         """Time of messages of this many bytes [B]. [s]"""
         alone_s = self.alone.time(size_bytes)
-        return alone_s + maximum(self.together.time(size_bytes) - alone_s, 0.0) * self.met
+        return alone_s + maximum(self.together.time(size_bytes) - alone_s, 0.0) * self.beside_share
 
     def __getattr__(self, name: str) -> Any:
         """Forward other attributes to the messages at one place."""
@@ -399,13 +399,13 @@ def _through_server(workers: Workers) -> Agreement:
     per_byte = workers.server.s_per_byte
     reductions: list[Reduction] = []
     for at in workers.places:
-        met = _met(workers, at)
-        push, pull = (_to_server(workers, at, way, met=met) for way in (slice(0, 1), slice(1, None)))
+        beside_ratio = _beside_ratio(workers, at)
+        push, pull = (_to_server(workers, at, way, beside_ratio=beside_ratio) for way in (slice(0, 1), slice(1, None)))
         reductions.append(
             ThroughServer(
                 push=push,
                 pull=pull,
-                server_s_per_byte=(1 + met) * workers.layout.tensor_size * per_byte,
+                server_s_per_byte=(1 + beside_ratio) * workers.layout.tensor_size * per_byte,
                 pulls_in_order=workers.profile.exchange.pull_order == "layers",
             )
         )
@@ -414,15 +414,15 @@ def _through_server(workers: Workers) -> Agreement:
     return workers.synchronous(reductions, server=workers.server.memory(), calls=calls, calls_s=calls_s)
 
 
-def _met(workers: Workers, place_: int) -> float:
-    """Ratio of the gradients at all places of a worker to those at one place. [1]"""
+def _beside_ratio(workers: Workers, place_: int) -> float:
+    """Gradients that a worker's other places send meanwhile, over those of this place. [1]"""
     counts = workers.parameter_counts
     here = counts[place_]
     others = counts[:place_] + counts[place_ + 1 :]
     return sum(min(other, here) for other in others) / here if here else 0.0
 
 
-def _to_server(workers: Workers, place_: int, way: slice, *, met: float) -> Any:
+def _to_server(workers: Workers, place_: int, way: slice, *, beside_ratio: float) -> Any:
     topology, algorithm = workers.system_part.system.topology, collective(workers.asked.sync)
     how: dict[str, Any] = {"servers": workers.server.processes, "server_count": workers.asked.server_count}
     (first, *beside), depth = workers.groups(place_), workers.layout.stages
@@ -432,7 +432,8 @@ def _to_server(workers: Workers, place_: int, way: slice, *, met: float) -> Any:
         return alone
     every, *others = [group for at in workers.places for group in workers.groups(at)]
     crowd = placed_once(algorithm, topology, every, beside=tuple(others), **how)
-    return Crowded(alone=alone, together=replace(crowd, rounds=crowd.rounds[way]), met=met / (depth - 1))
+    together = replace(crowd, rounds=crowd.rounds[way])
+    return SharedServerLinks(alone=alone, together=together, beside_share=beside_ratio / (depth - 1))
 
 
 def _asynchronous(workers: Workers) -> Agreement:

@@ -1,4 +1,4 @@
-"""Exchanges of a stage by kind: those that software does not wait for at once, and products that run beside them."""
+"""Exchanges that software starts without waiting for them, by kind, and the products that run beside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CUT: Final = PRODUCTS | {Attention.kind}
 
 
 class Started(NamedTuple):
-    """Exchanges of one kind, beside each of which the same operations run, by their groups in the kernel table."""
+    """Exchanges of one kind, and the operations beside each of them, as groups of the kernel table."""
 
     exchange: Exchange
     groups: tuple[int, ...]
@@ -37,48 +37,48 @@ def runs_beside(exchange: Exchange, roles: tuple[str, ...]) -> bool:
 
 @derived
 def started_exchanges(stage: Stage, roles: tuple[str, ...]) -> tuple[Started, ...]:
-    """Exchanges of a stage that run beside products of these roles, each kind once, with how often it comes."""
+    """Exchanges of a stage that run beside products of these roles: each kind once, with its count."""
     started = [
-        (each, each.beside)
-        for each in stage.placed.exchanges
-        if each.kind != "pass_on" and each.beside is not None and each.beside.role in roles
+        (exchange, exchange.beside)
+        for exchange in stage.placed.exchanges
+        if exchange.kind != "pass_on" and exchange.beside is not None and exchange.beside.role in roles
     ]
-    return _counted(stage, started, _products(stage.lowered.table)) if started else ()
+    return _by_kind(stage, started, _products(stage.lowered.table)) if started else ()
 
 
-def _counted(
+def _by_kind(
     stage: Stage, started: list[tuple[Exchange, Beside]], groups_of: Mapping[tuple[str, Role], list[int]]
 ) -> tuple[Started, ...]:
-    """Count the exchanges of each kind that run beside the same operations, by the groups of layers and roles."""
-    # a stage is lowered once for all of its structure: its layers have other names there, in the same order
+    """Count exchanges of the same size beside the same operations; ``groups_of`` finds a layer's by role."""
+    # stages of one structure are lowered once: the layers are in the same order, under other names
     names = (node.name for node in stage.subject.graph.layers)
     lowered_name = dict(zip((node.name for node in stage.placed.graph.layers), names, strict=True))
     counted: dict[tuple[object, ...], tuple[Exchange, tuple[int, ...], list[Exchange]]] = {}
-    for each, beside in started:
+    for exchange, beside in started:
         here = [lowered_name[name] for name in beside.layers if name in lowered_name]
         groups = tuple([group for name in here for group in groups_of.get((name, beside.role), ())])
-        key = (each.kind, each.bytes_per_sample, each.fixed_bytes, groups)
-        counted.setdefault(key, (each, groups, []))[-1].append(each)
-    return tuple([Started(each, groups, len(alike)) for each, groups, alike in counted.values()])
+        key = (exchange.kind, exchange.bytes_per_sample, exchange.fixed_bytes, groups)
+        counted.setdefault(key, (exchange, groups, []))[-1].append(exchange)
+    return tuple([Started(exchange, groups, len(alike)) for exchange, groups, alike in counted.values()])
 
 
 @derived
 def rings_of(stage: Stage, phase: Phase) -> tuple[Started, ...]:
-    """Exchanges that pass on what parts of an operation need or make while others compute, each kind once."""
+    """Exchanges whose messages go round beside the parts of an operation, each kind once with its count."""
     operations: dict[tuple[str, Role], list[int]] = {}
     for layer, of_phase, role, group in stage.lowered.table.occurrences:
         if of_phase is phase and stage.lowered.table.operation_kinds[group] in CUT:
             operations.setdefault((layer, role), []).append(group)
     started = [
-        (each, each.beside)
-        for each in stage.placed.exchanges
-        if each.kind == "pass_on" and each.phase is phase and each.beside is not None
+        (exchange, exchange.beside)
+        for exchange in stage.placed.exchanges
+        if exchange.kind == "pass_on" and exchange.phase is phase and exchange.beside is not None
     ]
-    return _counted(stage, started, operations)
+    return _by_kind(stage, started, operations)
 
 
 def started_s(stage: Stage, times: Any, roles: tuple[str, ...], exchanges: Any, *, samples: Any) -> Any:
-    """Time of the exchanges that software runs beside products, as far as it lengthens the backward turn. [s]"""
+    """Time by which exchanges beside products lengthen the backward turn. [s]"""
     exposed_s: Any = 0
     for exchange, groups, repeat in started_exchanges(stage, roles):
         exposed_s = exposed_s + repeat * slowed_exchange(
@@ -91,7 +91,7 @@ def started_s(stage: Stage, times: Any, roles: tuple[str, ...], exchanges: Any, 
 
 
 def rings_s(stage: Stage, times: Any, phase: Phase, exchanges: Any, *, samples: Any, placement: Placement) -> Any:
-    """Time of messages that groups pass on, as far as they take longer than the parts computed beside them. [s]"""
+    """Time by which messages that groups pass on outlast the parts computed beside them. [s]"""
     from perfmodel.prediction.job.exchange_times import group_size
 
     exposed_s: Any = 0
@@ -107,18 +107,18 @@ def rings_s(stage: Stage, times: Any, phase: Phase, exchanges: Any, *, samples: 
 
 @derived
 def gathered_units(stage: Stage, phase: Phase) -> tuple[tuple[Exchange | None, tuple[int, ...]], ...]:
-    """List what a stage computes in a phase, unit by unit, each with the exchange that gathers its parameters.
+    """List a stage's units as they compute in a phase: the exchange that gathers their parameters, and their groups.
 
-    A unit that computes again, or for which nothing is gathered, has no exchange.
+    A unit that computes again, or gathers nothing, has no exchange.
     """
     from perfmodel.parallelism.units import sharded_units
 
     graph = stage.subject.graph
     names = dict(zip((node.name for node in stage.placed.graph.layers), graph.layers, strict=True))
     gathers = {
-        names[each.after_layer].name: each
-        for each in stage.placed.exchanges
-        if (each.kind, each.group, each.phase) == ("all_gather", "data", phase)
+        names[exchange.after_layer].name: exchange
+        for exchange in stage.placed.exchanges
+        if (exchange.kind, exchange.group, exchange.phase) == ("all_gather", "data", phase)
     }
     unit_of = {layer: unit.layers[0] for unit in sharded_units(graph) for layer in unit.layers}
     runs: list[tuple[Exchange | None, list[int]]] = []
@@ -131,28 +131,28 @@ def gathered_units(stage: Stage, phase: Phase) -> tuple[tuple[Exchange | None, t
             runs.append((gathers.pop(unit, None) if unit is not None else None, []))
             current = unit
         runs[-1][1].append(occurrence.group)
-    # what is gathered without computing by itself, as of fused layers, comes last
+    # units without groups of their own, such as fused layers, come last
     return (*((exchange, tuple(groups)) for exchange, groups in runs), *((left, ()) for left in gathers.values()))
 
 
 @derived
 def _products(table: KernelTable) -> dict[tuple[str, Role], list[int]]:
-    """Find the products of back-propagation by layer and role: their groups, in order."""
-    found: dict[tuple[str, Role], list[int]] = {}
+    """Find the groups of the products of back-propagation, by layer and role."""
+    groups_of: dict[tuple[str, Role], list[int]] = {}
     for layer, phase, role, group in table.occurrences:
         if phase is not Phase.BACKWARD:
             continue
         kind = table.operation_kinds[group]
-        if kind == Attention.kind:  # what a layer computes before its attention is done when its exchange begins
-            found.update({(layer, made): [] for made in Role})
+        if kind == Attention.kind:  # products before attention end before the exchange begins
+            groups_of.update({(layer, any_role): [] for any_role in Role})
         elif kind in PRODUCTS:
-            found.setdefault((layer, role), []).append(group)
-    return found
+            groups_of.setdefault((layer, role), []).append(group)
+    return groups_of
 
 
 @derived
 def alike_exchanges(placed: StageGraph) -> Mapping[Hashable, tuple[Exchange, int]]:
-    """Exchanges of a stage other than gradient sums, each kind once, with its count, by what makes them alike."""
+    """Exchanges of a stage without gradient sums: key of a kind -> one of that kind, and how many there are."""
     counted: dict[Hashable, tuple[Exchange, int]] = {}
     for exchange in placed.exchanges:
         if exchange.group != "data" or exchange.kind == "all_gather":

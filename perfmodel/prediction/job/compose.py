@@ -68,9 +68,9 @@ class StageNumbers(NamedTuple):
 
     forward_s: Quantity
     backward_s: Quantity
-    there_s: Quantity
-    back_s: Quantity
-    once: StepTime
+    forward_send_s: Quantity
+    backward_send_s: Quantity
+    per_micro_batch: StepTime
     update: StepTime
     update_s: tuple[Quantity, Quantity]
     adding: StepTime
@@ -92,13 +92,13 @@ class StageWork:
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
-    """Passes of software over all gradients and shares of them, for an exchange of them all; nothing hides them. [s]"""
+    """Passes over all gradients and over shares of them, around an exchange of all at once; nothing hides them. [s]"""
     cast_s: Quantity = 0.0
-    """Passes over all gradients on the stream of their messages, each before its own; computing stands still. [s]"""
+    """Passes over all gradients, each just before its message on the same stream, while computing stands still. [s]"""
     joined_s: Quantity = 0.0
-    """Passes over them where layers compute, unit by unit before each is exchanged, beside messages of others. [s]"""
+    """Passes over all gradients, unit by unit, on the stream where layers compute, beside earlier messages. [s]"""
     alike: StageWork | None = None
-    """Work of another stage with the same times, by which those that share them are found. [-]"""
+    """Work of another stage with the same times, computed once for both. [-]"""
 
     @derived_property
     def forward_s(self) -> Quantity:
@@ -112,14 +112,14 @@ class StageWork:
 
     @derived_property
     def alone(self) -> StageNumbers:
-        """Numbers of a stage that is all of a worker, and takes no turns. [s]"""
+        """Numbers of a stage that is a whole worker, without turns. [s]"""
         update, adding = self.times.update, self.times.adding
         return StageNumbers(
             forward_s=0.0,
             backward_s=0.0,
-            there_s=self.send_s[0],
-            back_s=self.send_s[1],
-            once=_exchanging(self.times.forward + self.times.backward, self),
+            forward_send_s=self.send_s[0],
+            backward_send_s=self.send_s[1],
+            per_micro_batch=_exchanging(self.times.forward + self.times.backward, self),
             update=update,
             update_s=(update.step_s - update.update_s, update.update_s),
             adding=adding,
@@ -134,7 +134,7 @@ class StageWork:
 
 
 def fields_of_stages(stages: Sequence[StageWork]) -> dict[str, Any]:
-    """Fields of a device's work that are those of its stages together: units that it gathers, and passes. [s]"""
+    """Fields of a device's work that join those of its stages: units that it gathers, and passes. [s]"""
     passes_s = {
         name: sum(getattr(stage, name) for stage in stages) for name in ("gathered_s", "copied_s", "cast_s", "joined_s")
     }
@@ -148,7 +148,7 @@ class DeviceWork:
     place: int
     schedule: GradientSchedule | None
     turns: tuple[tuple[int, GradientSchedule | None], ...] = ()
-    """Its chunks, later layers first, with gradients that it exchanges; none if it takes no turns with others."""
+    """The device's chunks, later layers first, with the gradients that each exchanges; empty without turns."""
     gathers: tuple[Gather, ...] = ()
     gathered_s: Quantity = 0.0
     copied_s: Quantity = 0.0
@@ -160,15 +160,15 @@ class DeviceWork:
 class WorkerWork:
     """Work of a worker's devices for one micro-batch.
 
-    ``compared_s`` are the works of which the longest is sought, if they are symbols; none of numbers, of which
-    ``longest`` is the place. They stay when ``works_s`` grow by the adding of gradients, as ``longest`` does. [s]
+    ``longest`` is the device that works longest; works that are symbols stay in ``compared_s``, to choose it later. [s]
+    Adding up gradients lengthens ``works_s`` and changes neither.
     """
 
     device_of_chunk: tuple[int, ...]
     forward_s: tuple[Quantity, ...]
     backward_s: tuple[Quantity, ...]
-    there_s: tuple[Quantity, ...]
-    back_s: tuple[Quantity, ...]
+    forward_send_s: tuple[Quantity, ...]
+    backward_send_s: tuple[Quantity, ...]
     works_s: tuple[Quantity, ...]
     updates: tuple[tuple[Quantity, Quantity], ...]
     tied_s: tuple[Quantity, ...]
@@ -176,12 +176,12 @@ class WorkerWork:
     longest: int
     longest_places: Quantity
     compared_s: tuple[Quantity, ...]
-    once: StepTime
+    per_micro_batch: StepTime
     update: StepTime
     adding: StepTime
 
     def adding_up(self, micro_batches: Quantity, *, share: Quantity) -> WorkerWork:
-        """Add a share [1] of the gradient sums of all micro-batches but the first to the backward turns, evenly."""
+        """Spread adding up gradients, of which a device does a share [1], evenly over the backward turns."""
         worker, sums = self, 1 - 1 / micro_batches
         if not (isinstance(share, float) and share == 1):
             adding_s = tuple(share * adding_s for adding_s in self.adding_s)
@@ -375,17 +375,17 @@ def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int]
         named(sum(stage.forward_s + stage.backward_s for stage in chunk), "work of a device") if is_cut else 0.0
         for chunk in chunks
     ]
-    once, updates, adding = (
+    per_micro_batch, updates, adding = (
         [reduce(StepTime.__add__, [getattr(stage, name) for stage in chunk]) for chunk in chunks]
-        for name in ("once", "update", "adding")
+        for name in ("per_micro_batch", "update", "adding")
     )
     longest = Longest(works_s)
     return WorkerWork(
         device_of_chunk=tuple(device_of_chunk),
         forward_s=tuple(stage.forward_s for stage in numbers) if is_cut else (),
         backward_s=tuple(stage.backward_s for stage in numbers) if is_cut else (),
-        there_s=tuple(stage.there_s for stage in numbers[:-1]),
-        back_s=tuple(stage.back_s for stage in numbers[1:]),
+        forward_send_s=tuple(stage.forward_send_s for stage in numbers[:-1]),
+        backward_send_s=tuple(stage.backward_send_s for stage in numbers[1:]),
         works_s=tuple(works_s),
         updates=tuple(reduce(_both_added, [stage.update_s for stage in chunk]) for chunk in chunks),
         tied_s=tuple(sum(stage.tied_s for stage in chunk) for chunk in chunks),
@@ -393,7 +393,7 @@ def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int]
         longest=longest.first,
         longest_places=longest.places,
         compared_s=tuple(works_s) if longest.is_open else (),
-        once=longest.step(once),
+        per_micro_batch=longest.step(per_micro_batch),
         update=longest.step(updates),
         adding=longest.step(adding),
     )
@@ -488,7 +488,7 @@ class Longest:
 
     @classmethod
     def again(cls, worker: WorkerWork) -> Longest:
-        """Return the device that was already found to work longest."""
+        """Take the longest device that a worker already knows."""
         known = cls(worker.compared_s, worker.longest_places)
         known.first = worker.longest
         return known
@@ -541,7 +541,7 @@ def stepped(
 ) -> tuple[StepTime, Exchanged]:
     """Step of the device that works longest, alone, and its exchanges with other workers. [s]"""
     longest, count = Longest.again(worker), micro_batches * passes
-    alone = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
+    alone = worker.per_micro_batch if isinstance(count, int) and count == 1 else worker.per_micro_batch.times(count)
     alone = _tied(alone + worker.update.times(update_share), longest.of(worker.tied_s))
     if not (isinstance(count, int) and count == 1):
         alone = alone + worker.adding.times(count - 1)
@@ -552,7 +552,7 @@ def stepped(
     slowed = turns if turns.slowed is None else turns.slowed
     assert slowed.ends is not None
     assert slowed.free is not None
-    besides_s = [
+    rest_s = [
         tied_s + (passes - 1) * added_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
         for tied_s, added_s, (overhead_s, update_s), (_, exposed_s) in zip(
             worker.tied_s, worker.added_s, worker.updates, exchanged, strict=True
@@ -569,10 +569,8 @@ def stepped(
             (total_s, exposed_s + end_s - start_s)
             for (total_s, exposed_s), end_s, start_s in zip(exchanged, slowed_s, free_s, strict=True)
         ]
-    last_s = reduce(
-        maximum, [named(end + rest, "end of a device") for end, rest in zip(ends_s, besides_s, strict=True)]
-    )
-    finish_s = [named(end + rest, "end with free links") for end, rest in zip(slowed_s, besides_s, strict=True)]
+    last_s = reduce(maximum, [named(end + rest, "end of a device") for end, rest in zip(ends_s, rest_s, strict=True)])
+    finish_s = [named(end + rest, "end with free links") for end, rest in zip(slowed_s, rest_s, strict=True)]
     unhindered_s = reduce(maximum, finish_s)
     of = longest.of
     total_s, exposed_s = (of([exchange_s[place] for exchange_s in exchanged]) for place in (0, 1))

@@ -97,7 +97,7 @@ class DataPath:
 
     @property
     def unlike_machines(self) -> Iterator[Hashable]:
-        """Yield a key for the first worker, the first two, and so on: with equal keys, all workers are fed as fast."""
+        """Yield a key for one worker, for two, and so on: equal keys mean that each worker is fed equally fast."""
         remote = isinstance(self.input_from, Storage) and self.input_from.is_remote
         if self.system_part is None or remote or any(route.leaves_machine for route in self.read_routes):
             yield from range(self.worker_count)
@@ -121,8 +121,8 @@ class DataPath:
         return " and ".join(names) or HOST_MEMORY
 
     @derived_property
-    def _separate(self) -> Reading | None:
-        """Rates of a storage given by its file; None otherwise.
+    def _stated_reading(self) -> Reading | None:
+        """Rates of a storage that is stated by its file and not part of the system; None otherwise.
 
         Valid for: large data sets read by whole examples. No link limits a drive in the host. Reads from a remote
         storage arrive evenly over all network adapters of the system and pass the links from the adapters to host
@@ -147,15 +147,15 @@ class DataPath:
     @derived_property
     def read_bytes_per_s(self) -> float:
         """Read rate of all workers together, at the pace of the slowest. [B/s]"""
-        if self._separate is not None:
-            return self._separate.bytes_per_s
+        if self._stated_reading is not None:
+            return self._stated_reading.bytes_per_s
         return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf
 
     @property
     def read_limited_by_storage(self) -> bool:
         """Whether the storage itself limits reading, rather than a link behind it."""
-        if self._separate is not None:
-            return self._separate.is_limited_by_storage
+        if self._stated_reading is not None:
+            return self._stated_reading.is_limited_by_storage
         ways = self.read_routes
         return bool(ways) and all(way.channels[0].capacity_bytes_per_s <= way.capacity_bytes_per_s for way in ways)
 
@@ -167,7 +167,7 @@ class DataPath:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The machines of the workers; that of a device without a system is unknown."""
+        """The machines of the workers; unknown for a device without a system."""
         return (Host(),) if self.system_part is None else self.system_part.hosts
 
     @property
@@ -260,7 +260,7 @@ class DataPath:
         return maximum(cores.busy_s(parts.step_s - idle_s) - parts.step_s, 0.0)
 
     def shared_cores(self, batch_size: Any, *, factors: Factors = NO_FACTORS) -> SharedCores | None:
-        """Return the cores that decode beside the step; None if others do, or none, or the same between two steps."""
+        """Return the step's own cores that decode while it computes; None if it has none, or nothing decodes then."""
         rate = self._scaled_rates(factors)[1]
         if not self.step_cores or rate is None or not self.prefetch:
             return None

@@ -100,9 +100,8 @@ class LinkExchanges:
 class PlacedExchanges:
     """Exchanges on a system, where simultaneous groups share channels; calling it gives seconds.
 
-    ``names`` lists the devices copy by copy of the network: in each its stages one after another, and in each of those
-    a tensor group. Where a job's framework puts them on the system is decided before. Sums among workers belong to
-    their agreement.
+    ``names`` lists the devices by copy of the network, then by stage, then by place in a tensor group, after the
+    framework has put them on the system. Sums among workers belong to their agreement.
     """
 
     placement: Placement
@@ -200,7 +199,7 @@ class PlacedExchanges:
 
 
 def worker_groups(layout: Layout, names: tuple[str, ...], place: int, *, size: int) -> Groups:
-    """Devices in one place of the workers, in groups of ``size`` [1] that hold the same layers."""
+    """Devices in one place of the workers, in groups of ``size`` [1] that hold the same part of the layers."""
     width, depth = layout.tensor_size, layout.stages
     alike = [names[place * width + share :: depth * width] for share in range(width)]
     return tuple(group[first : first + size] for group in alike for first in range(0, len(group), size))

@@ -37,7 +37,7 @@ class GradientSchedule:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Layers of all chunks; chunks that are alike name theirs alike."""
+        """Layers of all chunks; equal chunks have layers of the same names."""
         return tuple(chain.from_iterable(self.chunks))
 
     def slowed(self, factor: Any) -> GradientSchedule:
@@ -45,7 +45,7 @@ class GradientSchedule:
         return replace(self, **{name: getattr(self, name) * factor for name in TIMES})
 
     def later(self, seconds: Any) -> GradientSchedule:
-        """Delay gradients by passes that take this long over all of them [s], each by those over it and before."""
+        """Delay each gradient by the passes over it and those before it, which take ``seconds`` [s] over all."""
         if isinstance(seconds, float | int) and not seconds:
             return self
         share = np.cumsum(self.sizes_bytes) / self.sizes_bytes.sum()
@@ -146,7 +146,7 @@ class Buckets:
     ready_s: NDArray[np.float64]
     wanted_s: NDArray[np.float64]
     last: NDArray[np.intp]
-    """Place of the gradient of each that is ready last. [1]"""
+    """Place of the last gradient of each message. [1]"""
 
     @classmethod
     def of(cls, schedule: GradientSchedule, slices: Sequence[slice]) -> Buckets:

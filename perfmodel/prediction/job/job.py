@@ -124,8 +124,8 @@ class Job(JobAttributes):
         return hash((getattr(self.graph, "name", None), frozenset(plain)))
 
     def __repr__(self) -> str:
-        said = [f"{name}={short_repr(value)}" for name, value in self.asked.items()]
-        return f"Job({', '.join([getattr(self.graph, 'name', None) or str(self.graph), *said])})"
+        stated = [f"{name}={short_repr(value)}" for name, value in self.asked.items()]
+        return f"Job({', '.join([getattr(self.graph, 'name', None) or str(self.graph), *stated])})"
 
     def replace(self, **arguments: Unpack[JobArguments]) -> Job:
         """Copy the job with some arguments changed.

@@ -47,7 +47,7 @@ Operations = list[LayerProbes]
 
 
 class GradientSizes(NamedTuple):
-    """Size of an element of a gradient as it is added up, and of the sum that micro-batches share. [B]"""
+    """Size of an element: of a gradient that is added, and of the sum that is kept over micro-batches. [B]"""
 
     added: int
     kept: int
@@ -57,7 +57,7 @@ class GradientSizes(NamedTuple):
         return self._summed(size, read=self.added / self.kept + 1, written=1)
 
     def sum_in_product(self, size: int) -> MemoryPass:
-        """Traffic of a product that adds to a sum, beyond that of one that writes a gradient."""
+        """Extra traffic of a product that adds its gradient to a sum instead of writing it."""
         return self._summed(size, read=1, written=1 - self.added / self.kept)
 
     @staticmethod
@@ -82,8 +82,8 @@ class LoweredGraph:
     gradient_rules : mapping of str to object
         Further arguments of ``probed_table`` for passes over gradients. [-]
     gradient_passes : mapping of str to MemoryPass
-        Passes over the gradient of each parameter tensor, by what they are for: ``adding`` and ``messages``; none where
-        back-propagation adds gradients, or where messages are sent from them. [-]
+        Passes over the gradient of each parameter tensor, by purpose: ``adding``, unless back-propagation adds
+        gradients itself, and ``messages``, unless gradients are sent from where they lie. [-]
     """
 
     table: KernelTable
@@ -101,7 +101,7 @@ class LoweredGraph:
         return self._memory[0]
 
     def over_gradients(self, purpose: str, graph: LayerGraph) -> KernelTable | None:
-        """Kernels that pass over all gradients for a purpose, see ``gradient_passes``; None if there are none."""
+        """Kernels of the ``gradient_passes`` for a purpose; None if there are none."""
         if purpose not in self._of_gradients:
             named = [(node.name, math.prod(shape)) for node in graph.layers for shape in node.trained_shapes.values()]
             self._of_gradients[purpose] = self._over(purpose, self.gradient_passes.get(purpose), named)
@@ -115,30 +115,30 @@ class LoweredGraph:
         if purpose not in self._of_gradients:
             element_bytes = self.gradient_rules["element_bytes"]
             named = [(unit.layers[0], unit.parameter_count) for unit in sharded_units(graph)]
-            one = partial(_moved, each=bytes_per_parameter / (2 * element_bytes))
-            self._of_gradients[purpose] = self._over(purpose, one, named)
+            pass_of = partial(_moved, share=bytes_per_parameter / (2 * element_bytes))
+            self._of_gradients[purpose] = self._over(purpose, pass_of, named)
         return self._of_gradients[purpose]
 
     def _over(
-        self, purpose: str, one: Callable[[int], MemoryPass] | None, named: list[tuple[str, int]]
+        self, purpose: str, pass_of: Callable[[int], MemoryPass] | None, named: list[tuple[str, int]]
     ) -> KernelTable | None:
-        """Kernels of one pass over each of some tensors, by layer and size."""
+        """Kernels of one pass over each tensor, named by layer and size."""
         rules = self.gradient_rules
-        if one is None or not named:
+        if pass_of is None or not named:
             return None
         first, sizes = {size: name for name, size in reversed(named)}, [size for _, size in named]
         counts = tuple(Counter(sizes).items())
         known, how = _over_gradients_by(rules["rules"]), (purpose, rules["element_bytes"], rules["processor"])
 
         def of_sizes() -> KernelTable:
-            passes = [_at_any_size(first[size], one(size)) for size, _ in counts]
+            passes = [_at_any_size(first[size], pass_of(size)) for size, _ in counts]
             return probed_table(passes, **rules)
 
         def of_counts() -> KernelTable:
             key = (*how, tuple([size for size, _ in counts]))
-            each: KernelTable = kept(known, key, of_sizes, most=MOST_OVER_GRADIENTS)
-            repeated = zip(each.occurrences, counts, strict=True)
-            return each.with_occurrences([one for one, (_, count) in repeated for _ in range(count)])
+            of_size: KernelTable = kept(known, key, of_sizes, most=MOST_OVER_GRADIENTS)
+            repeated = zip(of_size.occurrences, counts, strict=True)
+            return of_size.with_occurrences([kernel for kernel, (_, count) in repeated for _ in range(count)])
 
         table: KernelTable = kept(known, (*how, counts), of_counts, most=MOST_OVER_GRADIENTS)
         return table
@@ -160,8 +160,8 @@ def _gradient_copy(size: int) -> MemoryPass:
     return one_pass("gradient_copy", read=size, written=size, role=Role.WEIGHT_GRADIENT)
 
 
-def _moved(size: int, *, each: float) -> MemoryPass:
-    return one_pass("gradient_copy", read=each * size, written=each * size, tensor=size, role=Role.WEIGHT_GRADIENT)
+def _moved(size: int, *, share: float) -> MemoryPass:
+    return one_pass("gradient_copy", read=share * size, written=share * size, tensor=size, role=Role.WEIGHT_GRADIENT)
 
 
 def _at_any_size(layer: str, operation: MemoryPass, element_bytes: int | None = None) -> LayerProbes:
@@ -226,9 +226,9 @@ def _tensor_types(
 
 
 def _softmax_types(graph: LayerGraph, rules: MixedPrecisionTable) -> dict[str, SoftmaxTypes]:
-    """Types of softmax of the layers of attention where they are not that of the result."""
-    found = {node.name: softmax_types(node, rules) for node in graph.layers}
-    return {name: types for name, types in found.items() if types is not None}
+    """Types of the softmax in layers of attention, where it differs from the type of the result."""
+    types_of = {node.name: softmax_types(node, rules) for node in graph.layers}
+    return {name: types for name, types in types_of.items() if types is not None}
 
 
 def _with_casts(
@@ -268,7 +268,7 @@ def _with_casts(
             with_casts += [LayerProbes(layer, phase, cast, narrow_bytes) for cast in casts]
         if (softmax := wide_softmax.get(layer)) is not None:
             if isinstance(operations[0], Attention):
-                operations = tuple([softmax.of(each) for each in operations if isinstance(each, Attention)])
+                operations = tuple([softmax.of(core) for core in operations if isinstance(core, Attention)])
             elif softmax.casts_scores and isinstance(
                 operations[0], MemoryPass
             ):  # the passes over scores beside softmax
@@ -281,7 +281,7 @@ def _with_casts(
 def _casts(
     node: Node, types: LayerTypes, own_parameters: int, narrow_bytes: int, wanted: tuple[bool, ...] | None
 ) -> tuple[tuple[Operation, ...], ...]:
-    """Casts of a layer's tensors in a phase, which parts of a network share as they share the layer."""
+    """Casts of a layer's tensors in a phase; parts of a network that share the layer share them."""
     if not (types.cast_inputs or types.casts_weights):
         return ()
     how: dict[str, Any] = {"own_parameters": own_parameters, "narrow_bytes": narrow_bytes, "wanted": wanted}
@@ -301,9 +301,9 @@ def _with_fusion(graph: LayerGraph, probed: Operations) -> Operations:
 def _with_gradient_buffers(
     graph: LayerGraph, probed: Operations, *, sizes: GradientSizes, in_product: bool
 ) -> Operations:
-    """Add each parameter's gradient to its buffer where its layer has computed it.
+    """Add each parameter's gradient to its buffer once its layer has computed it.
 
-    Buffers are cleared before that, or products add to buffers that are cleared once a step, which is not counted.
+    Clearing a buffer counts, unless products add to it: then it is cleared only once a step.
     """
     shapes = {node.name: node.trained_shapes.values() for node in graph.layers}
     last = {probes.layer: place for place, probes in enumerate(probed) if probes.phase is Phase.BACKWARD}
@@ -318,7 +318,7 @@ def _with_gradient_buffers(
             summed = sizes.sum_in_product(size) if adds_itself else sizes.sum_of(size)
             cleared = one_pass("clear", read=0, written=size, role=Role.WEIGHT_GRADIENT)
             passes = (summed,) if in_product else (cleared, summed)
-            with_buffers += [_at_any_size(probes.layer, each, sizes.kept) for each in passes]
+            with_buffers += [_at_any_size(probes.layer, pass_, sizes.kept) for pass_ in passes]
     return with_buffers
 
 
@@ -369,12 +369,12 @@ def gradient_sizes(
     gathers: bool = False,
     shared: bool = False,
 ) -> GradientSizes:
-    """Sizes of an element of gradients of parameters that arrive narrow (``gathers``), added up whole or as shares."""
+    """Sizes of an element of gradients; parameters arrive narrow if it ``gathers``, sums are shares if ``shared``."""
     whole = whole_dtype(profile, processor, dtype=dtype)
-    own = gradient_dtype(profile, processor, dtype=dtype, asked=asked)
-    kept_bytes = max(ELEMENT_BYTES[whole], ELEMENT_BYTES[own])
+    added = gradient_dtype(profile, processor, dtype=dtype, asked=asked)
+    kept_bytes = max(ELEMENT_BYTES[whole], ELEMENT_BYTES[added])
     has_buffers = isinstance(getattr(profile, processor).lowering.gradient_accumulation, str)
-    of_sums = shared and not has_buffers  # shares of what workers have added up
+    of_sums = shared and not has_buffers  # of what workers have added up
     return GradientSizes(kept_bytes if of_sums else ELEMENT_BYTES[dtype if gathers else whole], kept_bytes)
 
 
@@ -481,7 +481,7 @@ def _lowered_layers(
 
 
 def _lengthened(graph: LayerGraph, short: Shortened, lowered: LoweredGraph) -> _TableAndTypes | None:
-    """Return what a graph is lowered to, from a short graph with fewer of its blocks."""
+    """Lower a graph by way of a short one with fewer of its blocks."""
     occurrences, types = lowered.table.occurrences, lowered.types
     rows = short.spread([occurrence.layer for occurrence in occurrences])
     if rows is None:

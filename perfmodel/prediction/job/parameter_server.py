@@ -85,9 +85,9 @@ def visit_of(
     Valid for: equal visitors. Ignores: queues for less loaded channels, and the load of updates and input on the same
     channels.
     """
-    visitor_count, seen, visitors, servers = len(visitors), *_of_roles(topology, visitors, servers)
-    inwards = [_way(topology, brought, servers, seen, inwards=True) for brought in visitors]
-    outwards = [_way(topology, brought, servers, seen, inwards=False) for brought in visitors]
+    visitor_count, counts, visitors, servers = len(visitors), *_of_roles(topology, visitors, servers)
+    inwards = [_way(topology, brought, servers, counts, inwards=True) for brought in visitors]
+    outwards = [_way(topology, brought, servers, counts, inwards=False) for brought in visitors]
     inward_names = {name for way in inwards for name in way.taken_s}
     both: list[Mapping[str, float]] = []
     for way, back in zip(inwards, outwards, strict=True):
@@ -96,8 +96,8 @@ def visit_of(
             taken_s[name] = taken_s.get(name, 0.0) + pulls_per_push * back.taken_s[name]
         both.append(taken_s)
     nodes = [machine_of(brought[0][0]) for brought in visitors]
-    push_s, push_sharers = _most_loaded(both, nodes, seen, visitor_count=visitor_count)
-    pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards], nodes, seen, visitor_count=visitor_count)
+    push_s, push_sharers = _most_loaded(both, nodes, counts, visitor_count=visitor_count)
+    pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards], nodes, counts, visitor_count=visitor_count)
     push_alone_s, pull_alone_s = (max(way.alone_s for way in ways) for ways in (inwards, outwards))
     beyond_s = max(0.0, push_s - push_alone_s)  # of a channel that counts both directions with the push
     return Visit(
@@ -110,7 +110,7 @@ def visit_of(
     )
 
 
-def _way(topology: Topology, brought: Brought, servers: Sequence[str], seen: _Seen, *, inwards: bool) -> _Way:
+def _way(topology: Topology, brought: Brought, servers: Sequence[str], counts: _Counts, *, inwards: bool) -> _Way:
     taken_s: dict[str, float] = {}
     latency_s = 0.0
     for device, size_bytes in brought:
@@ -118,7 +118,7 @@ def _way(topology: Topology, brought: Brought, servers: Sequence[str], seen: _Se
             route = topology.route(device, server) if inwards else topology.route(server, device)
             latency_s = max(latency_s, route.latency_s)
             far = machine_of(server)
-            like_it = seen.get((machine_of(device), far), 1)
+            like_it = counts.get((machine_of(device), far), 1)
             for channel in route.channels:
                 alike = 1 if like_it == 1 or _owner(channel.name) == far else like_it
                 seconds = alike * size_bytes / channel.capacity_bytes_per_s
@@ -127,16 +127,16 @@ def _way(topology: Topology, brought: Brought, servers: Sequence[str], seen: _Se
 
 
 MANY_WAYS: Final = 1024
-"""From this many pairs of a visitor and a shard on, two machines of each role stand for all of that role. [1]"""
+"""Pairs of a visitor and a shard from which on two machines of each role stand for all machines in it. [1]"""
 
-_Seen = Mapping[tuple[str, str], float]
-"""Machines like the second, as the first sees them, or a switch that has no name; 1 where they are not listed. [1]"""
+_Counts = Mapping[tuple[str, str], float]
+"""Machine, or "" for a switch, and another machine -> how many like the other it sees; 1 without an entry. [1]"""
 
 
 def _of_roles(
     topology: Topology, visitors: Sequence[Brought], servers: Sequence[str]
-) -> tuple[_Seen, Sequence[Brought], Sequence[str]]:
-    """Return machines that stand for others, the visitors and servers on them; all if there are few."""
+) -> tuple[_Counts, Sequence[Brought], Sequence[str]]:
+    """Keep the visitors and servers on machines that stand for others, and count these; keep all if there are few."""
     nodes = [{machine_of(device) for device, _ in brought} for brought in visitors]
     few = len(visitors) * len(servers) < MANY_WAYS
     if few or not topology.equal_machines or any(len(machines) > 1 for machines in nodes):
@@ -161,10 +161,10 @@ def _of_roles(
     roles = Roles.of_machines(parts)
     pairs = [(one, other) for one in roles.of for other in roles.of]
     from_first, _, of_pairs = roles.stood_for(*zip(*pairs, strict=True)).tolist()
-    seen: dict[tuple[str, str], float] = dict(zip(pairs, from_first, strict=True))
-    seen |= {("", one): count for (one, other), count in zip(pairs, of_pairs, strict=True) if one == other}
+    counts: dict[tuple[str, str], float] = dict(zip(pairs, from_first, strict=True))
+    counts |= {("", one): count for (one, other), count in zip(pairs, of_pairs, strict=True) if one == other}
     kept = [brought for machine in roles.of for brought in of_machine.get(machine, ())]
-    return seen, kept, roles.kept(servers)
+    return counts, kept, roles.kept(servers)
 
 
 def machine_of(name: str) -> str:
@@ -178,7 +178,7 @@ def _owner(channel: str) -> str:
 
 
 def _most_loaded(
-    taken: Sequence[Mapping[str, float]], nodes: Sequence[str], seen: _Seen, *, visitor_count: int
+    taken: Sequence[Mapping[str, float]], nodes: Sequence[str], counts: _Counts, *, visitor_count: int
 ) -> tuple[float, int]:
     """Time of a visitor on the most loaded shared channel [s], and the number of visitors that share it [1]."""
     passing: defaultdict[str, float] = defaultdict(float)
@@ -186,7 +186,7 @@ def _most_loaded(
     for taken_s, node in zip(taken, nodes, strict=True):
         for name, seconds in taken_s.items():
             if seconds:
-                count = seen.get((_owner(name), node), 1.0) if seen else 1.0
+                count = counts.get((_owner(name), node), 1.0) if counts else 1.0
                 passing[name] += count
                 loads_s.setdefault(name, []).append(count * seconds)
     load_s = {name: math.fsum(loads) for name, loads in loads_s.items()}
@@ -248,7 +248,7 @@ class ServerMemory:
 
     @property
     def missing_bytes(self) -> float:
-        """Most that shards lack in memory without a worker; 0 if they fit, or share all memories with workers. [B]"""
+        """Most that shards lack on a machine without workers; 0 if they fit, or all machines have workers. [B]"""
         apart = zip(self.machines, self.capacities_bytes, strict=True)
         lacking = [
             self.shard_bytes * self.machines.count(machine) - capacity
@@ -284,7 +284,7 @@ def server_of(prepared: Prepared) -> ServerMemory | None:
 
 
 def held_beside(prepared: Prepared) -> tuple[float, ...]:
-    """Most that shards take of the memory of each device of a job's workers, over all workers. [B]"""
+    """Memory that shards take beside each device of a worker; the most over all workers. [B]"""
     server, part = server_of(prepared), prepared.target.system_part
     depth, width = prepared.layout.stages, prepared.layout.tensor_size
     if server is None or part is None or not server.is_beside_workers:
@@ -296,7 +296,7 @@ def held_beside(prepared: Prepared) -> tuple[float, ...]:
 
 
 def without_served_state(footprint: MemoryFootprint, agreement: Agreement | None) -> MemoryFootprint:
-    """Return what a worker keeps: the optimizer's state is only where the update runs, as its time is. [B]
+    """Leave out the optimizer's state of a worker if servers run the update. [B]
 
     Valid for: servers that update with state of their own, as TensorFlow's slots and MXNet's ``update_on_kvstore`` are;
     steps that workers take by themselves between two pushes are plain ones without state, as Downpour's are.
@@ -306,7 +306,7 @@ def without_served_state(footprint: MemoryFootprint, agreement: Agreement | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCalls:
-    """Times that a framework takes beside the messages of one worker's visit to servers, which are other processes.
+    """Times of a framework's calls during one worker's visit to server processes, beside the messages.
 
     ``session_s`` is that of the worker's session over several machines, ``tensors_s`` that of sending and receiving its
     tensors. ``operation_s`` is an operation at the servers, ``operation_count`` of them for each of ``tensor_count``
@@ -328,7 +328,7 @@ class ServerCalls:
 
     @property
     def timed(self) -> dict[StatedConstant, float]:
-        """Constants of the calls' times, with the change of ln(``worker_s``) by the logarithm of each. [1]"""
+        """Constants of the calls' times, each with d ln(``worker_s``) / d ln(constant). [1]"""
         if self.profile is None:
             return {}
         shares = {"server_step_us": self.session_s, "server_tensor_us": self.tensors_s}
@@ -341,7 +341,7 @@ class ServerCalls:
 
     @property
     def speeds(self) -> dict[StatedConstant, float]:
-        """Constants of the two processors' speeds of calls, with the same. [1]"""
+        """Constants of both processors' speeds of calls, each with the same derivative. [1]"""
         if self.profile is None or self.host is None:
             return {}
         timed_on, name = self.profile.exchange.server_host_call_slowdown, "exchange.server_host_call_slowdown"
@@ -367,11 +367,10 @@ class ServerCalls:
 
 
 def calls_of(profile: FrameworkProfile, server: Server) -> ServerCalls:
-    """Return the times of a framework's calls to its servers; none where one process holds them and all workers.
+    """Return the times of a framework's calls to its servers; none if one process holds them and all workers.
 
-    That is where all of a job is on one machine with GPUs, which one process drives. Beside a worker on a machine's
-    cores, a server is a process of its own. Valid for: workers and servers of like processors. Ignores: frameworks
-    whose files state none.
+    One process drives all GPUs of a job on a single machine. Beside a worker on a machine's cores, a server is a
+    process of its own. Valid for: workers and servers of like processors. Ignores: frameworks whose files state none.
     """
     system_part, habits = server.system_part, profile.exchange
     nodes = {system_part.node_of(name) for name in (*system_part.names, *server.memories)}
@@ -413,9 +412,9 @@ class Server:
 
     @derived_property
     def memories(self) -> tuple[str, ...]:
-        """Host memory of each shard: of the machine that was named, or one on each machine before any has two.
+        """Host memory of each shard: on the named machine, or one on each machine before any has two.
 
-        Free machines come first, of these that of the system's ``[server]``, then those of the workers in their order.
+        Machines without workers come first, of these that of the system's ``[server]``; then those of workers in order.
         """
         topology = self.system_part.system.topology
         if self.node is not None and self.system_part.system.node_count == 1 and not self.system_part.free_nodes:
@@ -424,9 +423,9 @@ class Server:
         if self.node is not None:
             check_known(f"machine of {self.system_part.system.name}", self.node, self.system_part.system.hosts)
         machines = (*self.system_part.free_nodes, *self.system_part.worker_nodes) if self.node is None else (self.node,)
-        own = dict.fromkeys(topology.home_memory(name) for name in self.system_part.names)
+        near_workers = dict.fromkeys(topology.home_memory(name) for name in self.system_part.names)
         of_machine: dict[str, dict[str, None]] = {machine: {} for machine in machines}
-        for memory in own:  # those near the workers first
+        for memory in near_workers:  # first on each machine
             of_machine.get(topology.places[memory].node, {})[memory] = None
         for machine, listed in of_machine.items():
             listed.update(dict.fromkeys(topology.of_node(machine, "memory")))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.stage import TimedStage
 
 MOST_KERNELS: Final = 100_000
-"""Kernels after which no further step of a timeline shows its own, to bound the size of a trace. [1]"""
+"""Kernels of a timeline after which no further step shows any, to bound the size of a trace. [1]"""
 
 RECOMPUTED: Final = "recomputed forward"
 """Kind of a forward operation that the backward phase runs again."""
@@ -32,7 +32,7 @@ class Played(NamedTuple):
 
 
 def shows_kernels(basis: Basis) -> bool:
-    """Whether each step is the kernels of one device, with nothing that other devices do in between."""
+    """Whether each step consists of the kernels of one device and nothing else."""
     prepared = basis.prepared
     is_alone = len(prepared.names) == len(prepared.stages) == prepared.layout.micro_batches == 1
     return is_alone and prepared.agreement is None
@@ -44,7 +44,7 @@ def lanes_of(device: str) -> tuple[str, str]:
 
 
 def played_kernels(basis: Basis, *, device: str, starts_s: list[float]) -> Iterator[Span]:
-    """Yield the kernels of each step that computes from one of these times on. [s]"""
+    """Yield the kernels of the steps that begin to compute at these times. [s]"""
     step = _step(basis)
     of_kernels, of_dispatch = lanes_of(device)
     shown = 0

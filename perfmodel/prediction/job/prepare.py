@@ -57,7 +57,7 @@ def prepare_job(job: Job, placement: Placement | None = None) -> Prepared:
 
 
 def refused_if_strict(prepared: Prepared, job: Job | None) -> Prepared:
-    """Pass on a prepared job; raise if it is strict and asks its framework for what that cannot do."""
+    """Return a prepared job; raise if it is strict and its framework cannot do all that it asks for."""
     if job is not None and job.strict and (beyond := prepared.shortfalls):
         allowed = f"one that can run this job, or pass strict=False to predict it as if this one could: {beyond[0]}"
         raise ArgumentError("framework", prepared.profile, allowed)
@@ -157,7 +157,7 @@ class Lowering:
 
     @derived_property
     def runs_again(self) -> Recompute:
-        """What runs again in the backward phase, as the framework does what is asked for."""
+        """What runs again in the backward phase, in the framework's reading of ``recompute``."""
         is_whole = self.recompute == "full" and self.profile.memory.full_recomputation == BLOCKS
         return BLOCKS if is_whole and blocks_of(self.subject.graph.layers) else self.recompute
 
@@ -168,7 +168,7 @@ class Lowering:
 
     @derived_property
     def gathers_narrow(self) -> bool:
-        """Whether parameters arrive in a narrower type than workers that share none hold them in."""
+        """Whether gathered parameters are in a narrower type than parameters that a device holds whole."""
         held = whole_dtype(self.profile, self.target.processor, dtype=self.dtype)
         return self.layout.scatters and held != self.dtype
 
@@ -203,7 +203,7 @@ class Lowering:
 
     @derived_property
     def known(self) -> Known:
-        """What it has in common with other jobs."""
+        """Results shared with jobs of other layouts."""
         return Known() if self.shared_results is None else self.shared_results
 
     @derived_property
@@ -228,7 +228,7 @@ class Lowering:
         has_server = job is not None and job.is_of_several and job.sync in WITH_SERVER
         if self.layout.workers > 1 or has_server:
             others = "a server" if has_server else "several devices"
-            allowed = f"1 with {others}, as every evaluation exchanges gradients; predict an evaluation a step"
+            allowed = f"1 with {others}, because every evaluation exchanges gradients; predict one evaluation per step"
             raise ArgumentError("evaluations", evaluations, allowed)
 
     def _refuse_cut_products_between_machines(self) -> None:
@@ -343,11 +343,11 @@ class Lowering:
         )
 
     def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
-        """Place the network on devices: balanced if it is cut, and made once if it is not."""
+        """Place the network on devices: in balanced stages if it is cut, otherwise once for all jobs."""
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
             return self._placed(samples, cuts)
-        sizes = tuple(self._element_sizes.values())  # which are those of the framework
+        sizes = tuple(self._element_sizes.values())  # decided by the framework
         key = (self.parallelism, layout, sizes, self.subject.phase, self.runs_again, self._habits)
         placement: Placement = kept(
             graph.kept("placements"), key, lambda: self._placed(samples, cuts), most=MOST_PLACEMENTS, weighed=True
@@ -437,7 +437,7 @@ class Lowering:
 
     def _layer_seconds_alone(self, samples: int) -> dict[str, float]:
         whole = replace(self, layout=ONE_DEVICE, parallelism="data", shared_results=self.known)
-        if isinstance(self.recompute, int):  # each stage runs its first blocks again, which move no cut
+        if isinstance(self.recompute, int):  # blocks that run again are the same in each stage and move no cut
             whole = replace(whole, recompute=None, shared_results=None)
         timed = whole.prepared(samples).timed_stages()[0]
         groups = timed.groups

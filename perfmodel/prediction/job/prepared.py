@@ -181,9 +181,9 @@ class Prepared:
         return float(getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes)
 
     def like(self, **changes: Any) -> Prepared:
-        """Change fields of a job not timed yet, which lowering does not depend on, six times as fast as ``replace``."""
+        """Change fields of an untimed job that lowering does not depend on, six times as fast as ``replace``."""
         # computed once for all of them
-        _ = self.layout, self._how, self.gradient_bytes, self.exchanged_bytes, self.workspace_limit_bytes
+        _ = self.layout, self._turn_options, self.gradient_bytes, self.exchanged_bytes, self.workspace_limit_bytes
         other = object.__new__(Prepared)
         other.__dict__.update(self.__dict__, **changes)
         return other
@@ -199,7 +199,7 @@ class Prepared:
         return self.worker_count if self.agreement is None else self._of_batches(self.agreement.counted_workers)
 
     def _of_batches(self, copies: Any) -> Any:
-        """Return the mini-batches of so many copies of the network [1], by groups that share sequences."""
+        """Mini-batches of so many copies of the network [1], of which a context group has one. [1]"""
         return copies if self.layout.context_size == 1 else copies // self.layout.context_size
 
     @property
@@ -265,7 +265,7 @@ class Prepared:
 
     @property
     def shortfalls(self) -> tuple[str, ...]:
-        """What the job asks of the framework that it cannot do, with the evidence."""
+        """Wishes of the job that its framework cannot fulfil, with the evidence."""
         return shortfalls(
             self.profile,
             self.subject.graph,
@@ -372,11 +372,11 @@ class Prepared:
             copies_s=self.feed_times(factors),
             first_step_s=self._share_of_first_step(factors),
             fed=fed,
-            **self._how,
+            **self._turn_options,
         )
 
     @derived_property
-    def _how(self) -> dict[str, Any]:
+    def _turn_options(self) -> dict[str, Any]:
         layout, agreement = self.layout, self.agreement
         return {
             "orders": self.orders,
@@ -390,7 +390,7 @@ class Prepared:
     def step_with_exchanges(self, timed: TimedStep, *, slower: float, calls_slower: float = 1.0) -> float:
         """Step time if exchanges between devices, and calls to servers, take this many times as long. [s]"""
         shorter = [SlowedTimes(stage_times, 1 / slower) for stage_times in timed.stages]
-        how = self._how
+        how = self._turn_options
         if self.agreement is not None:
             how = {**how, "agreement": self.agreement.with_calls(calls_slower / slower)}
         device_s = compose(self.works(shorter), **how).parts.device_s
@@ -424,8 +424,8 @@ class Prepared:
             )
 
         def passed_on_s(phase: Phase) -> Any:
-            of_phase = (each for (when, _), listed in seconds_of.items() if when is phase for each, _ in listed)
-            if not any(each.kind == "pass_on" for each in of_phase):
+            of_phase = (exchange for (when, _), listed in seconds_of.items() if when is phase for exchange, _ in listed)
+            if not any(exchange.kind == "pass_on" for exchange in of_phase):
                 return 0
             return rings_s(stage, times, phase, self.exchanges, samples=samples, placement=self.placement)
 
@@ -458,7 +458,7 @@ class Prepared:
 
     @property
     def shared_share(self) -> Any:
-        """Share of what workers share that one of them holds; in a formula it may be symbolic. [1]"""
+        """Share of the shared state that one worker holds; in a formula it may be symbolic. [1]"""
         layout, agreement = self.layout, self.agreement
         return 1 / (layout.sharing_size if agreement is None or layout.shard_group else agreement.worker_count)
 

@@ -18,7 +18,7 @@ def waits_for_sends(prepared: Prepared) -> bool:
 
 
 def waited_s(prepared: Prepared, forward_s: Any, backward_s: Any) -> tuple[Any, Any]:
-    """Time that transfers add to a stage's forward and backward turn, from that of what it sends in each. [s]
+    """Time that transfers add to a stage's forward and backward turn, given what it sends in each. [s]
 
     What it receives in one phase is as large as what it sends in the other.
     """
@@ -29,7 +29,7 @@ def waited_s(prepared: Prepared, forward_s: Any, backward_s: Any) -> tuple[Any, 
 
 
 def shares_of(prepared: Prepared, exchange: Exchange) -> int:
-    """Devices of a tensor group among which a tensor is divided that they send to another stage. [1]"""
+    """Parts, one for each device, in which a tensor group sends a tensor to another stage; 1 if whole. [1]"""
     layout, divides = prepared.layout, prepared.profile.exchange.sent == "shares"
     is_whole = not (divides and exchange.kind == "send") or layout.sequence_parallel
     return 1 if is_whole else layout.tensor_size

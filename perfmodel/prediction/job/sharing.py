@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Gather:
-    """Time to gather, and then to compute, each unit whose parameters data-parallel workers share in a phase. [s]"""
+    """Times to gather and to compute each unit in a phase, where data-parallel workers share its parameters. [s]"""
 
     seconds: tuple[Quantity, ...]
     computed_s: tuple[Quantity, ...]
-    """With the framework's passes that run meanwhile: over the unit, and over shares of the next one. [s]"""
+    """Including the framework's passes over the unit and over shares of the next one. [s]"""
     copied_s: Quantity = 0.0
     """All passes of the framework over parameters, before and after they are gathered. [s]"""
 
     @property
     def total_s(self) -> Quantity:
-        """Time to gather all of them. [s]"""
+        """Time to gather all units. [s]"""
         return sum(self.seconds)
 
 
@@ -63,11 +63,11 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
 
 
 def _gathered_share(stage: Stage, gathers: list[Exchange]) -> float:
-    """Part of a stage's parameters that these exchanges gather: all, or those that did not stay. [1]"""
+    """Share of a stage's parameters that these exchanges gather; the others have stayed since an earlier one. [1]"""
     from perfmodel.parallelism.units import sharded_units
 
     counts = {unit.layers[0]: unit.parameter_count for unit in sharded_units(stage.placed.graph)}
-    return sum(counts[each.after_layer] for each in gathers) / sum(counts.values())
+    return sum(counts[exchange.after_layer] for exchange in gathers) / sum(counts.values())
 
 
 def moved_s(prepared: Prepared, times: Any, kind: str) -> Any:

@@ -68,7 +68,7 @@ class TimedStage:
     how: Mapping[str, Any]
     alike: TimedStage | None = None
     known: dict[Any, Any] | None = None
-    """Times that it shares with stages timed together with it: of passes over gradients, and of kernel rows. [s]"""
+    """Times shared by stages that are timed together: of passes over gradients, and of kernel rows. [s]"""
 
     @property
     def groups(self) -> GroupTimes:

@@ -120,7 +120,7 @@ def _added_s(work: StageWork, layout: Layout) -> Any:
 
 
 def _kernels(work: StageWork) -> tuple[Any, Any]:
-    """Kernel times of a stage's phases, between which gradients become ready. [s]"""
+    """Time of a stage's forward and backward phase, during which its gradients become ready. [s]"""
     if not work.exchanges_gradients:
         return work.forward_s, work.backward_s
     return work.times.gradients.forward_s, work.times.gradients.backward_s

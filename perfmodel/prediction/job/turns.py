@@ -28,26 +28,26 @@ class Turned:
     ends: PipelineEnds | None
     free: PipelineEnds | None
     slowed: Turned | None = None
-    """The same with the messages that slow turns down; None if none does."""
+    """Times with the messages that slow turns down; None if there are none."""
 
 
 Messages = Sequence[TurnMessages]
-"""Messages of each chunk of layers; none if they slow down nothing."""
+"""Messages of each chunk of layers; empty if they slow down no turn."""
 
 
 def turned(worker: WorkerWork, orders: Orders, messages: Messages = ()) -> Turned:
-    """Return when devices and chunks finish a pass of all micro-batches, with and without transfers. [s]"""
+    """Compute the ends of a pass of all micro-batches, by device and chunk, with and without transfers. [s]"""
     return all_turned([worker], [orders], [messages])[0]
 
 
 def all_turned(
     workers: Sequence[WorkerWork], orders: Sequence[Orders], messages: Sequence[Messages] | None = None
 ) -> list[Turned]:
-    """Return when the devices and chunks of workers finish their passes; arrays of all of them are added up at once."""
+    """Compute the ends of a pass for each worker as ``turned`` does, arrays of all workers at once. [s]"""
     turned_of, pipelines, together = [Turned(None, None)] * len(orders), [], []
     messages = [()] * len(orders) if messages is None else messages
     for place, (worker, order, sent) in enumerate(zip(workers, orders, messages, strict=True)):
-        times_s = (*worker.there_s, *worker.back_s)
+        times_s = (*worker.forward_send_s, *worker.backward_send_s)
         if len(order) > 1 and any(isinstance(send_s, np.ndarray) for send_s in times_s):
             sends_s = [np.reshape(send_s, (1, -1)) for send_s in times_s]
             if any(map(np.any, sends_s)):  # with and without transfers
@@ -63,9 +63,9 @@ def all_turned(
 
 def _turned_apart(worker: WorkerWork, orders: Orders, messages: Messages) -> Turned:
     how: dict[str, Any] = {"forward_s": worker.forward_s, "backward_s": worker.backward_s, "messages": messages}
-    free = (0.0,) * len(worker.there_s)
+    free = (0.0,) * len(worker.forward_send_s)
     return Turned(
-        ends=pipeline_ends(orders, forward_send_s=worker.there_s, backward_send_s=worker.back_s, **how),
+        ends=pipeline_ends(orders, forward_send_s=worker.forward_send_s, backward_send_s=worker.backward_send_s, **how),
         free=pipeline_ends(orders, forward_send_s=free, backward_send_s=free, **how),
     )
 
@@ -87,12 +87,12 @@ def slow_turns(messages: Messages) -> bool:
 
 
 def slow_places(messages: Messages, *, count: int) -> NDArray[np.intp]:
-    """Return those of so many configurations [1] whose turns messages slow down."""
+    """Places of the configurations, of ``count`` [1], whose turns messages slow down."""
     return np.flatnonzero(np.any([np.broadcast_to(sent.slowdown, count) for sent in messages], axis=0))
 
 
 def slowed_at(places: NDArray[np.intp], *, of: Turned, to: Turned) -> Turned:
-    """Return turns of configurations, some of which messages slow down."""
+    """Replace the turns ``of`` all configurations, at these places, by turns that messages slow down."""
     assert of.ends is not None
     assert of.free is not None
     count = len(of.ends.device_s[0])
@@ -104,7 +104,7 @@ def slowed_at(places: NDArray[np.intp], *, of: Turned, to: Turned) -> Turned:
 
 
 def sent_s(ends: PipelineEnds) -> tuple[Quantity, ...]:
-    """When each device has finished its turns and sent all messages. [s]"""
+    """Time at which each device has finished its turns and sent all messages. [s]"""
     if not ends.left_s:
         return ends.device_s
     return tuple([end_s + left_s for end_s, left_s in zip(ends.device_s, ends.left_s, strict=True)])

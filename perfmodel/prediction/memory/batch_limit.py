@@ -19,11 +19,11 @@ RESERVE_FRACTION: Final = 0.0
 """Share of a device's memory that is left free unless the caller says otherwise: none, as with ``memory.fits``. [1]"""
 
 SIZES: Final = ("batch_size", "global_batch_size")
-"""Arguments of a job that its largest batch size does not depend on."""
+"""Arguments of a job without effect on its largest batch size."""
 
 
 def without_sizes(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a job that its largest batch size depends on."""
+    """Leave out the arguments of a job without effect on its largest batch size."""
     return {name: value for name, value in arguments.items() if name not in SIZES}
 
 

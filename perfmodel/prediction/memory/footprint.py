@@ -170,7 +170,7 @@ class MemoryFootprint:
 
     @property
     def missing_bytes(self) -> Quantity:
-        """What the memory with the largest lack lacks, of the device or of a parameter server; 0 if all fits. [B]"""
+        """Larger shortage of memory, of the device or of a parameter server; 0 if all fits. [B]"""
         return missing_bytes(self.total_bytes, self.capacity_bytes, self.missing_elsewhere_bytes)
 
     @property
@@ -183,7 +183,7 @@ class MemoryFootprint:
 
 
 def fullest_of(footprints: Sequence[MemoryFootprint]) -> MemoryFootprint:
-    """Return the largest footprint, with numbers of Python where it has those of numpy."""
+    """Return the largest footprint, with Python numbers in place of numpy's."""
     fullest, *others = footprints
     if others:
         fullest = max(footprints, key=lambda footprint: float(np.max(footprint.total_bytes)))
@@ -195,7 +195,7 @@ _BYTES: Final = attrgetter(*(field.name for field in fields(MemoryFootprint)))
 
 
 def missing_bytes(needed: Quantity, capacity: Quantity, elsewhere: Quantity) -> Quantity:
-    """Larger of what a device lacks and what is missing elsewhere; 0 if nothing is. [B]"""
+    """Larger shortage, of a device or elsewhere; 0 if nothing is missing. [B]"""
     return maximum(needed - capacity, elsewhere)
 
 
@@ -289,7 +289,7 @@ def graph_memory(
         made, in_use = live.gradients.astype(float), live.activations
         if policy.allocator == "best_fit":
             gaps = gap_bytes_per_sample(graph.lifetimes(phase, rules=rules, input_gradient=input_gradient))
-            in_use = in_use + np.array([[0], [gaps]], dtype=object)  # never given back once they are there
+            in_use = in_use + np.array([[0], [gaps]], dtype=object)  # never given back
         held = np.full_like(made, made.max(initial=0.0)) if policy.gradients == "kept" else made
         alive = Alive(in_use, held, cache(partial(unit_gradients, graph, live.moments, made)))
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
@@ -384,9 +384,9 @@ class ChunkMemory:
 class SharedMemory:
     """Memory of one device of a worker, for any order of micro-batches.
 
-    ``alone`` is the footprint of a whole mini-batch; ``among`` that of one micro-batch of several, beside the gradients
-    of the others that are there for the whole step. ``gradient_bytes`` are those of each chunk that exist from its
-    first to its last backward phase, after which workers share them; of several passes, for the whole step.
+    ``alone`` is the footprint of a whole mini-batch; ``among`` that of one of several micro-batches, with the gradients
+    of the others that last the whole step. ``gradient_bytes`` are gradients of each chunk that last from its first to
+    its last backward phase, after which workers share them; with several passes they last the whole step.
     """
 
     chunks: tuple[int, ...]
@@ -433,7 +433,7 @@ class DeviceMemory:
     """Memory of devices with chunks of the same structure. [-]"""
 
     def shared(self, layout: Layout, *, has_buckets: bool = False) -> SharedMemory:
-        """Memory on a device as workers share parameters, gradients and optimizer state, and exchange them. [B]"""
+        """Memory on a device once workers share parameters, gradients and optimizer state. [B]"""
         if layout.shard_stage == ALL_SHARED:  # which layers are gathered together depends on their names
             return self._shared(layout, has_buckets=has_buckets)
         sharing_size = layout.sharing_size if layout.shard_stage else 1
@@ -468,7 +468,7 @@ class DeviceMemory:
 
     def footprint(self, order: Sequence[Turn], layout: Layout, *, has_buckets: bool) -> MemoryFootprint:
         """Footprint at the peak of a step of one order of turns. [B]"""
-        if len(self.chunks) == 1 and layout.parts == 1:  # most predictions, which need nothing of several micro-batches
+        if len(self.chunks) == 1 and layout.parts == 1:  # most predictions
             return self._alone(layout, has_buckets=has_buckets)
         return self.shared(layout, has_buckets=has_buckets).footprint(
             order, parts=layout.parts, passes=layout.accumulation_steps

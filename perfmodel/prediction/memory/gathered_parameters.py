@@ -1,4 +1,4 @@
-"""Parameters that are whole on a device for a while although workers share them."""
+"""Parameters that a device holds whole for a while although workers share them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitBytes:
-    """Sizes of whole parameters that exist for a while although workers share them.
+    """Sizes of parameters that a device holds whole for a while although workers share them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Gradients that are whole at each moment of a step, though workers share them, and what is kept of the others."""
+"""Gradients in memory at each moment of a step: whole ones, and the shares that a worker keeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Sizes = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 
 
 class GradientRules(NamedTuple):
-    """What a device keeps of gradients, and of how long they are whole.
+    """Which gradients a device keeps, and how long they are whole.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class GradientRules(NamedTuple):
     def bytes_at(
         self, made: NDArray[np.float64], sizes: Callable[[], Sizes], *, all_bytes: float
     ) -> NDArray[np.float64]:
-        """Gradients at each moment, from those made by then of all [B] and, if they count, those of units. [B]"""
+        """Gradients at each moment, from those made by then, all gradients [B] and, if needed, those of units. [B]"""
         if not self.by_unit:
             before = np.full_like(made, all_bytes) if self.accumulates else made
             return self.kept_ratio * before + self.has_buckets * all_bytes
@@ -102,7 +102,7 @@ class GradientRules(NamedTuple):
 
 
 def unit_gradients(graph: LayerGraph, moments: Sequence[tuple[str, Phase]], made: NDArray[np.float64]) -> Sizes:
-    """Follow the gradients of each unit from the first that is made until those of another unit are made.
+    """Follow the gradients of each unit from the first one made until those of the next unit are made.
 
     Gradients of layers outside blocks are complete last. Ignores: exchanges that take longer than that.
 

@@ -1,4 +1,4 @@
-"""What a user may not expect of a step: what its defaults cost, and recurrent steps that follow one another."""
+"""Remarks on what a user may not expect: the cost of defaults, and recurrent steps that wait for one another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 COSTLY: Final = 1.5
-"""Times as long from which on a default is remarked on. [1]"""
+"""Ratio of times from which on a default is worth a remark. [1]"""
 
 NARROWER: Final = ("bf16", "fp16")
 """Data types to compare with, the first that the processor has."""

@@ -63,8 +63,8 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
     assert path is not None
     path = path.with_workers(worker_count)
     target = prepared.target.with_workers(worker_count * prepared.layout.stages * prepared.layout.tensor_size)
-    there = replace(prepared, target=target, data_path=path)
-    composed = there.composed(basis.timed.stages, basis.factors)
+    resized = replace(prepared, target=target, data_path=path)
+    composed = resized.composed(basis.timed.stages, basis.factors)
     stages = {stage: float(seconds) for stage, seconds in path.stages(prepared.batch_size).items()}
     period_s = float(composed.parts.step_s)
     device_s = float(composed.parts.device_s)
@@ -105,21 +105,21 @@ def most_useful(sizes: list[JobSize]) -> JobSize | None:
 
 
 def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
-    """Units of the stages that devices wait for: present number, and number that keeps up with the devices. [1]"""
+    """Units of each stage that devices wait for: how many there are, and how many would keep up. [1]"""
     path = basis.prepared.data_path
     assert path is not None
     size = job_size(basis, path.worker_count)
     device_s = size.stage_s[DEVICE]
-    have = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
+    unit_counts = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
     if path.read_limited_by_storage:
-        have["read"] = 1
+        unit_counts["read"] = 1
     units_of = {}
-    for stage, units in have.items():
+    for stage, units in unit_counts.items():
         shares_cores = stage == "decode" and CORES in size.stage_s
         if size.stage_s[stage] > device_s or shares_cores:
             needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
             units_of[stage] = (units, math.ceil(float(needed)))
-            if shares_cores:  # besides those that compute
+            if shares_cores:  # beside the cores that compute
                 units_of[stage] = (path.hosts[0].core_count, math.ceil(float(needed) + path.step_cores))
     return units_of
 
@@ -162,7 +162,7 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
 
 def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
     """Double the lanes of bounding links until every worker gets the rate it needs."""
-    routes = system_part.unlike_input_routes  # machines like these need the same
+    routes = system_part.unlike_input_routes  # equal machines need the same
     channels = {channel.name: channel for route in routes for channel in route.channels}
     below = {  # copies go down to the device
         channel.name: node for route in routes for node, channel in zip(route.nodes[1:], route.channels, strict=True)
@@ -333,8 +333,8 @@ def _jitter(basis: Basis, path: DataPath) -> list[str]:
     slowest, second = sorted(stages, key=lambda stage: stages[stage], reverse=True)[:2]
     share = float(stages[second] / stages[slowest])
     if share > COUPLED:
-        also = f"{STAGE_NAMES[second]} reach{'' if second == 'host_copy' else 'es'} {percent_text(share)} of it"
-        sentences.append(f"What is slowest there is {STAGE_NAMES[slowest]}; {also}, which can make steps longer still.")
+        near = f"{STAGE_NAMES[second]} reach{'' if second == 'host_copy' else 'es'} {percent_text(share)} of it"
+        sentences.append(f"What is slowest there is {STAGE_NAMES[slowest]}; {near}, which can make steps longer still.")
     return sentences
 
 

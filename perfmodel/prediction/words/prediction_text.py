@@ -260,12 +260,12 @@ def first_sentences(p: Prediction) -> list[str]:
 
 
 def first_lines(p: Prediction) -> list[str]:
-    """Wrap the warnings to read before the time and the cost of defaults as notes, except missing memory."""
+    """Lines to read before the time: missing memory, then other warnings and the cost of defaults as notes."""
     return [*_no_room(p), *map(_note, [*_beyond(p), *p.basis.on_stored_weights, *default_remarks(p)])]
 
 
 def remarks(p: Prediction) -> tuple[str, ...]:
-    """Remarks of a prediction, without the warnings that stand first: bounding sequences, and ``p.remarks``."""
+    """Remarks on bounding sequences, and ``p.remarks``; the warnings of ``first_sentences`` are left out."""
     first = {*p.basis.prepared.shortfalls, *p.basis.on_stored_weights}
     return (*sequence_remarks(p), *[remark for remark in p.remarks if remark not in first])
 
@@ -342,16 +342,16 @@ CAUSES: Final[dict[str, str]] = {
     "physics": "what the model leaves out",
     "constants": "uncertain constants",
     "exchange": "how long workers exchange",
-    "unfitted": "that no whole step was fitted",
+    "unfitted": "no fit to whole steps",
     "device": "a device without measured rows",
     "framework": "a framework without measured rows",
     "operations": "a mix of operations without measured rows",
     "dtype": "a data type without measured rows",
     "architecture": "a library without constants for the architecture",
     "oversubscription": "more threads than cores",
-    "kernels": "kernels about their curves",
-    "shared": "what moves all kernels together",
-    "stand_ins": "classes by the curve of another",
+    "kernels": "scatter of kernels about their curves",
+    "shared": "what shifts all kernels together",
+    "stand_ins": "classes timed by the curve of another",
     "session": "noise and drift while measuring",
 }
 """Cause of an interval's width -> its name in a sentence."""
@@ -549,7 +549,7 @@ def _server_dict(p: Prediction) -> dict[str, Any] | None:
 
 
 def server_load(p: Prediction) -> tuple[float | None, float | None]:
-    """Return the number of workers from which a parameter server bounds, None if it never does, and how busy it is."""
+    """Return the number of workers from which on a parameter server bounds (None for never), and how busy it is."""
     if p.visits is None:
         return None, None
     knee = float(p.visits.knee)

@@ -1,4 +1,4 @@
-"""Live networks predicted and measured: rows, scores beside naive rooflines, text, JSON and a figure."""
+"""Live networks predicted and measured: rows, scores compared with naive rooflines, text, JSON and a figure."""
 
 from __future__ import annotations
 

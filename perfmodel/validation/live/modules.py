@@ -71,7 +71,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Con
 
 
 class Block(nn.Module):
-    """Residual block of ResNet: two 3x3 convolutions, or 1x1, 3x3, 1x1, beside a shortcut."""
+    """Residual block of ResNet: two 3x3 convolutions, or 1x1, 3x3, 1x1, and a shortcut."""
 
     def __init__(self, inputs: int, width: int, stride: int, *, bottleneck: bool, stride_on: str = "3x3") -> None:
         super().__init__()

@@ -96,7 +96,7 @@ def find_networks(names: Sequence[str] | None) -> tuple[LiveNetwork, ...]:
 
 
 MODES: Final[Mapping[str, str]] = {"step": "training step", "forward": "inference"}
-"""Phases that are measured, and what they are called in reports."""
+"""Measured phases, and their names in reports."""
 
 LIVE_DTYPES: Final = ("fp32", "tf32", "bf16")
 """Data types in which networks run: plain fp32, tf32 (a GPU rounds the operands of products) and bf16 under autocast.

@@ -1,8 +1,8 @@
 """Naive predictions that a model must beat. Like the model, they see the trained cells and nothing else.
 
-A rule takes trained cells and cells to predict. It gives their times, NaN if it has no prediction (no other device has
-the cell); scores are taken over the others. No rule uses the time of the cell that it predicts, unless that cell is
-among the trained ones, as it is where nothing is held out; rules that look for sister cells leave it out even then.
+A rule takes trained cells and cells to predict, and gives the times of the latter; a cell without a prediction (no
+other device has it) is NaN and not scored. A rule sees the time of a cell that it predicts only if the cell is also
+trained, as when nothing is held out; rules that look for sister cells leave it out even then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FACTORS = {"mape": ("MAPE", factor_of_least_mape), "log": ("log error", factor_o
 """Error -> its name, and the factor on predictions that makes it smallest."""
 
 RIDGE = 0.1
-"""Strength of the pull of a filled-in table's numbers to zero. [1]"""
+"""Ridge penalty on the numbers of a filled-in table. [1]"""
 
 Cells = Sequence["PredictedCell"]
 Rule = Callable[[Cells, Cells], Floats]
@@ -93,7 +93,7 @@ def scaled_roofline(trained: Cells, tested: Cells, *, fitted_for: str = "mape") 
 
 
 def percent_of_peak(trained: Cells, tested: Cells) -> Floats:
-    r"""One fitted percent of peak per framework, as Paleo has it, on the cells that it can express: no recurrent layer.
+    r"""One fitted percent of peak per framework, as in Paleo, for networks that it can express: no recurrent layers.
 
     .. math:: T = \frac{F}{e_f P}
 
@@ -117,7 +117,7 @@ def percent_of_peak(trained: Cells, tested: Cells) -> Floats:
 
 
 def filled_in_table(trained: Cells, tested: Cells, *, ridge: float = RIDGE) -> Floats:
-    r"""Fill in a table: the logarithm of a time as a sum of one number for each label of each term of ``labels_of``.
+    r"""Fill in a table: the logarithm of a time is a sum of numbers, one for each label of a cell (``labels_of``).
 
     .. math:: \ln T = m + \sum_t x_{t,\,label_t}
 
@@ -193,14 +193,14 @@ def device_speed(cell: PredictedCell) -> float:
 
 
 def on_other_cpus(one: PredictedCell, others: Cells, *, same_threads: bool) -> list[PredictedCell]:
-    """Return the other CPU's cells with as many threads or, failing that, the most threads below that."""
+    """Return the other CPU's cells with the same number of threads or, failing that, the most threads below that."""
     below = [cell for cell in on_other_devices(one, others) if _threads(cell) <= _threads(one)]
     used = _threads(one) if same_threads else max(map(_threads, below), default=0)
     return [cell for cell in below if _threads(cell) == used]
 
 
 def on_all_cores(one: PredictedCell, others: Cells, *, below: Cells, cores: Mapping[str, int]) -> list[PredictedCell]:
-    """Return the cells of ``below`` that ran the same with as many threads as cores."""
+    """Return the cells of ``below`` that ran the same with one thread for each core."""
     try:
         is_beyond = _threads(one) > cores[one.device]
     except KeyError as error:

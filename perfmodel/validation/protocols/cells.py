@@ -26,13 +26,13 @@ Progress = Callable[[int, int], None]
 
 
 def progress_of_part(progress: Progress | None, place: int, count: int) -> Progress:
-    """Return the callback for part ``place``, from 0, of ``count`` equal parts [1]; it counts hundredths of a part."""
+    """Return a callback for part ``place`` of ``count`` equal parts, from 0; it counts hundredths of a part. [1]"""
 
-    def told(done: int, total: int) -> None:
+    def in_part(done: int, total: int) -> None:
         if progress is not None:
             progress(100 * place + round(100 * done / total), 100 * count)
 
-    return told
+    return in_part
 
 
 FAMILIES = ((LSTM.kind, "LSTM"), (Convolution2d.kind, "CNN"))
@@ -66,7 +66,7 @@ class MeasuredCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedCell:
-    """A measured cell beside its prediction."""
+    """A measured cell and its prediction."""
 
     network: str
     framework: str

@@ -63,7 +63,7 @@ def _all_fitted(cells: Sequence[MeasuredCell]) -> list[Fold]:
 
 
 def _one_device(cells: Sequence[MeasuredCell]) -> list[Fold]:
-    """Fit one framework on one device and the other frameworks on all devices; score it on its other devices."""
+    """Fit one framework on one device and the others on all devices; score the first on its other devices."""
     folds = []
     for framework, device in dict.fromkeys((cell.row.framework, cell.row.device) for cell in cells):
         held_out = [cell.row.framework == framework and cell.row.device != device for cell in cells]
@@ -186,7 +186,7 @@ FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "g
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FoldOutcome:
-    """One fold with what it holds out, predicted, and the fit to the rest; None where nothing is fitted."""
+    """Predictions of a fold's held-out cells, and the fit to the rest; None where nothing is fitted."""
 
     fold: Fold
     predicted: tuple[PredictedCell, ...]
@@ -223,7 +223,7 @@ def predict_subset(
     split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
     progress: Progress | None = None,
 ) -> HeldOut:
-    """Fit inside every fold of a protocol, if it fits, and predict what each fold holds out."""
+    """Fit inside every fold of a protocol, if it fits, and predict the held-out cells."""
     report_progress = progress or (lambda done, total: None)
     fits: Sequence[Fit | None] = [None]
     unknowns: tuple[Unknown, ...] = ()

@@ -1,4 +1,4 @@
-"""The fastest product that a sweep of shapes found on each accelerator, beside its prediction and one share of peak.
+"""The fastest product of a sweep of shapes on each accelerator, compared with its prediction and one share of peak.
 
 Accelerators in such a table differ in chip and in power limit. A chip whose energy per FLOP was chosen on the table is
 scored with each of its boards left out: a factor on the energy of its family is found on the other boards.

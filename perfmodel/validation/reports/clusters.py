@@ -1,4 +1,4 @@
-"""Measured calls of collectives, and measured steps of sharded language models, beside predictions and naive rules."""
+"""Measured calls of collectives and steps of sharded language models, compared with predictions and naive rules."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ ONE_BANDWIDTH: Final = "one bandwidth per device, told the answers"
 """Naive rule: the geometric mean of the bus bandwidths of a device's rows. [-]"""
 
 MFU_BY_MODEL: Final = "one MFU per model, told the answers"
-"""Naive rule: the share of peak that the steps of each network have in the geometric mean. [-]"""
+"""Naive rule: for each network, the geometric mean of its steps' shares of peak. [-]"""
 
 MACHINE_SIZE: Final = 8
 """Devices of each machine of these tables. [1]"""
 
 HOST_S: Final = {row["algorithm"]: row["host_us"] * MICROSECOND for row in stated_formats("calls_in_one_machine")}
-"""Column ``algorithm`` of calls inside one machine -> what the host adds to each time. [s]"""
+"""Column ``algorithm`` of calls inside one machine -> time that the host adds to each. [s]"""
 
 
 HELD_OUT: Final = "fitted_on_other_rows"
@@ -224,7 +224,7 @@ def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
 
 
 def _rate(system: Any, operation: str, count: int, size_bytes: float, *, only: str = "", host_s: float = 0.0) -> float:
-    """Return the bus bandwidth of a call, by only one of the library's algorithms if it is named. [B/s]"""
+    """Return the bus bandwidth of a call; ``only`` limits the library to one algorithm. [B/s]"""
     topology = system.topology
     placed = place_library(load_collective_library(LIBRARY), operation, topology, topology.devices()[:count])
     names = {"ring": ("ring_all_reduce", operation), "nvls": ("multicast_switch",)}.get(only)
@@ -270,8 +270,8 @@ def calls_inside(file: Path) -> RowReport:
             "1 to 100 MB": lambda size_bytes: small <= size_bytes < large,
             "below 1 MB": lambda size_bytes: size_bytes < small,
         },
-        note="rates and the switch's share of the links were fitted to these rows; those of each device with "
-        "the constants of the other are in docs/validation.md",
+        note="rates and the switch's share of the links were fitted to these rows; "
+        "docs/validation.md scores each device with the constants of the other",
     )
 
 
@@ -335,7 +335,7 @@ def sharded_steps(file: Path) -> RowReport:
     """Score steps of fully sharded language models."""
     records = read_records(file)
     jobs = [_sharded_job(record, file) for record in records]
-    rows = row_table([_sharded_row(*each) for each in zip(records, jobs, strict=True)], title=file.stem)
+    rows = row_table([_sharded_row(*case) for case in zip(records, jobs, strict=True)], title=file.stem)
     networks, measured = np.array(rows.column("network")), np.array(rows.column("measured_s"))
     shares = np.array([float(record["mfu_percent"]) for record in records])
     by_model = np.array([np.exp(np.mean(np.log(shares[networks == name]))) for name in networks])

@@ -39,16 +39,16 @@ RESERVE: Final = 0.08
 """Share of a device's memory that a layout which fits leaves free, as in ``pm.search``. [1]"""
 
 CHOSEN_WITHIN: Final = 1.05
-"""Measured time of the first choice over the best measured one, up to which the choice is good. [1]"""
+"""Largest ratio of the first choice's measured time to the best measured time that counts as a good choice. [1]"""
 
 MACHINE_SIZE: Final = 8
 """Devices of a machine. [1]"""
 
 CLEAR: Final = (0.75, 0.85)
-"""Probabilities of a ranking that are held against the share of such pairs that are right, sweep by sweep. [1]"""
+"""Range of predicted certainty; each sweep counts how many pairs ranked with it are right. [1]"""
 
 CERTAINTIES: Final = (0.5, 0.65, *CLEAR, 0.95, 1.0)
-"""Limits of the probabilities of a ranking that are held against that share over all sweeps. [1]"""
+"""Limits of the ranges of certainty in which right pairs are counted over all sweeps. [1]"""
 
 MOST_PAIRS: Final = 12
 """Layouts of a sweep whose pairs are ranked. [1]"""
@@ -72,7 +72,7 @@ def _graph(model: str, length: int, attention: str, *, checkpointed: bool) -> La
 
 
 def _with_every_module_checkpointed(graph: LayerGraph) -> LayerGraph:
-    """Return the same network, each module of which, the table and the head too, runs again as a whole."""
+    """Return the network with every module, even table and head, recomputed as a whole."""
     marked = LayerGraph(graph.name, inputs=graph.input_shapes)
     region = ""
     for node in graph.layers:
@@ -119,7 +119,7 @@ def layout_report(file: Path) -> RowReport:
     sweeps = np.array([row["sweep"] for row in rows])
     is_timed = np.array([record["outcome"] == "timed" for record in records])
     measured = np.array([row["measured_s"] for row in rows], dtype=float)[is_timed]
-    told = {
+    times = {
         PERFMODEL: np.array([row["predicted_s"] for row in rows])[is_timed],
         ONE_MFU: _by_one_mfu(records, sweeps)[is_timed],
     }
@@ -134,10 +134,10 @@ def layout_report(file: Path) -> RowReport:
         pairs += ranked
         note = _choice([rows[place] for place in places], ranked)
         of_sweep = sweeps[is_timed] == name
-        parts += compared("layouts", told, measured=measured, fitted={ONE_MFU: 1}, part=name, rows=of_sweep, note=note)
+        parts += compared("layouts", times, measured=measured, fitted={ONE_MFU: 1}, part=name, rows=of_sweep, note=note)
     whole = compared(
         "layouts",
-        told,
+        times,
         measured=measured,
         fitted={ONE_MFU: len(set(sweeps.tolist()))},
         note=f"{_fits(rows, 'all sweeps: ')}; {_reliability(pairs)}",
@@ -190,8 +190,8 @@ def balanced_accuracy(predicted: Sequence[bool], actual: Sequence[bool]) -> floa
     >>> balanced_accuracy([True, True, False, True], [True, True, False, False])
     0.75
     """
-    said, true = np.asarray(predicted), np.asarray(actual)
-    return float(np.mean([(said[true == value] == value).mean() for value in np.unique(true)]))
+    answers, true = np.asarray(predicted), np.asarray(actual)
+    return float(np.mean([(answers[true == value] == value).mean() for value in np.unique(true)]))
 
 
 def _fits(rows: Sequence[Mapping[str, Any]], what: str) -> str:
@@ -200,30 +200,30 @@ def _fits(rows: Sequence[Mapping[str, Any]], what: str) -> str:
 
 
 def _choice(rows: Sequence[Mapping[str, Any]], pairs: Sequence[_Pair]) -> str:
-    """Say how well layouts of a sweep are ranked, and what the first choice took."""
+    """Describe the ranking of a sweep's layouts, and the measured time of its first choice."""
     timed = [place for place, row in enumerate(rows) if row["ran"]]
     ranks = rank_correlation([rows[place]["predicted_s"] for place in timed], [rows[at]["measured_s"] for at in timed])
     best = min(rows[place]["measured_s"] for place in timed)
-    said = f"{rows[0]['sweep']}: rank correlation {ranks:.2f}"
+    note = f"{rows[0]['sweep']}: rank correlation {ranks:.2f}"
     fitting = [row for row in rows if row["fits"]]
     if fitting:
         chosen = min(fitting, key=lambda row: row["predicted_s"])
         ratio = chosen["measured_s"] / best if chosen["ran"] else math.inf
         took = f"{100 * (ratio - 1):.1f} % longer than the best" if chosen["ran"] else "out of memory"
-        said += f", first choice {took}{'' if ratio <= CHOSEN_WITHIN else ' (missed)'}"
+        note += f", first choice {took}{'' if ratio <= CHOSEN_WITHIN else ' (missed)'}"
     clear = [pair.is_right for pair in pairs if CLEAR[0] <= pair.certainty < CLEAR[1]]
-    said += f", {_fits(rows, '')}"
-    return said if not clear else f"{said}; of {len(clear)} pairs said to be about 80 % sure {sum(clear)} are right"
+    note += f", {_fits(rows, '')}"
+    return note if not clear else f"{note}; of {len(clear)} pairs said to be about 80 % sure {sum(clear)} are right"
 
 
 def _reliability(pairs: Sequence[_Pair]) -> str:
     """Count the pairs ranked correctly, by their predicted certainty."""
-    told = []
+    ranges = []
     for low, high in pairwise(CERTAINTIES):
         inside = [pair.is_right for pair in pairs if low <= pair.certainty < high or pair.certainty == high == 1]
         if inside:
-            told.append(f"{100 * low:.0f} to {100 * high:.0f} % sure {sum(inside)} of {len(inside)}")
-    return "pairs ranked right: " + ", ".join(told)
+            ranges.append(f"{100 * low:.0f} to {100 * high:.0f} % sure {sum(inside)} of {len(inside)}")
+    return "pairs ranked right: " + ", ".join(ranges)
 
 
 class _Pair(NamedTuple):

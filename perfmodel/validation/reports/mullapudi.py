@@ -1,9 +1,9 @@
 """Downpour and delay-compensated SGD on 4, 8 and 12 machines: six times predicted, with nothing fitted to them.
 
-The level of the six times is a prediction as any other, for mini-batches of a size that the source does not state. All
-six lie within 2 % of one another, so that a constant, once told one of them, is as close. Scored apart are what causes
-the growth with the workers (the queue at the parameter server) and the cost of the compensation (operations that the
-server issues).
+The level of the six times is predicted like any other; the source does not state the size of mini-batches. All six lie
+within 2 % of one another, so a constant equal to one of them is as close. Two effects are therefore scored by
+themselves: the growth with the workers (the queue at the parameter server), and the cost of the compensation
+(operations that the server issues).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _growth_factors(sensitivity: Table[Any], batch_size: int) -> dict[str, float
 
 
 def _parts(rows: Table[Any], factors: Mapping[str, float]) -> tuple[PartScore, ...]:
-    """Return scores of perfmodel, of one machine's step, and of a constant that is told one of the times."""
+    """Return scores of perfmodel, of one machine's step, and of a constant equal to one of the times."""
     growth = " and ".join(f"{factor:.2f} ({name})" for name, factor in factors.items())
     return compared(
         SYSTEM_TEXT,
@@ -140,7 +140,7 @@ class _Experiment:
 
 
 def _numbers(p: Prediction) -> tuple[Asynchronous, AsynchronousNumbers]:
-    """Return how workers agree, and its numbers with the time that a worker computes."""
+    """Return the agreement of workers, and its numbers with a worker's computing time."""
     agreement = p.agreement
     assert isinstance(agreement, Asynchronous)
     computing_s = agreement.computing_s(p.basis.timed.composed.alone)

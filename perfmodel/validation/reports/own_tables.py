@@ -54,7 +54,7 @@ _FOLDERS: Final = ("systems", "nets")
 
 @dataclass(frozen=True, slots=True)
 class OwnTable:
-    """A table with a scoring function of its own."""
+    """A table with its own scoring function."""
 
     name: str
     kind: str
@@ -174,7 +174,7 @@ def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
         return replace(known, file=(folder / known.file).resolve())
     there = {path.stem: path for inside in _FOLDERS for path in sorted((folder / inside).glob("*.csv"))}
     stems = [name] if name in there else [stem for stem in there if stem.startswith(name)]
-    if len(stems) > 1:  # a table that perfmodel knows by its own name is asked for by that
+    if len(stems) > 1:  # a table with its own name is found by that name only
         stems = [stem for stem in stems if stem not in OWN_TABLES] or stems
     tables = tables_of_file(there[stems[0]]) if len(stems) == 1 else ()
     if len(tables) == 1:

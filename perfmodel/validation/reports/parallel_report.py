@@ -1,4 +1,4 @@
-"""Networks on several devices beside predictions: speed-ups, steps of sharded networks, layouts of papers."""
+"""Networks on several devices compared with predictions: speed-ups, steps of sharded networks, layouts of papers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _nearly_full(rows: Sequence[ParallelRow], scores: Table[Any]) -> list[str]:
 
 
 def _naive(rows: Sequence[ParallelRow], graphs: Sequence[LayerGraph]) -> list[float]:
-    """Predict each row by the naive rule: as many times faster as workers, or FLOP at the typical rate of all rows."""
+    """Predict each row by a naive rule: linear speed-up by workers, or FLOP at the typical rate of all rows."""
     work = {}
     for row, graph in zip(rows, graphs, strict=True):
         if row.measured_s is not None:
@@ -210,7 +210,7 @@ def step_of_row(
 
 
 def job_of_row(table: ParallelTable, row: ParallelRow, graph: LayerGraph) -> Job:
-    """Return what ran in the machines of a row, with workers counted as ``predict`` counts them."""
+    """Return the job of a row, with workers counted as ``predict`` counts them."""
     sizes = dict(row.sizes)
     devices = sizes.pop("workers")
     return Job(
@@ -233,12 +233,12 @@ SAVED_WHERE_LINEAR: Final = 0.5
 
 
 def doubling_claims(file: Path) -> RowReport:
-    """Return the claims with what they imply.
+    """Return the claims with the speed-up and exposed exchange that they imply.
 
     Notes
     -----
-    Valid for: one doubling. A step on twice the GPUs lasts 2 / speed-up times the step on the fewer, each worker with
-    its mini-batch; all of it that is longer is exchange that is exposed: 1 - speed-up / 2.
+    Valid for: one doubling, with the same mini-batch for each worker. A step on twice the GPUs lasts 2 / speed-up times
+    as long as before; all additional time is exposed exchange, a share of 1 - speed-up / 2 of the step.
     """
     table = load_scaling(file.stem)
     rows = [
@@ -332,18 +332,18 @@ def published_report(file: Path) -> RowReport:
     table = load_published(file.stem)
     rows = row_table([_published_row(*case) for case in cases_of(table)], title=table.title)
     measured, mfu = (np.array(rows.column(name)) for name in ("measured_s", "measured_mfu"))
-    told = {PERFMODEL: np.array(rows.column("predicted_s")), ONE_MFU: by_one_mfu(measured, mfu)}
+    times = {PERFMODEL: np.array(rows.column("predicted_s")), ONE_MFU: by_one_mfu(measured, mfu)}
     studies = rows.column("study")
     parts: list[PartScore] = []
     for part in (EVERY_ROW, *dict.fromkeys(studies)):
         of_part = [part in (EVERY_ROW, study) for study in studies]
         note = _worst(rows, part, of_part)
-        parts += compared("steps", told, measured=measured, fitted={ONE_MFU: 1}, part=part, rows=of_part, note=note)
+        parts += compared("steps", times, measured=measured, fitted={ONE_MFU: 1}, part=part, rows=of_part, note=note)
     return RowReport(table=table.key, rows=rows, parts=tuple(parts), caveats=(*table.caveats, *_too_large(rows)))
 
 
 def cases_of(table: PublishedLayouts) -> Iterator[tuple[str, str, Job, float]]:
-    """Yield study, layout in words, job and measured step of every row; of one at a time, as graphs are large."""
+    """Yield study, layout in words, job and measured step of every row, one at a time because graphs are large."""
     for name in table.also:
         other = load_parallel(name)
         for row in other.rows:

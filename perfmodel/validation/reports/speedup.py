@@ -1,4 +1,4 @@
-"""Measured speed-ups over one device beside predicted ones and linear scaling; nothing is fitted on them."""
+"""Measured speed-ups over one device, compared with predicted ones and linear scaling; nothing is fitted on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured steps of the networks of torch packages beside predictions with the constants as they are shipped."""
+"""Measured steps of the networks of torch packages, compared with predictions with shipped constants."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ AS_SHIPPED: Final = "as_shipped"
 """Protocol: constants as in their files, some of which were chosen while looking at such tables. [-]"""
 
 ONE_EFFICIENCY: Final = "roofline x one efficiency per cell, told the answers"
-"""Naive rule: the greater of FLOP over peak and bytes over bandwidth, by the factor of the least MAPE. [-]"""
+"""Naive rule: the larger of FLOP over peak and bytes over bandwidth, times the factor with the least MAPE. [-]"""
 
 MISSED: Final = 2.0
-"""Ratio of predicted to measured time that a row without a prediction counts with: an error of 100 %. [1]"""
+"""Ratio of predicted to measured time at which a row without a prediction counts: an error of 100 %. [1]"""
 
 MOST_NAMED: Final = 20
 """Rows without a prediction that are named. [1]"""
@@ -91,7 +91,7 @@ def rows_with_graphs(table: NetworkTable) -> Iterator[tuple[NetworkRow, LayerGra
 
 
 def job_of(row: NetworkRow, graph: LayerGraph, **how: Any) -> Job:
-    """Return the job that a row timed; ``framework`` among ``how`` is the table's."""
+    """Return the job that a row timed; ``how`` are further arguments, such as the table's framework."""
     return Job(graph, **{"batch_size": row.batch_size, "device": row.device, **row.arguments, **how})
 
 
@@ -100,7 +100,7 @@ def _graph_key(row: NetworkRow) -> tuple[str, int, bool]:
 
 
 def _graph_of(table: NetworkTable, row: NetworkRow) -> LayerGraph | str:
-    """Return the graph of a row, or why there is none."""
+    """Return the graph of a row, or the reason why it cannot be imported."""
     fused = not row.is_training or table.attention_in_training == "fused"
     try:
         return graph_of(
@@ -189,7 +189,7 @@ def _parts(keys: Sequence[tuple[str, ...]], rows: Table[Any], *, about: str) -> 
 
 
 def _one_efficiency(rows: Table[Any], keys: Sequence[tuple[str, ...]]) -> list[float]:
-    """Return the roofline of each row, by the factor that suits the rows of its cell best. [s]"""
+    """Return the roofline of each row, times the factor that fits the rows of its cell best. [s]"""
     factors = {}
     for key in set(keys):
         of_cell = [row for row, other in zip(rows, keys, strict=True) if other == key and not row.not_predicted]

@@ -60,7 +60,7 @@ DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """One cell as a fold held it out."""
+    """One held-out cell of a fold."""
 
     protocol: str
     key: CellKey
@@ -70,7 +70,7 @@ class Residual:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Residuals of measured tables; intervals are found from them without the cells being scored."""
+    """Residuals of measured tables, from which intervals are made; cells that are scored are left out."""
 
     rows: tuple[Residual, ...]
 
@@ -100,7 +100,7 @@ class Residuals:
 
 
 def path_of(processor: str) -> Path:
-    """Return the file of a processor's residuals, beside its interval scale."""
+    """Return the file of a processor's residuals, in the folder of its interval scale."""
     return spec_files.find("intervals", f"{processor}_80").with_suffix(".csv")
 
 
@@ -159,7 +159,7 @@ class ConstantRatio:
 
 
 def interval_rows(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[ConstantRatio]) -> list[IntervalRow]:
-    """Score the intervals of a subset's scored cells beside those of constant ratio."""
+    """Score the intervals of a subset's scored cells, and those of constant ratio."""
     if any(np.isnan(cell.low_s) for cell in cells):
         return []
     predicted = np.log([cell.predicted_s for cell in cells])
@@ -198,7 +198,7 @@ def interval_row(
 
 
 ENOUGH: Final = 50
-"""Fewest residuals of other tables with which a whole table is held out at once. [1]"""
+"""Fewest residuals of other tables that allow holding out a whole table at once. [1]"""
 
 OVERSUBSCRIBED: Final = "cpu_oversubscribed"
 

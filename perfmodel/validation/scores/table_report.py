@@ -1,4 +1,4 @@
-"""Reports of tables that are scored in their own way: rows beside predictions, scores beside naive rules."""
+"""Reports of tables with their own scoring: rows with predictions, scores with those of naive rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PERFMODEL: Final = "perfmodel"
 """Name of this library beside naive rules. [-]"""
 
 ONE_MFU: Final = "one MFU, told the answers"
-"""Naive rule: the share of peak that all rows have in the geometric mean. [-]"""
+"""Naive rule: the geometric mean of all rows' shares of peak. [-]"""
 
 WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
 """The model, scored also on the cells that are set aside. [-]"""
@@ -124,7 +124,7 @@ class FactorRow:
 
 
 def factor_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> tuple[FactorRow, ...]:
-    """Return the fitted factors where one fit stands for the subset."""
+    """Return the fitted factors if one fit covers the subset."""
     if len(outcomes) != 1 or outcomes[0].fit is None:
         return ()
     fit = outcomes[0].fit
@@ -180,7 +180,7 @@ WRONG_UNIT: Final = 8.0
 
 
 def unit_hints(ratio: float) -> list[str]:
-    """Say that a table seems to hold another unit than seconds, where predictions are as much too short as that.
+    """Warn that a table seems not to be in seconds, if predictions are too short by the factor of another unit.
 
     ``ratio`` is the geometric mean of predicted over measured times [1].
 
@@ -296,7 +296,7 @@ _OF_PART: Final = ("model", "cells", "fitted", *METRICS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowReport(Result):
-    """Rows beside their predictions, and scores beside naive rules."""
+    """Rows with their predictions, and scores with those of naive rules."""
 
     table: str
     rows: Table[Any]

@@ -1,4 +1,4 @@
-"""The report of a validation: scores beside naive baselines, cell by cell, as text, rows and a figure."""
+"""The report of a validation: scores with those of naive baselines, cell by cell, as text, rows and a figure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SubsetCells:
         return max((fit.parameter_count for fit in fits if fit is not None), default=0)
 
     def limited_to(self, is_kept: Callable[[PredictedCell], bool]) -> SubsetCells:
-        """Return some of the scored cells, with the same naive rules and ratios on them."""
+        """Keep some of the scored cells, with the naive rules and ratios on them."""
         keep = np.array([is_kept(cell) for cell in self.cells], dtype=bool)
         return replace(
             self,
@@ -79,7 +79,7 @@ class SubsetCells:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ValidationReport(Drawn):
-    """Predictions of a table's cells beside the measurements and the naive baselines.
+    """Predictions of a table's cells, compared with the measurements and the naive baselines.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class ValidationReport(Drawn):
 
     @derived_property
     def intervals(self) -> Table[IntervalRow]:
-        """Scores of the 80 % intervals beside those of constant ratio, subset by subset."""
+        """Scores of the 80 % intervals and of those of constant ratio, subset by subset."""
         parts = (part for part in self.of_subsets if part.cells)
         rows = [row for part in parts for row in interval_rows(part.subset, part.cells, part.ratios)]
         return Table(rows, title="80 % intervals", row_type=IntervalRow)

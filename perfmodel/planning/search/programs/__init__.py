@@ -1,1 +1,1 @@
-"""Training programs: the layouts that each has, and the command that starts one."""
+"""Training programs: the layouts that each can run, and the command that starts one."""

@@ -44,7 +44,7 @@ SUMS: Final[Mapping[str, Mapping[str, tuple[Flag, ...]]]] = {
     "fp16": {"fp16": (), "fp32": (("--accumulate-allreduce-grads-in-fp32", True),)},
     "fp32": {"fp32": ()},
 }
-"""Type of what is not in 8 bits -> type in which gradients are added up -> its flags."""
+"""Base data type -> type in which gradients are added up -> its flags."""
 
 _WHOLE_BLOCKS: Final[tuple[Flag, ...]] = (
     ("--recompute-granularity", "full"),
@@ -91,7 +91,7 @@ RULES: Final = (
 
 
 def _environment(job: Job) -> str:
-    """Return what groups need for the order of their exchanges; FSDP refuses it, and newer devices do without."""
+    """Environment variable that keeps exchanges of groups in order; FSDP refuses it, and newer devices need none."""
     has_groups = job.tensor_size > 1 or job.context_size > 1
     return "CUDA_DEVICE_MAX_CONNECTIONS=1 " if has_groups and job.shard_stage < 2 else ""
 

@@ -1,4 +1,4 @@
-"""What a training program is to a search: the layouts it does not have, and the flags that start one."""
+"""Training programs as a search sees them: the layouts they cannot run, and the flags that start one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Layout = Mapping[str, Any]
 
 
 class Rule(NamedTuple):
-    """Layouts that a program refuses: the argument at fault, whether a layout is one, and what is allowed instead."""
+    """Layouts that a program refuses: the argument at fault, a test of a layout, and what is allowed instead."""
 
     argument: str
     refuses: Callable[[Layout], Any]
@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A training program: what torchrun starts, flags and environment of a job, layouts that it does not have."""
+    """A training program: the script that torchrun starts, flags and environment of a job, layouts it cannot run."""
 
     script: str
     flags: Callable[[Job], Iterator[Flag]]
@@ -40,7 +40,7 @@ class Program(NamedTuple):
 
 
 def read_by_rules(graph: LayerGraph) -> dict[str, int]:
-    """Return what rules read of a network: its positions, and the blocks by which programs cut it."""
+    """Numbers of a network that rules need: its positions, and the blocks by which programs cut it. [1]"""
     return {"positions": tokens_per_sample(graph) or 0, "block_count": len(blocks_of(graph.layers))}
 
 
@@ -51,13 +51,13 @@ def layout_of(job: Job) -> dict[str, Any]:
 
 NO_BLOCKS: Final = Rule(
     "stages", lambda at: (at["stages"] > 1) & (at["block_count"] == 0),
-    "1 for a training program, which cuts between blocks: the names of this network's layers hold no numbers of them",
+    "1 for a training program, which cuts between blocks: layer names of this network hold no block numbers",
 )  # fmt: skip
-"""Pipelines of networks without blocks, which no program has."""
+"""No program runs a network without blocks as a pipeline."""
 
 
 def none_of(name: str, allowed: Container[Any]) -> Callable[[Layout], Any]:
-    """Return the test whether an argument is none of some values."""
+    """Return a test that refuses some values of an argument."""
     return lambda at: np.array([value not in allowed for value in np.ravel(np.array(at[name], dtype=object))])
 
 
@@ -78,10 +78,10 @@ def micro_batch_size(job: Job) -> int:
 
 def blocks_of_chunks(job: Job) -> tuple[int, ...]:
     """Return the blocks of each chunk of a pipeline; a block that a cut halves counts where it begins. [1]"""
-    met: set[str] = set()
+    counted: set[str] = set()
     counts = []
     for stage in job.prepared.stages:
-        begun = set(blocks_of(stage.placed.graph.layers)) - met
+        begun = set(blocks_of(stage.placed.graph.layers)) - counted
         counts.append(len(begun))
-        met |= begun
+        counted |= begun
     return tuple(counts)

@@ -38,22 +38,22 @@ SCHEDULES: Final[Mapping[str, str]] = {"1f1b": "1F1B", "gpipe": "GPipe", "interl
 """Schedule of a pipeline -> its name in torch.distributed.pipelining."""
 
 DEFAULT_CHUNKS: Final = 2
-"""Stages that a device has in an interleaved schedule unless it is told otherwise. [1]"""
+"""Stages on a device in an interleaved schedule, by default. [1]"""
 
 
 @lru_cache(maxsize=1024)
 def _end_weights(block_count: int, stage_count: int, *, chunks_each: int) -> tuple[tuple[int, int], ...]:
-    """Blocks for which either end of the network may count [1]_, so that there are as many stages as a layout has.
+    """Weights of both ends of the network [1]_, in blocks, with which torchtitan makes this number of stages.
 
-    Blocks and ends are divided evenly, what is left over to the first stages; an end is no more than an even share.
+    Blocks and ends are divided evenly, and the first stages take the remainder; an end is at most an even share.
 
     References
     ----------
     .. [1] torchtitan, torchtitan/distributed/pipeline.py, generate_llm_fqn_per_model_part; models/llama3/infra/
-       pipeline.py: the number of stages is that of all these over those of a stage, rounded up.
+       pipeline.py: the number of stages is the sum of blocks and ends over that of a stage, rounded up.
     """
 
-    def is_had(first: int, last: int) -> bool:
+    def gives_stage_count(first: int, last: int) -> bool:
         shared = block_count + first + last
         if shared < stage_count:
             return False
@@ -61,11 +61,11 @@ def _end_weights(block_count: int, stage_count: int, *, chunks_each: int) -> tup
         return max(first, last) <= shared // stage_count and (makes_as_many or chunks_each <= DEFAULT_CHUNKS)
 
     most = block_count // max(1, stage_count - 2)
-    return tuple((first, last) for first, last in product(range(most + 1), repeat=2) if is_had(first, last))
+    return tuple((first, last) for first, last in product(range(most + 1), repeat=2) if gives_stage_count(first, last))
 
 
 def _has_other_stages(at: Layout) -> Any:
-    """Tell whether a layout has more stages on a device than torchtitan makes of these blocks."""
+    """Tell whether torchtitan cannot cut these blocks into the number of stages of a layout."""
     columns = np.broadcast_arrays(at["block_count"], at["stages"], at["interleave"])
     return np.array(
         [
@@ -76,7 +76,7 @@ def _has_other_stages(at: Layout) -> Any:
 
 
 def _adds_up_each_pass(at: Layout) -> Any:
-    """Tell whether a pipeline scatters gradients: torch's does so behind the last micro-batch of each pass [1]_.
+    """Tell whether a pipeline scatters gradients, as torch does after the last micro-batch of each pass [1]_.
 
     References
     ----------
@@ -169,11 +169,11 @@ def _cuts(blocks: Sequence[int], *, chunks_each: int) -> Iterator[Flag]:
     """Yield the flags with which torchtitan's stages come nearest to a layout's."""
     count, nearest = len(blocks), []
     for first, last in _end_weights(sum(blocks), count, chunks_each=chunks_each):
-        each, more = divmod(sum(blocks) + first + last, count)
-        cut = [each + (place < more) for place in range(count)]
+        share, more = divmod(sum(blocks) + first + last, count)
+        cut = [share + (place < more) for place in range(count)]
         cut[0], cut[-1] = cut[0] - first, cut[-1] - last
         distance = sum(abs(here - there) for here, there in zip(blocks, cut, strict=True))
-        nearest.append((distance, first, last, each + (more > 0)))
+        nearest.append((distance, first, last, share + (more > 0)))
     _, first, last, most = min(nearest)
     yield "--parallelism.pipeline_parallel_first_stage_less_layers", first
     yield "--parallelism.pipeline_parallel_last_stage_less_layers", last
