@@ -335,7 +335,7 @@ def workspace_bytes(memory: GraphMemory, needs: Quantity, chosen: Quantity) -> Q
     else:
         largest_of_layers = np.maximum.reduceat(needed, memory.workspace_layer_starts, axis=0)
         workspace = memory.workspaces_per_layer * largest_of_layers.sum(axis=0)
-    return float(workspace) if taken.ndim == 1 else workspace
+    return workspace if isinstance(workspace, np.ndarray) else float(workspace)
 
 
 @record
