@@ -185,7 +185,7 @@ class SpecError(PerfmodelError, ValueError):
 
     def __init__(self, file: str | Path, faults: Sequence[str]) -> None:
         self.file = str(file)
-        self.faults = tuple(faults)
+        self.faults = tuple(dict.fromkeys(faults))
         count = len(self.faults)
         lines = "; ".join(shown_faults(self.faults))
         super().__init__(f"{shown_file(self.file)}: {count} fault{'s' if count != 1 else ''}: {lines}")

@@ -10,9 +10,12 @@ class differ only in which efficiency they use, e.g. a 1x1 and a 3x3 convolution
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from perfmodel.symbolic import Quantity
+
+LOAD_BYTES: Final = 16
+"""Widest load of one thread. [B]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -539,10 +539,14 @@ class Attention:
         return self.batch_size * self.heads * self.queries * self.keys
 
     @property
+    def key_and_value_elements(self) -> Quantity:
+        """Elements of keys and values. [1]"""
+        return self.batch_size * self.key_heads * self.keys * (self.head_size + self.value_size)
+
+    @property
     def operand_elements(self) -> Quantity:
         """Elements of queries, keys and values. [1]"""
-        keys_and_values = self.key_heads * self.keys * (self.head_size + self.value_size)
-        return self.batch_size * (self.heads * self.queries * self.head_size + keys_and_values)
+        return self.batch_size * self.heads * self.queries * self.head_size + self.key_and_value_elements
 
     @property
     def output_elements(self) -> Quantity:

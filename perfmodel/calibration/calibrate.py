@@ -257,7 +257,8 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
     header, costs, watch = journal.header, journal.surroundings, session.watch
     classes = grouped(journal.points, {dtype: library.benchmarks(dtype) for dtype in header["dtypes"]})
     facts = header["machine"]
-    threads = f", {facts['threads']} threads" if facts.get("threads") else ""
+    count = facts.get("threads")
+    threads = f", {count} thread{'s' if count > 1 else ''}" if count else ""
     tables = {name: costs.get(name, []) for name in ("overheads", "host_copy", "all_reduce", "storage")}
     tables["kernel"] = fitted_classes(
         classes, machine=session.machine, cold_of_copy=costs.get("reuse", {}).get("cold_s_per_byte")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import typer
 
@@ -270,8 +270,10 @@ def keyword_as_typed(keyword: Parameter, typed: Any) -> Any:
     if isinstance(typed, bool):
         return typed
     is_number = re.search(r"\b(int|float)\b", str(keyword.annotation))
-    values = [number_as_typed(word) if is_number else word.strip() for word in typed.split(",")]
-    return values if _takes_several(keyword) else number_as_typed(typed) if is_number else typed
+    convert = converter(keyword.name) if is_number else str.strip
+    if _takes_several(keyword):
+        return [convert(word) for word in typed.split(",")]
+    return convert(typed) if is_number else typed
 
 
 def takes_mapping(name: str) -> bool:
@@ -302,7 +304,7 @@ def value_as_typed(name: str, typed: Any) -> Any:
             raise ArgumentError("--straggler", typed, "KIND=X, e.g. normal=0.1")
         ((distribution, value),) = key_values([typed], argument="--straggler").items()
         return {"distribution": distribution, parameter_of(distribution): value}
-    return number_as_typed(typed) if {"int", "float"} & set(ARGUMENTS[name].type.split(" | ")) else typed
+    return converter(name)(typed) if {"int", "float"} & set(ARGUMENTS[name].type.split(" | ")) else typed
 
 
 def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -322,7 +324,7 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
     known = (*ARGUMENTS, *besides)
     typed = [pair.partition("=") for pair in pairs]
     spelt = [f"{key.replace('-', '_')}={text}" if equals else key for key, equals, text in typed]
-    values = key_values(spelt, argument=argument)
+    values = key_values(spelt, argument=argument, as_typed=number_as_typed)
     kind = f"key of {argument}"
     for name, value in values.items():
         check_known(kind, name, known)
@@ -365,14 +367,29 @@ def number_as_typed(text: str | None) -> Any:
     Examples
     --------
     >>> number_as_typed("16"), number_as_typed("1.5"), number_as_typed("8%"), number_as_typed("many")
-    (16, 1.5, 0.08, 'many')
+    (16, 1.5, '8%', 'many')
+    """
+    return _as_first_of((int, float), text)
+
+
+def share_as_typed(text: str | None) -> Any:
+    """Convert a text to a number as ``number_as_typed`` does, or from a percentage.
+
+    Examples
+    --------
+    >>> share_as_typed("0.08"), share_as_typed("8%"), share_as_typed("400%")
+    (0.08, 0.08, '400%')
     """
     return _as_first_of((int, float, _share), text)
 
 
-def amount_as_typed(text: str | None) -> Any:
-    """Convert a text to a number as ``number_as_typed`` does, but for percentages: 8 % of a dollar is no price."""
-    return _as_first_of((int, float), text)
+SHARES: Final = frozenset({"cv", "input_variation", "reserve", "staleness_penalty"})
+"""Options that are shares of something, and so may be typed as percentages; 8 % of a second or a dollar is neither."""
+
+
+def converter(name: str) -> Callable[[str | None], Any]:
+    """Return what converts the text typed for a number."""
+    return share_as_typed if name in SHARES else number_as_typed
 
 
 def _as_first_of(kinds: Iterable[Callable[[str], float]], text: str | None) -> Any:
@@ -392,7 +409,7 @@ def _share(text: str) -> float:
     return share
 
 
-def key_values(pairs: list[str], *, argument: str, as_typed: Callable[[str], Any] = number_as_typed) -> dict[str, Any]:
+def key_values(pairs: list[str], *, argument: str, as_typed: Callable[[str], Any] = share_as_typed) -> dict[str, Any]:
     """Convert ``key=value`` texts to a dictionary of numbers, tuples of numbers, Booleans and texts.
 
     Examples

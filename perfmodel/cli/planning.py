@@ -15,10 +15,10 @@ from perfmodel.cli.output import (
     AXES_BESIDES,
     Answer,
     ProgressOption,
-    amount_as_typed,
     changed_arguments,
     check_plot,
     check_writable,
+    converter,
     key_values,
     named_arguments,
     number_as_typed,
@@ -92,7 +92,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
         if name in candidate:
             candidate[name] = tuple(number_as_typed(count) for count in stated[name].split(","))
     for name in ("price", "decode_cores"):
-        if isinstance(number := amount_as_typed(stated.get(name)), int | float):
+        if isinstance(number := number_as_typed(stated.get(name)), int | float):
             candidate[name] = number
     return candidate
 
@@ -306,7 +306,7 @@ def search_command(
             raise ArgumentError(flag, None, "given: a search is of a system and a batch")
     answer = search(
         load_graph(graph, options=option or [], prune=prune),
-        limits=None if limit is None else key_values(limit, argument="--limit"),
+        limits=None if limit is None else key_values(limit, argument="--limit", as_typed=number_as_typed),
         usd_per_hour=_prices(usd_per_hour),
         progress=sys.stderr.isatty() if progress is None else progress,
         **options,
@@ -329,8 +329,9 @@ def _values(name: str, typed: list[str]) -> list[Any]:
     if takes_mapping(name):
         return [None if text.lower() == "none" else value_as_typed(name, text) for text in typed]
     # "none" is the name of a strategy and of an optimizer
+    convert = converter(name)
     words = {text: value for text, value in WORDS.items() if value is not None or DEFAULTS.get(name) is None}
-    return [words.get(word.lower(), number_as_typed(word)) for word in _words(typed)]
+    return [words.get(word.lower(), convert(word)) for word in _words(typed)]
 
 
 def _axes(typed: list[str], *, besides: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -353,8 +354,8 @@ def _prices(typed: list[str] | None) -> Any:
     if typed is None:
         return None
     if len(typed) == 1 and "=" not in typed[0]:
-        return amount_as_typed(typed[0])
-    return key_values(typed, argument="--usd-per-hour", as_typed=amount_as_typed)
+        return number_as_typed(typed[0])
+    return key_values(typed, argument="--usd-per-hour", as_typed=number_as_typed)
 
 
 def _executor(processes: str | None, stack: ExitStack) -> Any:

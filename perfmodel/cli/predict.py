@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.output import Answer, amount_as_typed, check_writable, number_as_typed, takes_arguments
+from perfmodel.cli.output import Answer, check_writable, number_as_typed, takes_arguments
 from perfmodel.cli.specs import NetworkArgument, OptionOption, PruneOption, load_graph
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.units import MEGA
@@ -63,7 +63,7 @@ def predict_command(
         is_largest = batch_size == LARGEST
         arguments["batch_size"] = largest_batch_size(network, arguments) if is_largest else number_as_typed(batch_size)
     prediction = predict(network, **arguments)
-    bill = None if price is None else bill_of(prediction, amount_as_typed(price))
+    bill = None if price is None else bill_of(prediction, number_as_typed(price))
     if trace is not None:
         prediction.timeline.save(trace)
     executed = None

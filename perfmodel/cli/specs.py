@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from perfmodel.cli.output import Answer, Command, key_values, number_as_typed, takes_arguments
+from perfmodel.cli.output import Answer, Command, key_values, share_as_typed, takes_arguments
 from perfmodel.errors import (
     ArgumentError,
     FreeSizeError,
@@ -317,7 +317,7 @@ def load_graph(name_or_path: str, *, options: list[str], prune: str | None = Non
 def _pruned(graph: LayerGraph, typed: str) -> LayerGraph:
     """Prune as typed: ``0.3``, ``0.5:structured``, ``0.5:2:4``."""
     density, _, pattern = typed.partition(":")
-    share = number_as_typed(density)
+    share = share_as_typed(density)
     if isinstance(share, str) or not 0 < share <= 1:
         allowed = "DENSITY or DENSITY:PATTERN with a number above 0 and at most 1, as in 0.5:structured"
         raise ArgumentError("--prune", typed, allowed)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.kernels import LOAD_BYTES
 from perfmodel.numeric import ceil, ceil_ratio, exceeds, maximum, minimum, minimum_along_first_axis, where
 from perfmodel.symbolic import Quantity
 
@@ -358,9 +359,6 @@ PAGE_BYTES = 4096
 
 STRIDED_EXPONENT = 3
 """How far a product's arithmetic and its strided loads hide each other: 1 not at all, infinity fully. [1]"""
-
-LOAD_BYTES = 16
-"""Widest load of one thread. [B]"""
 
 
 def strided_time(

@@ -162,7 +162,7 @@ def pipelines_ends(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
     for index in sorted(range(len(pipelines)), key=shapes.__getitem__):  # all take as much memory as the widest
         (*others, width), some = shapes[index], together[-1] if together else [index]
         *others_of_first, narrowest = shapes[some[0]]
-        is_alike = others == others_of_first and width <= 2 * narrowest
+        is_alike = others == others_of_first and width <= 1.5 * narrowest
         if together and is_alike and (len(some) + 1) * width <= MOST_TOGETHER:
             some.append(index)
         else:
@@ -198,29 +198,24 @@ def _ends_together(pipelines: Sequence[_Pipeline]) -> list[PipelineEnds]:
     takes_time = send.any()
     slowdowns = {float(share) for *_, sent in pipelines for of_chunk in sent for share in np.ravel(of_chunk.slowdown)}
     shared = slowdowns.pop() if len(slowdowns) == 1 else None
-    left_s, is_sending = np.zeros_like(device_s), False
+    left_s = np.zeros_like(device_s)
     for level in levels:
         before = device_s.take(level.device, axis=0)
         end = np.maximum(before, arrived.take(level.source, axis=0))
-        is_sending = is_sending or (has_messages and len(level.last) > 0)
-        if is_sending:  # no turn before the first level that ends a chunk has messages beside it
-            left = left_s.take(level.device, axis=0)
-            left -= end - before
-            ready_s: Quantity = 0.0
-            late_s: Quantity = 0.0
-            if len(level.last):
-                ready_s, late_s = np.zeros((2, *end.shape))
-                ready_s[level.last], late_s[level.last] = taken_s[level.chunk], after_s[level.chunk]
-            turn_s, left_s[level.device] = turn_beside_messages(
-                work_s=work.take(level.work, axis=0),
+        turn_s = work.take(level.work, axis=0)
+        if has_messages and len(level.beside):
+            device = level.device[level.beside]
+            left = left_s[device] - (end - before)[level.beside]
+            ready_s, late_s = np.zeros((2, *left.shape))
+            ready_s[level.ending], late_s[level.ending] = taken_s[level.chunk], after_s[level.chunk]
+            turn_s[level.beside], left_s[device] = turn_beside_messages(
+                work_s=turn_s[level.beside],
                 left_s=np.maximum(left, 0.0, out=left),
                 taken_s=ready_s,
                 after_s=late_s,
-                slowdown=slowdown.take(level.of_chunk, axis=0) if shared is None else shared,
+                slowdown=slowdown.take(level.slowed, axis=0) if shared is None else shared,
             )
-            end += turn_s
-        else:
-            end += work.take(level.work, axis=0)
+        end += turn_s
         device_s[level.device] = end
         if len(level.last):
             chunk_s[level.chunk] = end[level.last]
@@ -271,7 +266,12 @@ class _Level(NamedTuple):
     link: NDArray[np.intp]
     last: NDArray[np.intp]
     chunk: NDArray[np.intp]
-    of_chunk: NDArray[np.intp]
+    beside: NDArray[np.intp]
+    """Turns beside which messages are sent: of devices that end a chunk in them or did so before."""
+    slowed: NDArray[np.intp]
+    """Chunks of those turns, whose messages slow them down."""
+    ending: NDArray[np.intp]
+    """Those of them that end a chunk."""
 
 
 NO_SOURCE: Final = 0
@@ -290,6 +290,7 @@ class _Turns(NamedTuple):
     source: NDArray[np.intp]
     slot: NDArray[np.intp]
     is_last: NDArray[np.bool_]
+    is_beside: NDArray[np.bool_]
     awaited: NDArray[np.intp]
     """Number of the earlier turn whose result a turn waits for."""
     device_count: int
@@ -322,14 +323,19 @@ def _turns_of(key: ById, chunk_count: int) -> _Turns:
     last_of_chunk[work % chunk_count] = every  # of equal places, the last one stays
     is_last = np.zeros(len(codes), dtype=bool)
     is_last[last_of_chunk] = True
+    level = level_of[codes]
+    device = np.repeat(np.arange(len(orders)), [len(order) for order in orders])[in_levels]
+    first_end = np.full(len(orders), len(codes))
+    np.minimum.at(first_end, device[is_last], level[is_last])
     return _Turns(
-        level=level_of[codes],
-        device=np.repeat(np.arange(len(orders)), [len(order) for order in orders])[in_levels],
+        level=level,
+        device=device,
         work=work,
         link=links[step],
         source=np.where(waits, slot_of[codes - batch_count], NO_SOURCE),
         slot=slot_of[codes],
         is_last=is_last,
+        is_beside=level >= first_end[device],
         awaited=np.where(waits, place_of[codes - batch_count], NO_TURN),
         device_count=len(orders),
         slot_count=slot_count,
@@ -413,8 +419,8 @@ def _levels(keys: tuple[ById, ...], chunk_counts: tuple[int, ...]) -> tuple[list
     values = np.column_stack([lengths, chunk_count, 2 * chunk_count, 2 * chunk_count - 2])
     firsts = np.cumsum(values, axis=0) - values
     of_pipeline = np.repeat(np.arange(len(keys)), [len(turns.level) for turns in pipelines])
-    level, device, work, link, source, slot, is_last = (
-        np.concatenate(columns) for columns in list(zip(*pipelines, strict=True))[:7]
+    level, device, work, link, source, slot, is_last, is_beside = (
+        np.concatenate(columns) for columns in list(zip(*pipelines, strict=True))[:8]
     )
     first_device, first_slot, first_chunk, first_work, first_link = firsts[of_pipeline].T
     has_link, chunk = link != NO_TURN, work % chunk_count[of_pipeline] + first_chunk
@@ -423,12 +429,15 @@ def _levels(keys: tuple[ById, ...], chunk_counts: tuple[int, ...]) -> tuple[list
     order = np.argsort(level, kind="stable")
     edges = np.searchsorted(level[order], range(level.max() + 2))
     within = np.arange(len(order)) - np.repeat(edges[:-1], np.diff(edges))
-    sent, last = np.flatnonzero(has_link[order]), np.flatnonzero(is_last[order])
+    sent, last, beside = (np.flatnonzero(of[order]) for of in (has_link, is_last, is_beside))
+    firsts_beside, chunk = np.searchsorted(beside, edges), chunk[order]
+    ending = np.searchsorted(beside, last) - firsts_beside[level[order][last]]
     columns = [
         (edges, [column[order] for column in (device, work, source, slot)]),
         (np.searchsorted(sent, edges), [within[sent], link[order][sent]]),
-        (np.searchsorted(last, edges), [within[last], chunk[order][last]]),
-        (edges, [chunk[order]]),
+        (np.searchsorted(last, edges), [within[last], chunk[last]]),
+        (firsts_beside, [within[beside], chunk[beside]]),
+        (np.searchsorted(last, edges), [ending]),
     ]
     cut = [
         [column[start:end] for start, end in pairwise(places.tolist())] for places, some in columns for column in some

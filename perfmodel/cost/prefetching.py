@@ -29,8 +29,7 @@ def gather_stall(*, gather_s: Sequence[Quantity], computed_s: Sequence[Quantity]
 
     Notes
     -----
-    Valid for: gathers one after the other, none before the phase begins. Ignores: that gathers share links with sums of
-    gradients.
+    Valid for: gathers one after the other, none before the phase begins, on links of their own.
 
     Examples
     --------

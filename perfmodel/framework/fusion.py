@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from perfmodel.framework.kernel_table import LayerOperation
 from perfmodel.framework.measured_lowering import pass_class
+from perfmodel.layers.attention import SCORE_PASSES
 from perfmodel.layers.shapes import element_count
-from perfmodel.records import MemoryPass, Phase
+from perfmodel.records import Attention, MemoryPass, Phase
 
 if TYPE_CHECKING:
     from perfmodel.graph.node import Node
@@ -83,6 +84,28 @@ def fused(
         replaced[indices[-1]] = _joined(parts, spared=spared, spared_bytes=spared_bytes)
     dropped = {index for indices in members.values() for index in indices[:-1]}
     return [replaced.get(index, operation) for index, operation in enumerate(operations) if index not in dropped]
+
+
+def in_softmax(operations: Sequence[LayerOperation]) -> list[LayerOperation]:
+    """Return the operations without the passes that scale and mask materialised scores, which a compiler fuses.
+
+    Notes
+    -----
+    Valid for: compilers that scale, mask and normalise scores in one kernel, and likewise their gradients. Ignores: the
+    mask that this kernel reads; dropout, which stays a pass of its own.
+    """
+    scores: dict[tuple[str, Phase], set[object]] = {}
+    for layer, phase, operation in ((each.layer, each.phase, each.operation) for each in operations):
+        if isinstance(operation, Attention) and operation.scores == "materialised":
+            scores.setdefault((layer, phase), set()).add(operation.score_elements)
+
+    def is_beside_softmax(member: LayerOperation) -> bool:
+        operation, known = member.operation, scores.get((member.layer, member.phase), ())
+        if not isinstance(operation, MemoryPass) or operation.name not in SCORE_PASSES:
+            return False
+        return operation.tensor_elements in known
+
+    return [member for member in operations if not is_beside_softmax(member)]
 
 
 def _joined(parts: Sequence[LayerOperation], *, spared: int, spared_bytes: int) -> LayerOperation:

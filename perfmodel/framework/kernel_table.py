@@ -210,21 +210,30 @@ class GroupWeights(NamedTuple):
 
 
 def _group_weights(table: KernelTable) -> GroupWeights:
-    has_library_launches, issuer_of_row = table.rows.issuer_of_row
-    issuers = _issuers(table) if table.rows_of is None else table.rows.weights.issuer_of_group
-    present, part_of_group = np.unique(issuers, return_inverse=True)
     sums = _summed_weights(table.multiplicity, table.is_update)
+    of_row = sums[table.rows.group_of_row]
+    if table.rows_of is not None:  # the same operations, which are issued alike
+        weights = table.rows.weights
+        return weights._replace(sums=sums, of_row=of_row, parts=_parts(table, weights.part_of_group))
+    has_library_launches, issuer_of_row = table.issuer_of_row
+    issuers = _issuers(table)
+    _, part_of_group = np.unique(issuers, return_inverse=True)
     return GroupWeights(
         sums=sums,
-        of_row=sums[table.rows.group_of_row],
+        of_row=of_row,
         has_library_launches=has_library_launches,
         issuer_of_row=issuer_of_row,
         every_group=np.arange(len(table.multiplicity)),
         issuer_of_group=issuers,
         part_of_group=part_of_group,
-        parts=tuple(np.where(issuers == issuer, table.multiplicity, 0.0) for issuer in present),
+        parts=_parts(table, part_of_group),
         records=bool((issuers == ISSUERS.index("backward")).any()),
     )
+
+
+def _parts(table: KernelTable, part_of_group: NDArray[np.intp]) -> tuple[NDArray[np.float64], ...]:
+    """Occurrences of each group in each part of the step that a host issues. [1]"""
+    return tuple(np.where(part_of_group == part, table.multiplicity, 0.0) for part in range(part_of_group.max() + 1))
 
 
 ISSUERS = ("forward", "backward", "update")

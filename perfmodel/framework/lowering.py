@@ -15,7 +15,7 @@ from perfmodel.framework.measured_lowering import KERNEL_OF, is_depthwise, lower
 from perfmodel.framework.narrow import narrow_product, takes_narrow
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
+from perfmodel.kernels import LOAD_BYTES, Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.numeric import minimum
 from perfmodel.records import (
     Attention,
@@ -249,6 +249,28 @@ def _packed_product(
     return (replace(product.over_half if is_sparse else product, read_bytes=read_bytes),)
 
 
+def _padded_product(op: Contraction, product: Matmul, *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Return a product of weights whose rows are filled up to multiples of 16 B; none if they start there as they are.
+
+    Notes
+    -----
+    Valid for: rows of weights and of what they yield, whose length does not depend on the batch size. The weights are
+    copied into a longer matrix; what reads and writes the other tensors, which a compiler generates, skips the fill.
+    """
+    extents = {"n": op.n} if op.role is Role.WEIGHT_GRADIENT else {"n": op.n, "k": op.k}
+    if not op.has_weights or not all(isinstance(extent, int) for extent in extents.values()):
+        return ()
+    whole = LOAD_BYTES // element_bytes
+    filled = {name: -(-extent // whole) * whole for name, extent in extents.items()}
+    if filled == extents:
+        return ()
+    product = replace(product, **filled)
+    if op.role is Role.WEIGHT_GRADIENT:
+        return (product,)
+    weights = element_bytes * op.k * op.n
+    return (Stream(read_bytes=weights, written_bytes=weights, efficiency="pad"), product)
+
+
 def _lower_contraction(
     operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
@@ -276,6 +298,8 @@ def _lower_contraction(
     elif stored is not None:
         kernels = _packed_product(op, product, stored, rules=rules, element_bytes=element_bytes)
     ways = {"gemm": kernels}
+    if rules.pads_products and stored is None and (padded := _padded_product(op, product, element_bytes=element_bytes)):
+        ways["padded_gemm"] = padded
     if _reads_packed(op, rules) and stored is not None and stored.sparsity is None:
         ways["packed_gemv"] = (_row_by_row(op, stored, element_bytes=element_bytes),)
     before: tuple[Kernel, ...] = ()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from perfmodel.derived import derived
 from perfmodel.hardware import source as spec
 from perfmodel.layers.attention import SoftmaxTypes
 from perfmodel.layers.passes import one_pass
@@ -23,7 +24,8 @@ class MixedPrecisionTable(spec.SpecTable):
     """Data types in which a framework computes and stores.
 
     ``dtypes`` are the narrow ones for which this holds. Layers and passes in ``single`` compute in single precision;
-    those of them in ``widening`` read narrow elements and write wide ones, without a cast before. The result of a layer
+    those of them in ``widening`` read narrow elements and write wide ones, without a cast before, and those in
+    ``widening_halves`` read fp16 so, but not bf16. The result of a layer
     in ``keeps_type`` has the type of its input although its parameters are in single precision; such a layer is none of
     ``single`` although that lists it, so files that inherit say what differs. Narrow ``parameters`` lie beside a copy
     in single precision that the optimizer keeps, so that products need no cast of them.
@@ -32,9 +34,16 @@ class MixedPrecisionTable(spec.SpecTable):
     dtypes: tuple[Literal["fp16", "bf16"], ...]
     single: tuple[spec.Identifier, ...]
     widening: tuple[spec.Identifier, ...]
+    widening_halves: tuple[spec.Identifier, ...] = ()
     keeps_type: tuple[spec.Identifier, ...]
     parameters: Literal["single", "narrow"] = "single"
     gradients: Literal["single", "narrow"] = "single"
+
+    @property
+    @derived
+    def with_halves(self) -> MixedPrecisionTable:
+        """The table for fp16, and for compilers, which cast in the kernel that reads: all of them widen."""
+        return self.model_copy(update={"widening": (*self.widening, *self.widening_halves)})
 
     @property
     def computed_in_single(self) -> frozenset[str]:
@@ -138,11 +147,14 @@ def cast_passes(
 def softmax_types(node: Node, rules: MixedPrecisionTable) -> SoftmaxTypes | None:
     """Return the types of softmax if separate kernels compute attention in single precision.
 
-    Where it does not widen its operand itself, scores are cast to single precision, scaled and masked there.
+    Where it does not widen its operand itself, scores are cast to single precision: just before it, where it would
+    widen halves, else before they are scaled and masked.
     """
     is_materialised = getattr(node.layer, "scores", None) == "materialised"
     if not is_materialised or getattr(node.layer, "fused_softmax", False):
         return None
     if "softmax" in rules.widening:
         return SoftmaxTypes(SINGLE_BYTES)
-    return SoftmaxTypes(SINGLE_BYTES, casts_scores=True) if "softmax" in rules.computed_in_single else None
+    if "softmax" not in rules.computed_in_single:
+        return None
+    return SoftmaxTypes(SINGLE_BYTES, casts_scores=True, scales_wide="softmax" not in rules.widening_halves)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from perfmodel.calls import in_words
 from perfmodel.framework.narrow import base_dtype
 from perfmodel.framework.rules import LoweringTable
 from perfmodel.hardware import source as spec
@@ -195,6 +196,11 @@ class ExchangeTable(spec.SpecTable):
     sent: Literal["whole", "shares"] = "whole"
 
     @property
+    def awaits_interleaved_sends(self) -> bool:
+        """Whether stages of an interleaved schedule wait for what they send."""
+        return self.awaited_sends > 0 and self.interleaved_sends == "waited"
+
+    @property
     def awaited_sends(self) -> int:
         """Transfers that a stage waits for at each send: none, the one sent, or also the one received. [1]"""
         return {"meanwhile": 0, "waited": 1, "one_by_one": 2}[self.sends]
@@ -290,6 +296,7 @@ class FrameworkProfile(spec.SpecFile):
         return faults
 
 
+@in_words
 def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProfile:
     """Load a framework profile.
 

@@ -125,14 +125,15 @@ class LoweringTable(spec.SpecTable):
     that several heads of queries share are read as they are, or ``repeated`` by passes before attention. Gradients of
     micro-batches are added up by ``gradient_accumulation``: false, in a pass for all but the first; true, by products
     that always add to buffers; ``apart``, to cleared buffers in passes of their own; ``in_product``, by products that
-    add to buffers of a type of their own, all micro-batches alike.
+    add to buffers of a type of their own, all micro-batches alike. With ``pads_products`` products may run on weights
+    whose rows are filled up to whole loads of tensor cores.
     """
 
     convolution_algorithms: tuple[spec.Identifier, ...] | None = None
     workspace_limit_mib: spec.PositiveNumber | None = None
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
-    gradient_accumulation: bool | Literal["apart", "in_product"]
+    gradient_accumulation: Literal[False, True, "apart", "in_product"]
     message_copies: Annotated[int, Field(ge=0, le=2, strict=True)] = 0
     sharded_passes: ShardedPassesTable = Field(default_factory=ShardedPassesTable)
     input_gradient_accumulation: bool = False
@@ -150,6 +151,7 @@ class LoweringTable(spec.SpecTable):
     mixed_precision: MixedPrecisionTable | None = None
     narrow: NarrowTable = Field(default_factory=NarrowTable)
     fuses: bool = False
+    pads_products: bool = False
     packed_weights: tuple[Literal["int8", "int4", "2:4"], ...] = ()
 
     @property
@@ -160,7 +162,10 @@ class LoweringTable(spec.SpecTable):
     def mixed(self, dtype: str) -> MixedPrecisionTable | None:
         """Return the table of mixed precision if it holds for a data type, of a recipe for its base."""
         table = self.mixed_precision
-        return table if table is not None and base_dtype(dtype) in table.dtypes else None
+        base = base_dtype(dtype)
+        if table is None or base not in table.dtypes:
+            return None
+        return table.with_halves if base == "fp16" or self.fuses else table
 
     @derived
     def rules(self, support: LibrarySupport) -> "LoweringRules":

@@ -15,12 +15,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any, Self
 
 from perfmodel.atomic_write import save_text
+from perfmodel.derived import kept
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError, check_known, is_one_of
 from perfmodel.graph.execution import (
     LayerOperations,
@@ -47,6 +48,9 @@ from perfmodel.layers.checks import check_count, check_flag, check_path, check_t
 from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, PACKED_BYTES, SPARSITIES, Phase, Work
 from perfmodel.symbolic import substituted
+
+MOST_PLAYED = 16
+"""Ways to run a step of which a graph keeps the storages. [1]"""
 
 
 def _symbols(value: Any) -> set[Any]:
@@ -153,8 +157,8 @@ class LayerGraph(GraphStructure):
         if Phase.UPDATE in phase.parts:
             pairs *= optimizer.evaluation_count
             counts, shapes = self.trained_parameter_counts, self.updated_shapes
-            at_sizes = [optimizer.layer_operations(counts, batch_size=size, shapes=shapes) for size in sizes]
-            pairs += [(same[0][0], tuple(operation for _, operation in same)) for same in zip(*at_sizes, strict=True)]
+            updates = optimizer.layer_operations(counts, batch_size=sizes[0], shapes=shapes)  # of any size
+            pairs += [(name, (operation,) * len(sizes)) for name, operation in updates]
         return tuple(pairs)
 
     def _steps(self, parts: Sequence[Phase], *, input_gradient: bool, recompute: Recompute) -> Steps:
@@ -422,8 +426,8 @@ class LayerGraph(GraphStructure):
         Liveness
             Bytes at every moment, as coefficients of the batch size.
         """
-        chosen, memory_rules = _checked_phase(phase), MemoryRules() if rules is None else rules
-        rules = memory_rules.among({node.layer.kind for node in self.layers})
+        chosen = _checked_phase(phase)
+        rules = self._own_rules(MemoryRules() if rules is None else rules)
 
         def derive() -> Liveness:
             how: dict[str, Any] = {"rules": rules, "input_gradient": input_gradient}
@@ -432,12 +436,25 @@ class LayerGraph(GraphStructure):
         return self._once((chosen, rules, input_gradient), derive)
 
     def lifetimes(self, phase: Phase, *, rules: MemoryRules, input_gradient: bool) -> Lifetimes:
-        """Return when each storage of a phase is first and last in use."""
+        """Return when each storage of a phase is first and last in use, found once."""
+        rules = self._own_rules(rules)
+        play = partial(self._played, phase, rules=rules, input_gradient=input_gradient)
+        key, known = (phase, rules, input_gradient), self.kept("played")
+        lifetimes: Lifetimes = kept(known, key, play, most=MOST_PLAYED, weighed=True)
+        return lifetimes
+
+    def _own_rules(self, rules: MemoryRules) -> MemoryRules:
+        """Return the same rules for the kinds of layers that there are; hashable."""
+        return rules.among(self._once("kinds", lambda: {node.layer.kind for node in self.layers}))
+
+    def _played(self, phase: Phase, *, rules: MemoryRules, input_gradient: bool) -> Lifetimes:
         self._check_complete()
         wanted = self.wants_gradient(input_gradient=input_gradient)
-        if Phase.BACKWARD not in phase.parts:
+        if Phase.BACKWARD in phase.parts:
+            parts = self.segments(input_gradient=input_gradient, recompute=rules.recompute)
+        else:
             wanted = dict.fromkeys(wanted, False)
-        parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
+            parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
         return Step(self._input_shapes, self.layers, wanted=wanted, parts=parts, rules=rules).run(phase)
 
     def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: Recompute = None) -> Any:

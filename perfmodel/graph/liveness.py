@@ -12,20 +12,19 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.derived import derived
 from perfmodel.graph.execution import Recompute, Segment, checkpoints, operations_of
-from perfmodel.graph.node import INDEX_BYTES, Node
+from perfmodel.graph.node import INDEX_BYTES, Node, ParameterName
 from perfmodel.graph.storage import (
     NOTHING,
     Bytes,
     affine,
     is_parameter,
     kept_inputs,
-    kept_tensors,
     mask_tensors,
     saved_bytes,
     shared_storage,
@@ -93,8 +92,7 @@ class MemoryRules:
 
     def saved_bytes(self, node: Node) -> Bytes:
         """Return the bytes that a layer keeps for back-propagation besides its inputs and output."""
-        how = {"element_bytes": self.bytes_of(node.name), "index_bytes": self.index_bytes}
-        return saved_bytes(node, **how, softmax=self.softmax_of(node))
+        return saved_bytes(node, self.bytes_of(node.name), self.index_bytes, self.softmax_of(node))
 
     def copied_inputs(self, node: Node) -> tuple[str, ...]:
         """Return the inputs that a layer reads as copies in another type."""
@@ -106,7 +104,7 @@ class MemoryRules:
 
     def operator_tensors(self, node: Node) -> int:
         """Tensors in single precision that the operators of a composed layer keep; 0 for a layer of one kernel. [1]"""
-        return next((count for kind, count in self.composed if kind == node.layer.kind), 0)
+        return dict(self.composed).get(node.layer.kind, 0) if self.composed else 0
 
     def among(self, kinds: Collection[str]) -> MemoryRules:
         """Return the same rules for layers of some kinds only; hashable."""
@@ -140,6 +138,7 @@ class Lifetimes:
     moments: list[tuple[str, Phase]] = field(default_factory=list)
     sums: set[int] = field(default_factory=set)
     """Moments at which gradients are added."""
+    nothing: _Storage = field(default_factory=lambda: _Storage(NOTHING, 0, 0))
 
     def begin(self, layer: str, phase: Phase) -> None:
         """Begin the next moment."""
@@ -151,7 +150,9 @@ class Lifetimes:
         self.begin(layer, Phase.BACKWARD)
 
     def new(self, size: Bytes, *, is_weight_gradient: bool = False) -> _Storage:
-        """Allocate memory now."""
+        """Allocate memory now; nothing takes none."""
+        if size == NOTHING:
+            return self.nothing
         now = len(self.moments) - 1
         storage = _Storage(size, now, now, is_weight_gradient, is_weight_gradient)
         self.storages.append(storage)
@@ -182,15 +183,42 @@ class Lifetimes:
         return Liveness(tuple(self.moments), live[:2], live[2], kept)
 
 
-@derived
 def _passes_on(node: Node, place: int) -> bool:
-    """Return whether an input's gradient is the output's own, without an operation, as in a sum or a view."""
+    """Return whether an input's gradient is the output's own: no operation makes it, or a view repeats it in a sum."""
+    if node.layer.gradient_is_view:
+        return True
     only = [index == place for index in range(len(node.input_names))]
     operations = operations_of(node, only, 1)
     return all(operation.role is not Role.INPUT_GRADIENT for operation in operations)
 
 
+class _Gradients(NamedTuple):
+    """What the back-propagation of a layer makes: gradients of inputs, those passed on, and of parameters."""
+
+    scratch: Bytes
+    inputs: tuple[tuple[str, bool], ...]
+    parameters: tuple[tuple[ParameterName, Bytes], ...]
+
+
 @derived
+def _gradients(
+    node: Node, into: tuple[bool, ...], element_bytes: int, parameter_bytes: int, softmax: SoftmaxTypes | None
+) -> _Gradients:
+    """List what a layer's back-propagation makes, which parts of a network share as they share the layer."""
+    owners = node.usage.shared_parameters
+    return _Gradients(
+        scratch=_scratch_bytes(node, into, element_bytes, softmax),
+        inputs=tuple((name, _passes_on(node, place)) for place, name in enumerate(node.input_names) if into[place]),
+        parameters=tuple(
+            (
+                owners.get(parameter, (node.name, parameter)),
+                tensor_bytes(SharedShape(shape), element_bytes=parameter_bytes),
+            )
+            for parameter, shape in node.trained_shapes.items()
+        ),
+    )
+
+
 def _scratch_bytes(node: Node, into: tuple[bool, ...], element_bytes: int, softmax: SoftmaxTypes | None) -> Bytes:
     """Scratch memory of a layer's back-propagation."""
     how: dict[str, Any] = {"element_bytes": element_bytes, "wanted": list(into)}
@@ -232,8 +260,11 @@ class Step:
         self.nodes, self.wanted, self.rules = nodes, wanted, rules
         self.parts = parts
         self.gates = _gates(nodes) if rules.fuses_gates else {}
+        self.element_bytes = {name: rules.bytes_of(name) for name in self.shapes}
         self.copied = {node.name: rules.copied_inputs(node) for node in nodes}
-        kept = kept_tensors(nodes, wanted=wanted, copied=self._not_kept)
+        self.kept_inputs = {node.name: self._kept_inputs(node) for node in nodes}
+        kept = {name for node in nodes for name in self.kept_inputs[node.name] if name not in self.copied[node.name]}
+        kept.update(node.name for node in nodes if wanted[node.name] and node.layer.keeps_output)
         keeps = rules.keeps_unread and rules.recompute is None  # the marks hold where no argument says otherwise
         self.held = {node.name for node in nodes if keeps and node.usage.keeps_result}
         self.source = shared_storage(
@@ -242,7 +273,7 @@ class Step:
             kept=kept,
             stays={*input_shapes, *checkpoints(self.parts), *self.held},
             apart=[node.name for node in nodes if rules.keeps_gathered and isinstance(node.layer, ShardView)],
-            element_bytes=rules.bytes_of,
+            element_bytes=self.element_bytes.__getitem__,
         )
         self.masks = mask_tensors(nodes)
         self.read = {name for node in nodes for name in node.input_names}
@@ -255,21 +286,22 @@ class Step:
         self.gradients: dict[str, _Storage] = {}
         self.weight_gradients: dict[tuple[str, str], _Storage] = {}
 
-    def _not_kept(self, node: Node) -> tuple[str, ...]:
-        """Return the inputs that back-propagation reads, but not from their own memory."""
-        return (*self.copied[node.name], *self.gates.get(node.name, ()))
+    def _kept_inputs(self, node: Node) -> tuple[str, ...]:
+        """Return the inputs that back-propagation reads; gates that it makes again are none."""
+        read, gates = kept_inputs(node, wanted=self.wanted), self.gates.get(node.name, ())
+        return tuple(name for name in read if name not in gates) if gates else read
 
     def size(self, name: str) -> Bytes:
         """Bytes of a tensor, as a coefficient of the batch size and a constant."""
         if name not in self.sizes:
-            element_bytes = MASK_BYTES if name in self.masks else self.rules.bytes_of(name)
+            element_bytes = MASK_BYTES if name in self.masks else self.element_bytes[name]
             self.sizes[name] = tensor_bytes(self.shapes[name], element_bytes=element_bytes)
         return self.sizes[name]
 
     def gradient_size(self, name: str) -> Bytes:
         """Return the bytes of a tensor's gradient, which has the network's type even if the tensor is quantised."""
         if name in self.masks:
-            return tensor_bytes(self.shapes[name], element_bytes=self.rules.bytes_of(name))
+            return tensor_bytes(self.shapes[name], element_bytes=self.element_bytes[name])
         return self.size(name)
 
     def compute(self, node: Node, phase: Phase) -> None:
@@ -287,7 +319,7 @@ class Step:
             moment.first, moment.is_held = 0, True
         moment.is_held |= node.name not in self.read and phase is Phase.FORWARD
         # always allocated, and freed at once without back-propagation
-        element_bytes = self.rules.bytes_of(node.name)
+        element_bytes = self.element_bytes[node.name]
         saved = self.rules.saved_bytes(node)
         if count := self.rules.operator_tensors(node):
             element_bytes = SINGLE_BYTES
@@ -305,33 +337,34 @@ class Step:
             return
         self.lifetimes.begin(node.name, Phase.BACKWARD)
         of_output = self.gradients.pop(node.name, None) or self.lifetimes.new(self.gradient_size(node.name))
-        read = [name for name in kept_inputs(node, wanted=self.wanted) if name not in self.gates.get(node.name, ())]
-        kept = [self.copies.get((node.name, name), self.place[name]) for name in read]
+        kept = [self.copies.get((node.name, name), self.place[name]) for name in self.kept_inputs[node.name]]
         if node.layer.keeps_output:
             kept.append(self.place[node.name])
         for storage in (of_output, self.saved[node.name], *kept):
             self.lifetimes.touch(storage)
-        into, element_bytes = tuple(node.into(self.wanted)), self.rules.bytes_of(node.name)
-        self.lifetimes.new(_scratch_bytes(node, into, element_bytes, self.rules.softmax_of(node)))
+        into, rules = tuple(node.into(self.wanted)), self.rules
+        how = (self.element_bytes[node.name], rules.parameter_bytes, rules.softmax_of(node))
+        gradients = _gradients(node, into, *how)
+        self.lifetimes.new(gradients.scratch)
         if isinstance(node.layer, CrossEntropy) and node.layer.parts > 1:
             for _ in range(self.rules.divided_loss_tensors):
                 self.lifetimes.new(self.saved[node.name].size)
-        made = self._input_gradients(node, of_output)
-        self._parameter_gradients(node)
+        made = self._input_gradients(node, gradients.inputs, of_output)
+        self._parameter_gradients(gradients.parameters)
         for name, storage in made:
             self._add_gradient(name, self._cast_back(node, name, storage))
 
-    def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
+    def _input_gradients(
+        self, node: Node, inputs: Sequence[tuple[str, bool]], of_output: _Storage
+    ) -> list[tuple[str, _Storage]]:
         """Return the gradient of each input that needs one; a layer may pass on the output's own."""
-        into = node.into(self.wanted)
         made = []
-        for place, name in enumerate(node.input_names):
-            if into[place]:
-                # without an operation, it is the output's gradient, for a sum repeated by a view
-                passed_on = node.layer.gradient_is_view or _passes_on(node, place)
+        for name, passed_on in inputs:
+            gradient = of_output
+            if not passed_on:
                 copy = self.copies.get((node.name, name))
-                size = self.gradient_size(name) if copy is None else copy.size
-                made.append((name, of_output if passed_on else self.lifetimes.new(size)))
+                gradient = self.lifetimes.new(self.gradient_size(name) if copy is None else copy.size)
+            made.append((name, gradient))
         return made
 
     def _cast_back(self, node: Node, name: str, gradient: _Storage) -> _Storage:
@@ -342,11 +375,9 @@ class Step:
         self.lifetimes.touch(gradient)
         return self.lifetimes.new(self.gradient_size(name))
 
-    def _parameter_gradients(self, node: Node) -> None:
+    def _parameter_gradients(self, parameters: Sequence[tuple[ParameterName, Bytes]]) -> None:
         """Make the gradients of parameters: kept if new, else added to the existing ones and freed."""
-        for parameter, shape in node.trained_shapes.items():
-            owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
-            size = tensor_bytes(SharedShape(shape), element_bytes=self.rules.parameter_bytes)
+        for owner, size in parameters:
             if owner in self.weight_gradients:
                 self.lifetimes.new(size)
             else:
@@ -379,10 +410,11 @@ class Step:
         self.lifetimes.touch(earlier)
         self.lifetimes.touch(storage)
         others = [gradient for other, gradient in self.gradients.items() if other != name]
-        whole = [storage_like for storage_like in (earlier, storage) if storage_like.size == self.gradient_size(name)]
+        size = self.gradient_size(name)
+        whole = [storage_like for storage_like in (earlier, storage) if storage_like.size == size]
         unshared = [storage_like for storage_like in whole if not any(storage_like is other for other in others)]
         is_free = unshared and earlier is not storage
-        self.gradients[name] = unshared[0] if is_free else self.lifetimes.new(self.gradient_size(name))
+        self.gradients[name] = unshared[0] if is_free else self.lifetimes.new(size)
 
     def run(self, phase: Phase) -> Lifetimes:
         """Play the phases of a step in order, and return every storage with its first and last use."""

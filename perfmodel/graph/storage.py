@@ -54,7 +54,7 @@ def mask_tensors(nodes: Sequence[Node]) -> set[str]:
 
 
 @derived
-def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int, softmax: SoftmaxTypes | None = None) -> Bytes:
+def saved_bytes(node: Node, element_bytes: int, index_bytes: int, softmax: SoftmaxTypes | None) -> Bytes:
     """Return the bytes that a layer keeps for back-propagation besides its inputs and output."""
     how: dict[str, Any] = {"element_bytes": element_bytes, "index_bytes": index_bytes, "softmax": softmax}
     return affine(lambda batch_size: node.saved_bytes(batch_size=batch_size, **how))
@@ -76,16 +76,13 @@ def _kept_inputs(node: Node, into: tuple[bool, ...]) -> tuple[str, ...]:
     return tuple(name for name, is_kept in zip(node.input_names, kept, strict=True) if is_kept)
 
 
-def kept_tensors(
-    nodes: Iterable[Node], *, wanted: Mapping[str, bool], copied: Callable[[Node], tuple[str, ...]] = lambda _: ()
-) -> set[str]:
-    """Return the tensors that back-propagation reads, without those that a layer keeps a copy of."""
+def kept_tensors(nodes: Iterable[Node], *, wanted: Mapping[str, bool]) -> set[str]:
+    """Return the tensors that back-propagation reads."""
     kept: set[str] = set()
     for node in nodes:
         if not wanted[node.name]:
             continue
-        if read := kept_inputs(node, wanted=wanted):
-            kept.update(set(read).difference(copied(node)))
+        kept.update(kept_inputs(node, wanted=wanted))
         if node.layer.keeps_output:
             kept.add(node.name)
     return kept

@@ -225,7 +225,7 @@ class GraphStructure:
     @property
     def layers(self) -> tuple[Node, ...]:
         """All layers, each after those that it reads."""
-        return tuple(self._nodes.values())
+        return self._once("layers", lambda: tuple(self._nodes.values()))
 
     @property
     def digraph(self) -> nx.DiGraph[str]:

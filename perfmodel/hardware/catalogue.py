@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from perfmodel.calls import in_words
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.part_catalogue import device_kinds as device_kinds
@@ -31,6 +32,7 @@ Kind = TypeVar("Kind", bound="Price")
 FOLDER = "prices"
 
 
+@in_words
 def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Price:
     """Load a price: of an instance for an hour, or of storage for a month.
 
@@ -145,6 +147,7 @@ def _day(day: str | date) -> date:
         raise ArgumentError("on", day, "a date such as 2024-12-31") from None
 
 
+@in_words
 def load_storage(name_or_path: str | Path) -> Storage:
     """Load a storage: a drive, a disk of a cloud, an object store.
 
@@ -175,6 +178,7 @@ def load_storage(name_or_path: str | Path) -> Storage:
     return spec_files.load_by_kind(spec_files.find("storage", name_or_path), KINDS)
 
 
+@in_words
 def load_dataset(name_or_path: str | Path) -> Dataset:
     """Load a data set.
 
@@ -205,6 +209,7 @@ def load_dataset(name_or_path: str | Path) -> Dataset:
     return Dataset.of_file(spec_files.load(spec_files.find("datasets", name_or_path), DatasetFile))
 
 
+@in_words
 @kept_while_unchanged(spec_files.folders_asked_for)
 def load_system(name_or_path: str | Path, *, machines: int | None = None) -> System | Cluster:
     """Load a system and everything that its file names: CPU, devices, links, drives, or the machines of a cluster.
@@ -271,6 +276,7 @@ def load_machine(name_or_path: str | Path) -> System:
     return System(file=file, processor=processor, wiring=wiring_of(file, processor=processor, path=path))
 
 
+@in_words
 @kept_while_unchanged(spec_files.folders_asked_for)
 def load_library(name_or_path: str | Path) -> LibraryProfile:
     """Load a library profile.
@@ -383,6 +389,7 @@ def _entries_of(kind_folder: str, stem: str) -> list[CatalogueEntry]:
     return [CatalogueEntry(kind=kind, name=name, description=text, origin=origin) for name, text in described]
 
 
+@in_words
 def catalogue() -> Catalogue:
     """List everything that can be loaded by name, and the files that have faults.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -23,7 +23,7 @@ from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text, fau
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.hardware.system import MOST_DEVICES, Fabric, MachineCount, PeerLink, System, SystemFile, machine_count
 from perfmodel.hardware.wires import MachineWires, Place, Wire
-from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wired, Wiring, wire_of, wiring_of
+from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wired, Wiring, first_to_last, wire_of, wiring_of
 
 FABRIC: Final = "fabric0"
 
@@ -282,9 +282,16 @@ def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -
             replace(array, name=f"{name}/{array.name}") for name, system in machines for array in system.storages
         ),
         networks=tuple((f"{name}/{nic}", network) for name, system in machines for nic, network in system.networks),
-        remarks=tuple(f"{name}: {remark}" for name, system in machines for remark in system.remarks),
+        remarks=tuple(_remarks(machines)),
         equal_machines=len({id(system) for _, system in machines}) == 1,
     )
+
+
+def _remarks(machines: list[tuple[str, System]]) -> Iterator[str]:
+    """Yield the remarks on each machine, once for neighbours with the same."""
+    for remarks, alike in itertools.groupby(machines, key=lambda machine: machine[1].remarks):
+        names = first_to_last([name for name, _ in alike])
+        yield from (f"{names}: {remark}" for remark in remarks)
 
 
 Table = TypeVar("Table", bound=SpecTable)

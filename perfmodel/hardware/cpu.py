@@ -96,15 +96,14 @@ class CpuCache(SpecTable):
 
     Attributes
     ----------
-    l1_kib, l2_kib : float
-        First-level data cache and second-level cache of one core. [KiB]
+    l2_kib : float
+        Second-level cache of one core. [KiB]
     l3_mib : float
         Last-level cache that all cores share. [MiB]
     l3_bytes_per_cycle : float
         Bytes read and written that one core streams through the last-level cache. [B/cycle]
     """
 
-    l1_kib: Annotated[PositiveNumber, AfterValidator(InRange(1, 4_096, "KiB"))]
     l2_kib: Annotated[PositiveNumber, AfterValidator(InRange(16, 65_536, "KiB"))]
     l3_mib: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 4_096, "MiB"))]
     l3_bytes_per_cycle: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 128, "B/cycle"))]

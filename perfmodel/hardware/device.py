@@ -6,12 +6,11 @@ in library and framework profiles.
 """
 
 from abc import abstractmethod
-from datetime import date
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, field_validator
 
-from perfmodel.hardware.source import Identifier, InRange, PositiveNumber, SpecFile, invalid
+from perfmodel.hardware.source import Day, Identifier, InRange, PositiveNumber, SpecFile, at_most, invalid
 
 LISTED_TOLERANCE: Final = 0.01
 """Share by which a listed number may differ from the one computed from its parts, because data sheets round."""
@@ -78,4 +77,6 @@ class Device(Runnable):
     architecture: Identifier
     tdp_w: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 5_000, "W"))]
     idle_w: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 5_000, "W"))] | None = None
-    launch_date: date
+    launch_date: Day
+
+    _rests_within_its_design = field_validator("idle_w")(at_most("tdp_w"))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
 
 from perfmodel.atomic_write import save_text
+from perfmodel.calls import in_words
 from perfmodel.derived import cache, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware import source as spec
@@ -56,7 +56,7 @@ class FittedOn(spec.SpecTable):
     parameter_count: spec.Count
     mape_percent: spec.NonNegativeNumber
     typical_factor_percent: spec.NonNegativeNumber
-    fitted_at: date
+    fitted_at: spec.Day
     code_version: spec.Text
     content: spec.Text
     seen: Seen | None = None
@@ -218,6 +218,7 @@ CALIBRATION_KINDS: Final[dict[str, type[FitFile] | type[MeasuredMachine]]] = {
 """Class of each file in ``calibrations/``, by the ``kind`` that it states."""
 
 
+@in_words
 def load_calibration(
     name_or_path: str | Path | FitFile | MeasuredMachine,
 ) -> FitFile | MeasuredMachine:

@@ -167,6 +167,7 @@ class Gpu(Device):
     power_limit_w: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.5, 5_000, "W"))] | None = None
 
     _boost_is_at_least_base = field_validator("clock_boost_mhz")(spec.at_least("clock_base_mhz"))
+    _highest_is_at_least_boost = field_validator("clock_max_mhz")(spec.at_least("clock_boost_mhz"))
 
     @field_validator("peak_tflop_per_s")
     @classmethod

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.calls import in_words
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.spec_files import kept_while_unchanged
@@ -55,6 +56,7 @@ def device_kinds() -> dict[str, type[Runnable]]:
     return {"gpu": Gpu, "cpu": Cpu, "measured": MeasuredMachine}
 
 
+@in_words
 @kept_while_unchanged(spec_files.folders_asked_for)
 def load_device(name_or_path: str | Path) -> Runnable:
     """Load a device or a measured machine.
@@ -137,6 +139,7 @@ def _host_link_faults(device: Device) -> list[str]:
 _WIDTH_IN_NAME: Final = re.compile(r"(?P<family>.+)_x(?P<width>\d+)")
 
 
+@in_words
 def load_link(name_or_path: str | Path, *, lane_count: int | None = None) -> Link:
     """Load a link.
 

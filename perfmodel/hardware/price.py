@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from datetime import date
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from perfmodel.errors import nearest_hint
 from perfmodel.hardware import source as spec
@@ -69,25 +68,12 @@ class Price(spec.SpecFile):
         Region, e.g. ``us-east-1``. [-]
     valid_from : date
         First day of the price, according to its source. [-]
-    currency : str
-        ``USD``. [-]
     """
 
     kind: str
     provider: spec.Identifier
     region: spec.Text
-    valid_from: date = Field(default=None, validate_default=True)
-    currency: Literal["USD"]
-
-    @field_validator("valid_from", mode="before")
-    @classmethod
-    def _has_a_day(cls, day: object) -> object:
-        if day is None:
-            spec.invalid("is missing: a price needs its date, e.g. valid_from = 2017-08-01")
-        if not isinstance(day, date | str):
-            message = "must be a date, e.g. 2017-08-01"
-            raise ValueError(message)  # noqa: TRY004 - pydantic reports ValueError alone
-        return day
+    valid_from: spec.Day
 
     @property
     def place_and_day(self) -> str:
@@ -135,7 +121,7 @@ class InstancePrice(Price):
     purchase: Literal["on_demand", "capacity_block"] = "on_demand"
     usd_per_hour: HourlyPrice
     spot_usd_per_hour: HourlyPrice | None = None
-    spot_valid_from: date | None = None
+    spot_valid_from: spec.Day | None = None
     accelerators: Accelerators | None = None
     system: spec.Text | None = None
     vcpu_count: spec.Count | None = None

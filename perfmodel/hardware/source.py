@@ -6,8 +6,10 @@ estimate is allowed if it is marked: ``title = "estimate"`` and a note that says
 
 import math
 import operator
+import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NoRe
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -88,10 +91,31 @@ def at_least(field: str) -> Check:
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 """A whole number of at least one."""
-Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")]
+IDENTIFIER: Final = r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$"
+Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
 """Lower snake case, as in file stems."""
+
+
+def is_identifier(name: Any) -> bool:
+    """Return whether a value is an ``Identifier``."""
+    return isinstance(name, str) and re.search(IDENTIFIER, name) is not None
+
+
 Text = Annotated[str, Field(min_length=1)]
 """Text that is not empty."""
+
+
+def _calendar_day(day: Any) -> date:
+    if isinstance(day, str):
+        with suppress(ValueError):
+            day = date.fromisoformat(day)
+    if type(day) is not date:
+        invalid("must be a date, e.g. 2017-08-01")
+    return day
+
+
+Day = Annotated[date, BeforeValidator(_calendar_day)]
+"""A date, or its text; a number is none, although pydantic takes one for seconds since 1970."""
 ESTIMATE: Final = "estimate"
 Provenance = Literal["datasheet", "measured", "fitted", "calculation", "estimate", "memory"]
 """How reliable a source is: a document on the thing (data sheet, manual, source code), a measurement of it, a fit to a
@@ -152,7 +176,7 @@ class Source(SpecTable):
     fields: Annotated[tuple[Text, ...], Field(min_length=1)]
     title: Text
     url: Text | None = None
-    read_on: date | None = None
+    read_on: Day | None = None
     note: Text | None = Field(default=None, validate_default=True)
     provenance: Provenance | None = None
     table: Text | None = None
@@ -274,8 +298,8 @@ class SpecFile(SpecTable):
             details = [_detail(item["type"], item["msg"], item["loc"], item["input"]) for item in faults]
         if isinstance(raw, dict):
             numbers = {key: entry for key, entry in raw.items() if key not in cls.WITHOUT_SOURCE}
-            astray = [".".join(map(str, item["loc"])) for item in details if item["type"].type in _KEY_FAULTS]
-            details += _source_faults(numbers, raw, astray)
+            kinds = {".".join(map(str, item["loc"])): item["type"].type for item in details}
+            details += _source_faults(numbers, raw, kinds)
         if spec is None or details:
             raise ValidationError.from_exception_data(cls.__name__, details)
         return spec
@@ -364,19 +388,20 @@ def _source_by_name(file: SpecFile) -> dict[str, Source]:
     return {name: source for source in file.source for name in source.fields}
 
 
-def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[str]) -> list[Any]:
-    """List numbers that no source names, and named fields that do not exist, except for ``astray``.
+def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], kinds: Mapping[str, str]) -> list[Any]:
+    """List numbers that no source names, and named fields that do not exist, except for ``kinds``.
 
-    ``astray`` holds the dotted names of missing and of unknown keys: one misspelt key must not be reported
-    three times: as unknown, as unsourced and as a source's unknown field.
+    ``kinds`` holds the kinds of other faults by dotted name: one misspelt key must not be reported three times: as
+    unknown, as unsourced and as a source's unknown field; nor a number twice where a text should be.
     """
+    astray = [name for name, kind in kinds.items() if kind in _KEY_FAULTS]
     sources = raw.get("source")
     entries = [entry for entry in sources if isinstance(entry, dict)] if isinstance(sources, list) else []
     lists = [entry.get("fields") for entry in entries]
     named = [name for fields in lists if isinstance(fields, list) for name in fields if isinstance(name, str)]
     faults, covering = [], {*named, *astray}
     for field, value in numbers_in(numbers):
-        if not _covering(field, covering):
+        if field not in kinds and not _covering(field, covering):
             message = f"no [[source]] names it; every number needs one, or an entry titled {ESTIMATE!r}"
             faults.append(_detail("unsourced", message, tuple(field.split(".")), value))
     existing = set(_field_names(numbers))
@@ -453,5 +478,5 @@ def constant_faults(values: Mapping[str, ConstantValue], constants: Mapping[str,
             hint = nearest_hint(name, constants, what="nearest described constant")
             yield f"{name}: value {value!r}: needs a table [constant.{name}]{hint}"
         elif not constant.admits(value):
-            allowed = f"must be in [{constant.valid_min:g}, {constant.valid_max:g}] {constant.unit}"
-            yield f"{name}: value {value!r}: {allowed}"
+            unit = "" if constant.unit == "1" else f" {constant.unit}"
+            yield f"{name}: value {value!r}: must be from {constant.valid_min:g} to {constant.valid_max:g}{unit}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import date
 from functools import lru_cache, partial, reduce, wraps
@@ -40,17 +40,27 @@ if TYPE_CHECKING:
     Spec = TypeVar("Spec", bound=SpecFile)
 
 _LONGEST_VALUE: Final = 60
-_PYDANTIC_PREFIXES: Final = (("Input should be ", "must be "), ("Value error, ", ""))
+_PYDANTIC_WORDS: Final = (
+    ("Value error, ", ""),
+    ("Input should be a valid dictionary", "must be a table"),
+    ("Input should be a valid tuple", "must be a list"),
+    ("Input should ", "must "),
+    ("String should ", "must "),
+    ("Tuple should ", "must "),
+)
 
 
 def faults_of(error: ValidationError, model_class: type[BaseModel]) -> list[str]:
     """Turn a validation error into one line per fault."""
     items = error.errors(include_url=False, include_context=False)
     missing = {item["loc"] for item in items if item["type"] == "missing"}
+    tables = {item["loc"][:depth] for item in items for depth in range(len(item["loc"]))}
     explained: set[tuple[int | str, ...]] = set()
     lines: dict[tuple[int | str, ...], list[str]] = {}
     for item in items:
         location = item["loc"]
+        if item["type"] == "too_short" and location in tables:
+            continue  # entries with faults of their own are what it lacks
         if item["type"] == "extra_forbidden":
             *parent, key = location
             allowed = _keys_of(model_class, parent)
@@ -79,7 +89,11 @@ def dotted(location: Iterable[int | str]) -> str:
     return text.removeprefix(".") or "file"
 
 
-def _line(location: Iterable[int | str], value: Any, allowed: str) -> str:
+def _line(location: Sequence[int | str], value: Any, allowed: str) -> str:
+    if not location:
+        return allowed  # a fault of several fields, which names them
+    if value and isinstance(value, dict):
+        return f"{dotted(location)}: {allowed}"
     text = short_repr(value)
     if len(text) > _LONGEST_VALUE:
         text = f"{text[:_LONGEST_VALUE]}..."
@@ -87,12 +101,9 @@ def _line(location: Iterable[int | str], value: Any, allowed: str) -> str:
 
 
 def _readable(message: str) -> str:
-    if message.startswith("Input should be a valid dictionary"):
-        return "must be a table"
-    for prefix, replacement in _PYDANTIC_PREFIXES:
-        if message.startswith(prefix):
-            return replacement + message.removeprefix(prefix)
-    return message
+    for prefix, replacement in _PYDANTIC_WORDS:
+        message = re.sub(f"^{prefix}", replacement, message)
+    return message.replace(" after validation", "")
 
 
 def _meant_key(key: str, allowed: list[str], missing: list[str]) -> tuple[str | None, str]:
@@ -428,7 +439,10 @@ def _lineage(path: Path, kind_folder: str) -> tuple[tuple[Path, int], ...]:
         if not isinstance(parent, str):
             allowed = f"must be the name of a {NOUN_BY_FOLDER[kind_folder]}"
             raise SpecError(path, [_line(("inherits",), parent, allowed)])
-        heir, path = path, find(kind_folder, from_folder(path.parent, parent)).absolute()
+        try:
+            heir, path = path, find(kind_folder, from_folder(path.parent, parent)).absolute()
+        except UnknownNameError as error:
+            raise SpecError(path, [_line(("inherits",), parent, str(error))]) from error
     raise SpecError(heir, [_line(("inherits",), parent, "must not close a circle")])
 
 

@@ -8,13 +8,12 @@ import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, field_validator
 
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile, at_most
+from perfmodel.hardware.source import Count, Day, InRange, NonNegativeNumber, PositiveNumber, SpecFile, at_most
 from perfmodel.numeric import is_real
 from perfmodel.units import MIB
 
@@ -63,7 +62,7 @@ class Storage(SpecFile):
     kind: str
     interface: str
     latency_ms: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "ms"))]
-    launch_date: date | None = None
+    launch_date: Day | None = None
 
     is_remote: ClassVar[bool]
     """Whether all hosts share one storage behind the network; else each has its own."""
@@ -116,10 +115,6 @@ class Drive(Storage):
         Rate of large transfers. [GB/s]
     random_read_kiops : float
         Random reads, with a deep queue. [1000 reads/s]
-    random_read_block_kib : float
-        Size of one random read. [KiB]
-    active_w : float or None
-        Power while reading. [W]
     """
 
     is_remote: ClassVar[bool] = False
@@ -129,8 +124,6 @@ class Drive(Storage):
     sequential_read_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 200, "GB/s"))]
     sequential_write_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 200, "GB/s"))]
     random_read_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 20_000, "kIOPS"))]
-    random_read_block_kib: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 1_024, "KiB"))]
-    active_w: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 500, "W"))] | None = None
 
     _interface_caps_it = field_validator("sequential_read_gb_per_s", "sequential_write_gb_per_s")(
         at_most("interface_gb_per_s")

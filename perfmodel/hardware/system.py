@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from perfmodel.errors import ArgumentError, whole_numbers_text
 from perfmodel.hardware import source as spec
@@ -21,7 +21,15 @@ from perfmodel.units import GIB, GIGA
 if TYPE_CHECKING:
     from perfmodel.hardware.device import Runnable
 
-Ports = spec.Identifier | Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
+
+def _port_names(ports: Any) -> Any:
+    names = ports if isinstance(ports, list | tuple) else [ports]
+    if not names or not all(map(spec.is_identifier, names)):
+        spec.invalid("must be the name of a part, or a list of such names")
+    return ports
+
+
+Ports = Annotated[spec.Identifier | tuple[spec.Identifier, ...], BeforeValidator(_port_names)]
 """Name of the part that others are attached to, or several names to which they are assigned in turn."""
 PartCount = Annotated[spec.Count, Field(le=1024)]
 """Number of equal parts of a machine; more would be a typing error, and take minutes to wire."""
@@ -126,7 +134,7 @@ class NicSlot(PartTable):
     network : str
         Link to the network, e.g. ``infiniband_edr``. [-]
     rdma : bool or None
-        Whether it accesses the memory of devices directly; None means yes on InfiniBand only. [-]
+        Whether it accesses the memory of devices directly; None means yes on InfiniBand and EFA only. [-]
     """
 
     network: spec.Text

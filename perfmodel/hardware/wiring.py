@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -90,7 +90,7 @@ def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
     )
 
 
-NETWORKS: Final = frozenset({"ethernet", "infiniband"})
+NETWORKS: Final = frozenset({"efa", "ethernet", "infiniband"})
 """Protocols between machines; slots, hubs and peer links do not use them."""
 
 DEVICE_LINKS: Final = frozenset({"nvlink"})
@@ -99,8 +99,13 @@ DEVICE_LINKS: Final = frozenset({"nvlink"})
 BUSES: Final = DEVICE_LINKS | {"pcie"}
 """Protocols inside a machine; networks do not use them."""
 
-RDMA_PROTOCOLS: Final = frozenset({"infiniband"})
+RDMA_PROTOCOLS: Final = frozenset({"efa", "infiniband"})
 """Networks whose adapters have RDMA by default."""
+
+
+def first_to_last(names: Sequence[str]) -> str:
+    """Name equal parts by the first and the last of them."""
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,8 +267,7 @@ class _Wirer:
                 self.wires.append(wire)
                 self.devices.append((name, device))
             if remark:
-                several = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-                self.remarks.append(f"{several}: {device.name} {remark}")
+                self.remarks.append(f"{first_to_last(names)}: {device.name} {remark}")
 
     def peers(self) -> None:
         names = [name for name, _ in self.devices]

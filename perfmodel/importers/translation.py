@@ -391,7 +391,8 @@ class TranslatedProgram:
 
     def _opaque(self, index: int, step: Step, problems: Sequence[str]) -> Source:
         call = step.call
-        layer = layers.Opaque(operator=call.operator, shape=tuple(call.output.shape))
+        over_batch = call.output.is_shared and not all(operand.is_shared for operand in call.operands)
+        layer = layers.Opaque(operator=call.operator, shape=tuple(call.output.shape), over_batch=over_batch)
         node = self._of_step(self._placed(layer, self._inputs(call.operands, step), {}), index, step)
         node.problem = "; ".join(problems) or "no layer translates it"
         return self._kept(node)

@@ -29,18 +29,28 @@ SCORES = ("recomputed", "materialised")
 
 
 class SoftmaxTypes(NamedTuple):
-    """In which type softmax of materialised scores computes: the options of ``Attention`` of the same names."""
+    """In which type softmax of materialised scores computes: the options of ``Attention`` of the same names.
+
+    With ``scales_wide`` the passes beside it, over scale and mask, compute in this type too.
+    """
 
     softmax_bytes: int | None = None
     casts_scores: bool = False
+    scales_wide: bool = False
 
     def of(self, operation: Attention) -> Attention:
         """Return the attention with its softmax in these types."""
-        return replace(operation, **self._asdict()) if self.softmax_bytes else operation
+        if not self.softmax_bytes:
+            return operation
+        return replace(operation, softmax_bytes=self.softmax_bytes, casts_scores=self.casts_scores)
 
 
 AS_SCORES: Final = SoftmaxTypes()
 """Softmax in the type of the scores. [-]"""
+
+
+SCORE_PASSES: Final = ("multiply_by_number", "add")
+"""Names of the passes over materialised scores besides softmax and dropout: scale and mask. [-]"""
 
 
 def _score_passes(op: Attention) -> tuple[MemoryPass, ...]:
@@ -51,11 +61,12 @@ def _score_passes(op: Attention) -> tuple[MemoryPass, ...]:
     if op.scores == "recomputed":
         return ()
     scores = op.score_elements
-    scale = elementwise("multiply_by_number", scores, flop_per_element=1, role=op.role)
+    scaled, masked = SCORE_PASSES
+    scale = elementwise(scaled, scores, flop_per_element=1, role=op.role)
     mask = op.queries * op.keys if op.mask_elements is None and op.causal else op.mask_elements
     if op.role is not Role.OUTPUT or mask is None:
         return (scale,)
-    return (scale, one_pass("add", read=scores + mask, written=scores, flop=scores))
+    return (scale, one_pass(masked, read=scores + mask, written=scores, flop=scores))
 
 
 RING_BUFFERS = 3
@@ -187,6 +198,9 @@ class ScaledDotProductAttention(LayerByInput):
         inputs are those of one of them. [1]
     gathered : bool
         Whether each of these devices gathers all keys and values before it attends to them [4]_, instead. [-]
+    passes_copies : bool
+        Whether keys and values that several heads of queries share are copied for each of them before they go to
+        other devices. [-]
 
     Notes
     -----
@@ -226,6 +240,7 @@ class ScaledDotProductAttention(LayerByInput):
     fused_softmax: bool = False
     ring: int = 1
     gathered: bool = False
+    passes_copies: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -316,7 +331,7 @@ class ScaledDotProductAttention(LayerByInput):
         scratch = _scratch_bytes(op, element_bytes=element_bytes, kept_elements=0, made_elements=operands)
         if self.ring == 1:
             return scratch
-        passing = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[1:MASK])
+        passing = self.passed_elements(input_shapes, batch_size=batch_size)
         return scratch + (2 * self.ring if self.gathered else RING_BUFFERS) * element_bytes * passing
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
@@ -334,12 +349,22 @@ class ScaledDotProductAttention(LayerByInput):
         """Return the attention to the keys of each device of the ring, a device's own first."""
         if self.ring == 1:
             return (op,)
-        if self.gathered and not op.causal:
+        other = self._elsewhere(op)
+        if self.gathered and not op.causal and other.key_heads == op.key_heads:
             return (replace(op, keys=self.ring * op.keys),)
-        other = replace(op, keys=share_of(op.keys, 2), causal=False) if op.causal else op
+        if op.causal:
+            other = replace(other, keys=share_of(op.keys, 2), causal=False)
         if self.gathered:
             return (op, replace(other, keys=(self.ring - 1) * other.keys))
         return (op, *[other] * (self.ring - 1))
+
+    def _elsewhere(self, op: Attention) -> Attention:
+        """Return the attention to as many keys of another device, which arrive for each head if they are copied."""
+        return replace(op, key_heads=op.heads) if self.passes_copies else op
+
+    def passed_elements(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
+        """Elements of a device's keys and values as others receive them. [1]"""
+        return self._elsewhere(self._attention(input_shapes, batch_size=batch_size)).key_and_value_elements
 
     @property
     def _sum_count(self) -> int:
@@ -355,7 +380,11 @@ class ScaledDotProductAttention(LayerByInput):
             blocks = self._blocks(gradient)
             passes = () if self.fused_softmax else tuple(step for op in blocks for step in _score_passes(op))
             sums = elementwise(
-                "gradient_sum", gradient.operand_elements, reads=2, flop_per_element=1, role=gradient.role
+                "gradient_sum",
+                self._elsewhere(gradient).operand_elements,
+                reads=2,
+                flop_per_element=1,
+                role=gradient.role,
             )
             return (*blocks, *passes, *[sums] * self._sum_count)
         scale = () if self.fused_softmax else _score_passes(gradient)

@@ -18,6 +18,7 @@ import math
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from perfmodel.errors import UnknownNameError, check_known, short_repr
@@ -112,10 +113,11 @@ class Optimizer(Checked, ABC):
         )
 
     def _clipped(self, layers: Sequence[tuple[str, int]], updates: Mapping[str, LayerOperations]) -> LayerOperations:
+        if self.clipping == "none":
+            return tuple(pair for name, _ in layers for pair in updates[name])
         norms = {name: ((name, _summed_pass("gradient_norm", count, 2)),) for name, count in layers}
         scales = {name: ((name, _update_pass("gradient_scale", count, 1, 1, 1)),) for name, count in layers}
         orders: Mapping[str, Sequence[tuple[Mapping[str, LayerOperations], ...]]] = {
-            "none": [(updates,)],
             "per_batch": [(norms,), (scales,), (updates,)],
             "per_sample": [(norms, scales, updates)],
         }
@@ -155,6 +157,7 @@ class Optimizer(Checked, ABC):
         return self.decay_flop_per_parameter if self.weight_decay else 0
 
 
+@lru_cache(maxsize=1024, typed=True)
 def _update_pass(name: str, count: int, reads: int, writes: int, flop_per_parameter: int) -> MemoryPass:
     flop: dict[str, Any] = {"flop_per_element": flop_per_parameter, "role": Role.UPDATE}
     return elementwise(name, count, reads=reads, writes=writes, **flop)

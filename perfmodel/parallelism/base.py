@@ -28,12 +28,13 @@ parameters outside them), or of blocks and ends."""
 
 
 class TensorHabits(NamedTuple):
-    """Ways in which software departs from Megatron-LM's tensor groups.
+    """Ways in which software departs from Megatron-LM's tensor and context groups.
 
     It gathers the scores of all classes on every device, or adds up the gradient of the tensor that a gate and its
     units read once for each. It keeps gathered inputs for their weight gradients. It cuts products into parts that run
     beside those of their exchange, but for sums of input gradients if they run beside weight gradients. It gathers
-    operands of the products of blocks in elements of a size of their own.
+    operands of the products of blocks in elements of a size of their own. Before context groups pass keys and values
+    on, it copies them for all heads of queries.
     """
 
     gathers_scores: bool = False
@@ -42,6 +43,7 @@ class TensorHabits(NamedTuple):
     cuts_products: bool = False
     sums_beside_weights: bool = False
     operand_bytes: int | None = None
+    copies_keys: bool = False
 
 
 MEGATRON: Final = TensorHabits()

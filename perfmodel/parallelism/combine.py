@@ -123,9 +123,10 @@ def cut_places(request: Request) -> tuple[int, ...]:
 def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
     """Part of the network on one device of a group, and the first layers of its stages."""
     layout, whole = request.layout, request.graph
+    how: dict[str, Any]
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
-        how: dict[str, Any] = {
+        how = {
             "tensor_size": layout.tensor_size,
             "element_bytes": request.element_bytes,
             "sequence_parallel": layout.sequence_parallel,
@@ -135,9 +136,8 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
     if layout.context_size > 1:
         method, size = layout.context_method, request.element_bytes
         key = (layout.tensor_size, layout.sequence_parallel, layout.context_size, method, size, request.habits)
-        make = partial(
-            context_split, shard, context_size=layout.context_size, context_method=method, element_bytes=size
-        )
+        how = {"element_bytes": size, "copies_keys": request.habits.copies_keys}
+        make = partial(context_split, shard, context_size=layout.context_size, context_method=method, **how)
         shard = kept(whole.kept("context"), key, make, most=MOST_PLACED)
     count = layout.stages * layout.interleave
     if count == 1:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from operator import mul
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from perfmodel import layers as nn
 from perfmodel.errors import ArgumentError
@@ -26,7 +26,9 @@ OPERANDS: Final = 3
 """Inputs of attention that a group may share: queries, keys and values, without a mask."""
 
 
-def context_split(whole: StageGraph, *, context_size: int, context_method: str, element_bytes: int) -> StageGraph:
+def context_split(
+    whole: StageGraph, *, context_size: int, context_method: str, element_bytes: int, copies_keys: bool = False
+) -> StageGraph:
     """Make the graph that one device of a context group runs, and its exchanges.
 
     Notes
@@ -36,7 +38,8 @@ def context_split(whole: StageGraph, *, context_size: int, context_method: str, 
     Under a causal mask each device of a ring has an early and an equally late part of the sequence, so that all have
     the same number of scores: those of its own positions, and half of those of every other device's; so it is where
     keys and values are gathered. These are not kept, but gathered again for their gradients, which are added up and
-    scattered. Ignores copies that order heads for an exchange.
+    scattered. With ``copies_keys`` rings pass on, and devices gather, the copies of keys and values that each head of
+    queries reads, as software does that copies them before attention. Ignores copies that order heads for an exchange.
 
     References
     ----------
@@ -46,7 +49,8 @@ def context_split(whole: StageGraph, *, context_size: int, context_method: str, 
        gradients by NVIDIA, TransformerEngine, attention/dot_product_attention/context_parallel.py,
        AttnFuncWithCPAndKVAllGather.
     """
-    split = _Split(whole, parts=context_size, element_bytes=element_bytes, attend=METHODS[context_method])
+    how: dict[str, Any] = {"parts": context_size, "element_bytes": element_bytes, "copies_keys": copies_keys}
+    split = _Split(whole, **how, attend=METHODS[context_method])
     for node in whole.graph.layers:
         split.add(node)
     if not split.exchanges:
@@ -59,7 +63,13 @@ class _Split:
     """The part of a device while it is being built."""
 
     def __init__(
-        self, whole: StageGraph, *, parts: int, element_bytes: int, attend: Callable[[_Split, Node], None]
+        self,
+        whole: StageGraph,
+        *,
+        parts: int,
+        element_bytes: int,
+        copies_keys: bool,
+        attend: Callable[[_Split, Node], None],
     ) -> None:
         graph = whole.graph
         lengths = {shape[0] if shape else 0 for shape in graph.input_shapes.values()}
@@ -68,6 +78,7 @@ class _Split:
             allowed = f"a divisor of the positions of {graph.name}: the first number of its input shapes, {shapes}"
             raise ArgumentError("context_size", parts, allowed)
         self.graph, self.parts, self.element_bytes, self.attend = graph, parts, element_bytes, attend
+        self.copies_keys = copies_keys
         inputs = {name: (length // parts, *shape[1:]) for name, shape in graph.input_shapes.items()}
         self.part = LayerGraph(graph.name, inputs=inputs, fixed_batch_size=graph.fixed_batch_size)
         self.wanted = wants_gradient(graph.input_shapes, graph.layers, input_gradient=whole.input_gradient)
@@ -160,14 +171,13 @@ def _put_in_parts(split: _Split, node: Node, *, gathered: bool) -> int:
     """Add attention of a device's queries to the keys of all; return the elements of all keys and values. [1]"""
     names = _operands(split, node)
     assert isinstance(node.layer, nn.ScaledDotProductAttention)
-    _, key, value = names
     halves = 2 * split.parts if node.layer.causal else split.parts
     if (positions := split.graph.shape(node.input_names[1])[-2]) % halves:
         allowed = f"a number whose double divides the {positions} positions, since each device has two parts of them"
         raise ArgumentError("context_size", split.parts, allowed)
-    layer = replace(node.layer, ring=split.parts, gathered=gathered)
+    layer = replace(node.layer, ring=split.parts, gathered=gathered, passes_copies=split.copies_keys)
     split.put(node, layer, axis=split.axis[node.input_names[0]], inputs=names)
-    return split.parts * split.elements(key, value)
+    return split.parts * cast("int", layer.passed_elements(split.part.node(node.name).input_shapes, batch_size=1))
 
 
 def _in_a_ring(split: _Split, node: Node) -> None:

@@ -9,11 +9,12 @@ from typing import Any, Final, Literal, cast
 
 from perfmodel import layers as nn
 from perfmodel.errors import ArgumentError
+from perfmodel.framework.narrow import takes_narrow
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
 from perfmodel.graph.node import Node
 from perfmodel.parallelism.base import MEGATRON, Beside, Exchange, ExchangeKind, StageGraph, TensorHabits, in_order
-from perfmodel.records import Phase
+from perfmodel.records import Contraction, Phase
 from perfmodel.records import Role as Product
 
 Role = Literal["column", "row", "between", "heads", "table", "scores", "loss"]
@@ -338,7 +339,8 @@ class _Split:
         """Add an exchange of a tensor of the whole network, beside which whole products may run, or parts of some."""
         element_bytes = self.element_bytes
         if parts is not None and parts.layers:
-            if kind == "all_gather" and self.habits.operand_bytes is not None:
+            casts_first = kind == "all_gather" and all(map(self.takes_narrow, parts.layers))
+            if self.habits.operand_bytes is not None and casts_first:
                 element_bytes = self.habits.operand_bytes
             if self.habits.cuts_products:
                 kind, beside = "pass_on", parts
@@ -352,6 +354,17 @@ class _Split:
                 beside=beside,
             )
         )
+
+    def takes_narrow(self, product: str) -> bool:
+        """Whether this device's part of a product, by outputs unless it is in the shard by now, has cast operands."""
+        if product in self.shard:
+            node = self.shard.node(product)
+            layer = node.layer
+        else:
+            node = self.whole.node(product)
+            layer = _column(node, self.tensor_size)
+        operations = layer.forward_operations(node.input_shapes, batch_size=1)
+        return all(isinstance(each, Contraction) and takes_narrow(each) for each in operations)
 
     def products_reading(self, tensor: str, roles: frozenset[Role] = READS_WHOLE) -> tuple[str, ...]:
         """Shared products that read a tensor; software runs them as one, so that their gradients are summed once."""

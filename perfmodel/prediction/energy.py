@@ -13,7 +13,7 @@ from perfmodel.derived import derived
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.prediction.device.factors import NO_FACTORS, library_constants
 from perfmodel.prediction.device.gpu_attention import busy_shares
-from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, BUSY_IN_PRODUCTS, clock_ratio
+from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, BUSY_IN_PRODUCTS, clock_ratio, fed_share
 from perfmodel.prediction.device.gpu_target import attention_role, product_dtype
 from perfmodel.prediction.rows import totals_of_alternatives
 from perfmodel.records import Phase, Role
@@ -151,7 +151,10 @@ def _flops_j(prepared: Prepared, device: Gpu, kind: str, role: str, busy_share: 
     profile, libraries, dtype = prepared.profile, prepared.libraries, prepared.dtype
     fused = attention_role(device, profile, libraries, dtype=dtype) if kind == "attention" else None
     if fused is None:
-        flop_j = _flop_j(device, product_dtype(device, profile, libraries, role, dtype=dtype), busy_share)
+        computed_in = product_dtype(device, profile, libraries, role, dtype=dtype)
+        constants = library_constants(libraries[role], device, factors=NO_FACTORS, dtype=computed_in)
+        fed = fed_share(device, computed_in, constants, NO_FACTORS)
+        flop_j = _flop_j(device, computed_in, busy_share * float(fed))
         return flop_j, flop_j
     role, computed_in = fused
     constants = library_constants(libraries[role], device, factors=NO_FACTORS, dtype=computed_in)

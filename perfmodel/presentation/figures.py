@@ -188,19 +188,34 @@ def _dress_parity(axes: Axes, limits: tuple[float, float], *, title: str, quanti
     axes.legend(loc="upper left", fontsize="small", framealpha=0.9)
 
 
+def wrapped(title: str, columns: int) -> str:
+    r"""Break the lines of a title that are longer than a figure is wide.
+
+    Examples
+    --------
+    >>> wrapped("resnet50 on an H100\n2 samples", 12)
+    'resnet50 on\nan H100\n2 samples'
+    """
+    return "\n".join(part for line in title.splitlines() for part in textwrap.wrap(line, columns))
+
+
+BARS_TITLE_COLUMNS: Final = 80
+
+
 def breakdown_bar(parts: Mapping[str, float], *, title: str = "") -> Figure:
     """Plot the parts of a step as one horizontal bar each, longest first, with time and share."""
     shown = sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda part: part[1])
     if not shown:
         raise ArgumentError(argument="parts", given=dict(parts), allowed="at least one part longer than 0 s")
     whole = sum(value for _, value in shown)
-    figure, axes = new_figure(7.0, 1.0 + 0.42 * len(shown))
+    heading = wrapped(title or f"{seconds_text(whole)} in all", BARS_TITLE_COLUMNS)
+    figure, axes = new_figure(7.0, 0.6 + 0.2 * len(heading.splitlines()) + 0.42 * len(shown))
     milliseconds = [1e3 * value for _, value in shown]
     bars = axes.barh([name for name, _ in shown], milliseconds, color=GROUP_COLOURS[0], height=0.66)
     texts = [f"{seconds_text(value)}  ({percent_text(value / whole)})" for _, value in shown]
     axes.bar_label(bars, texts, padding=4, fontsize="small")
     axes.set(xlabel="time [ms]", xlim=(0, 1.35 * max(milliseconds)))
-    axes.set_title(title or f"{seconds_text(whole)} in all", fontsize="medium", loc="left")
+    figure.suptitle(heading, x=0.01, ha="left", fontsize="medium")
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return figure
@@ -316,6 +331,9 @@ def _draw_roofs(axes: Axes, intensities: Sequence[float], roofs: Sequence[Roof])
     axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity [FLOP/B]", ylabel="rate [FLOP/s]")
 
 
+ROOFLINE_TITLE_COLUMNS: Final = 110
+
+
 def kernel_roofline(points: Sequence[KernelPoint], roofs: Sequence[Roof], *, title: str) -> Figure:
     """Draw kernels under roofs, the highest roof first: area by share of the step, colour and shape by group."""
     if not points:
@@ -347,7 +365,8 @@ def kernel_roofline(points: Sequence[KernelPoint], roofs: Sequence[Roof], *, tit
     lowest = min(point.flop_per_s for point in points)
     axes.set(ylim=(lowest / 3, roof.flop_per_s * 4), ylabel="achieved [FLOP/s]")
     frame(axes)
-    axes.set_title(f"{title}\nlargest marker: {percent_text(largest)} of the step", fontsize="small", loc="left")
+    heading = wrapped(f"{title}\nlargest marker: {percent_text(largest)} of the step", ROOFLINE_TITLE_COLUMNS)
+    axes.set_title(heading, fontsize="small", loc="left")
     legend = figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     for handle in legend.legend_handles:
         if isinstance(handle, PathCollection):
@@ -380,8 +399,8 @@ def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, 
     bars.append((ends[1], 0.0, last_s, TOTAL_COLOUR, seconds_text(last_s)))
     furthest = max(start + length for _, start, length, _, _ in bars)
     factor, symbol = SECONDS.unit_for(furthest)
-    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, WATERFALL_TITLE_COLUMNS)]
-    figure, axes = new_figure(8.0, 0.9 + 0.2 * len(lines) + 0.42 * len(bars))
+    heading = wrapped(title, WATERFALL_TITLE_COLUMNS)
+    figure, axes = new_figure(8.0, 0.9 + 0.2 * len(heading.splitlines()) + 0.42 * len(bars))
     for place, (_, start, length, colour, text) in enumerate(bars):
         axes.barh(place, length / factor, left=start / factor, color=colour, height=0.62)
         axes.annotate(text, ((start + length) / factor, place), xytext=(4, 0), textcoords="offset points",
@@ -391,7 +410,7 @@ def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, 
     axes.set_yticks(range(len(bars)), [textwrap.fill(name, 34) for name, *_ in bars])
     axes.invert_yaxis()
     axes.set(xlabel=f"time [{symbol}]", xlim=(0, 1.2 * furthest / factor))
-    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize="small")
+    figure.suptitle(heading, x=0.01, ha="left", fontsize="small")
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return figure
@@ -462,7 +481,7 @@ def trade_off_figure(
             plain_ticks(axis)
     axes.set(xlabel=x_label, ylabel=y_label)
     frame(axes)
-    axes.set_title("\n".join(textwrap.wrap(title, TITLE_COLUMNS)), fontsize="medium")
+    axes.set_title(wrapped(title, TITLE_COLUMNS), fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     return figure
 

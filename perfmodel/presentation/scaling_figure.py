@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.presentation.figures import empty_figure, frame, group_style, plain_ticks
+from perfmodel.presentation.figures import empty_figure, frame, group_style, plain_ticks, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,8 +66,7 @@ def worker_figure(panels: Sequence[Panel], *, title: str, marked_workers: int | 
         ncols=min(len(names), LEGEND_COLUMNS * len(panels)),
         fontsize="small",
     )
-    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, TITLE_COLUMNS * len(panels))]
-    figure.suptitle("\n".join(lines), fontsize="medium")
+    figure.suptitle(wrapped(title, TITLE_COLUMNS * len(panels)), fontsize="medium")
     return figure
 
 

@@ -340,7 +340,7 @@ def place(
         if len(nodes) != needed:
             raise ArgumentError("servers", nodes, f"{needed} nodes: one for each server of {collective.name}")
     if collective.per_adapter and rounds:
-        rings = ring_starts(topology.stated, orders[0])
+        rings = ring_starts(topology.stated, orders[0], through_host=through_host)
         rounds = tuple(_on_rings(round_, rings) for round_ in rounds)
     names = dict(enumerate(name for order in orders for name in order))
     names |= {SERVER - index: name for index, name in enumerate(name for nodes in hosts for name in nodes)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -20,6 +20,9 @@ Distance = Callable[[int, int], tuple[float, float]]
 
 EXACT_UP_TO: Final = 9
 """Most places for which every tour is tried; each further place doubles the time. [1]"""
+
+RINGS_TRIED: Final = 64
+"""Most rings of a machine that are tried in each place of a set of disjoint ones. [1]"""
 
 
 def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool = False) -> tuple[str, ...]:
@@ -107,8 +110,11 @@ def _tours(topology: Topology) -> dict[tuple[object, ...], list[int]]:
     return {}
 
 
-def ring_starts(topology: Topology, tour: Sequence[str]) -> NDArray[np.int64]:
+def ring_starts(topology: Topology, tour: Sequence[str], *, through_host: bool = False) -> NDArray[np.int64]:
     """Return the tours of one ring per network adapter, each entering every machine at another adapter.
+
+    Inside one machine that is one ring, or of devices that links join directly, as many as run side by side: both ways
+    around closed ways that share no lane.
 
     Parameters
     ----------
@@ -116,16 +122,18 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> NDArray[np.int64]:
         The system that contains the ranks. [-]
     tour : sequence of str
         Ranks in the order of one ring, machine by machine. [-]
+    through_host : bool
+        Whether all copies go through host memory. [-]
 
     Returns
     -------
     ndarray, shape (rings, ranks)
-        Places in ``tour``, one order for each ring; inside one machine one ring. [-]
+        Places in ``tour``, one order for each ring. [-]
 
     Notes
     -----
     Valid for: machines with equally many adapters near their ranks; else, the fewest of any machine count. Ignores:
-    adapters that no rank is nearest to.
+    adapters that no rank is nearest to; disjoint rings of more than nine devices, and inside each of several machines.
 
     Examples
     --------
@@ -133,14 +141,20 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> NDArray[np.int64]:
     >>> topology = load_system("dgx_a100_x4").topology
     >>> ring_starts(topology, topology.devices())[:2, :3].tolist()
     [[0, 1, 2], [1, 2, 3]]
+    >>> cube = load_system("dgx_1_p100").topology  # four lanes to each device
+    >>> len(ring_starts(cube, cube.devices()))
+    4
 
     References
     ----------
-    .. [1] S. Jeaugey, NCCL 2.0, GPU Technology Conference, 2017: rings between machines, one for each adapter.
+    .. [1] S. Jeaugey, NCCL 2.0, GPU Technology Conference, 2017: rings between machines, one for each adapter, and
+       four or six inside a DGX-1.
     """
     nodes = [topology.places[name].node if name in topology.places else "" for name in tour]
     machines = [list(places) for _, places in itertools.groupby(range(len(tour)), nodes.__getitem__)]
-    if len(machines) == 1 or any(topology.places[name].kind != "device" for name in tour):
+    if len(machines) == 1:
+        return _rings_side_by_side(topology, tuple(tour), through_host)
+    if any(topology.places[name].kind != "device" for name in tour):
         return np.arange(len(tour))[np.newaxis]
     first: dict[tuple[str, ...], list[int]] = {}  # equal machines with equal ranks have the same rings
     alike = []
@@ -163,6 +177,51 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> NDArray[np.int64]:
 
     known = {places[0]: orders(places) for places in first.values()}
     return np.concatenate([places[0] + known[like[0]] for places, like in zip(machines, alike, strict=True)], axis=1)
+
+
+@derived
+def _rings_side_by_side(topology: Topology, tour: tuple[str, ...], through_host: bool) -> NDArray[np.int64]:
+    """Return the tours of the rings inside a machine: both ways around disjoint ones over direct links, else one."""
+    count = len(tour)
+    one_ring = np.arange(count)[np.newaxis]
+    if not 3 <= count <= EXACT_UP_TO:
+        return one_ring
+    rates = np.zeros((count, count))
+    for one, other in itertools.combinations(range(count), 2):
+        route = _asked(topology.route, tour[one], tour[other], through_host=through_host)
+        if len(route.channels) == 1:
+            rates[one, other] = rates[other, one] = route.capacity_bytes_per_s
+    if not rates.any():
+        return one_ring
+    lanes = np.rint(rates / rates[rates > 0].min()).astype(int)
+    rings = _disjoint_rings(lanes, int(lanes.sum(axis=0).min()) // 2)
+    both_ways = [way for ring in rings for way in (ring, (ring[0], *reversed(ring[1:])))]
+    return np.array(both_ways) if both_ways else one_ring
+
+
+def _disjoint_rings(lanes: NDArray[np.int64], most: int) -> list[tuple[int, ...]]:
+    """Return as many rings of all places as are found that share no lane, at most so many."""
+    best: list[tuple[int, ...]] = []
+    for ring in itertools.islice(_rings_over(lanes, (0,)) if most else (), RINGS_TRIED):
+        ends = list(ring), [*ring[1:], ring[0]]
+        left = lanes.copy()
+        left[ends] -= 1
+        left[ends[::-1]] -= 1
+        best = max(best, [ring, *_disjoint_rings(left, most - 1)], key=len)
+        if len(best) == most:
+            break
+    return best
+
+
+def _rings_over(lanes: NDArray[np.int64], way: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield the rings that go on from a way over free lanes, each in one of its directions."""
+    if len(way) == len(lanes):
+        if lanes[way[-1], way[0]] and way[1] < way[-1]:
+            yield way
+        return
+    for following in np.flatnonzero(lanes[way[-1]]).tolist():
+        if following not in way:
+            yield from _rings_over(lanes, (*way, following))
 
 
 def _entries(topology: Topology, names: Sequence[str]) -> list[int]:

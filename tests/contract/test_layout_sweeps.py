@@ -6,7 +6,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.cost import pipeline_ends
 from perfmodel.errors import ArgumentError, PerfmodelError
-from perfmodel.planning.sweeps import tasks
+from perfmodel.planning.sweeps import stacks, tasks
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 
 GPT = pm.zoo.gpt(layers=4, width=256, heads=4, sequence_length=128, vocabulary=512)
@@ -76,6 +76,19 @@ def test_rows_of_the_grid_are_predictions_and_refusals_are_counted(together):
     assert set(s.refused) >= {"interleave", "tensor_size", "micro_batches", "shard_stage"}
     assert f"{len(s):,} configurations, {fits:,} of which fit; not: " in repr(s)
     assert f"{s.refused['tensor_size']:,} tensor_size" in repr(s)
+
+
+@pytest.mark.parametrize("name", ["systems", "messages", "stragglers", "input"])
+def test_rows_are_alike_however_many_are_composed_at_once(name, monkeypatch):
+    whole = pm.sweep(GPT, columns=COLUMNS, **JOBS[name])
+    pieces = []
+    monkeypatch.setattr(stacks, "VALUES_AT_ONCE", 3)
+    cut = stacks.StackRows.pieces
+    monkeypatch.setattr(stacks.StackRows, "pieces", lambda rows: pieces.append(list(cut(rows))) or pieces[-1])
+    s = pm.sweep(GPT, columns=COLUMNS, **JOBS[name])
+    assert max(map(len, pieces)) > 4
+    for column in COLUMNS:
+        np.testing.assert_array_equal(s[column], whole[column], err_msg=column)
 
 
 @pytest.mark.parametrize("jobs", JOBS)

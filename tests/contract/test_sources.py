@@ -28,7 +28,7 @@ LENGTH, WIDTH, HEADS, WORDS = 256, 256, 4, 1000
 SIZES = {"layers": 6, "width": WIDTH, "heads": HEADS}
 TOKENS = torch.zeros((2, LENGTH), dtype=torch.long)
 MASK = torch.zeros(LENGTH, LENGTH)
-TOLERANCE = 0.02
+TOLERANCE = 0.025  # GPT's mask in fp32 spares a cast of its scores in bf16
 MAP_RANK = 4
 ASKED = [
     (device, dtype, phase)

@@ -227,6 +227,8 @@ def test_inference_exchanges_nothing(alexnet):
 def test_it_says_what_is_exchanged_and_what_is_hidden(alexnet):
     said = " ".join(step(alexnet, "ring_all_reduce").explain().split())
     assert "4 workers exchange 244.4 MB of gradients by ring_all_reduce, layer by layer while back-propagation" in said
+    said = " ".join(step(alexnet, "ring_all_reduce", bucket_bytes=math.inf).explain().split())
+    assert "of gradients by ring_all_reduce, in one message while back-propagation" in said
     said = " ".join(step(alexnet, "downpour").explain().split())
     assert "A gradient has missed 3 updates of others" in said
     assert "Workers exchange nothing." in step(alexnet, "none").explain()

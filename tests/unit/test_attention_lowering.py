@@ -141,3 +141,17 @@ def test_scores_in_memory_take_longer_on_gpus(device):
         for scores in ("materialised", "recomputed")
     }
     assert seconds["materialised"] > seconds["recomputed"]
+
+
+@pytest.mark.parametrize(("dtype", "forward", "backward"), [("fp16", 16, 24), ("bf16", 24, 32)])
+def test_softmax_of_pytorch_reads_halves_but_not_bf16(dtype, forward, backward):
+    # Of each score, forward: written by its product, (cast 2 + 4,) softmax (2 or 4) + 4, cast 4 + 2, read by the next.
+    # Backward: cast 2 + 4, softmax 8 + (2 or 4) (, cast 4 + 2), and 2 in each of four products.
+    graph = pm.zoo.gpt(layers=1, width=768, heads=12, sequence_length=1024, attention="materialised")
+    p = pm.predict(graph, batch_size=16, device="a100_80_sxm", framework="pytorch_2", dtype=dtype)
+    scores, heads_in_scores = 16 * 12 * 1024**2, 2 * 64 / 1024  # bytes of a tensor of features, for each score
+    rows = [row for row in p.layers if row.layer == "block1_attention"]
+    attention = [row.bytes / scores for row in rows if row.kernel == "materialised_attention"]
+    assert attention == pytest.approx([forward + 4 * heads_in_scores, backward + 8 * heads_in_scores], rel=1e-3)
+    beside = [row.bytes / scores for row in rows if row.kernel != "materialised_attention"]
+    assert beside == pytest.approx([4, 4, 4], rel=0.01)  # scale, mask, gradient of scale: in 2 B whatever softmax takes

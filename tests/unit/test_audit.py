@@ -125,6 +125,29 @@ def test_it_renders_and_becomes_a_frame():
     assert frame["forward_flop_count"].sum() == CONVOLUTION + LINEAR
 
 
+class Messages(nn.Module):
+    """A layer over edges, which are as many whatever the number of points."""
+
+    def __init__(self):
+        super().__init__()
+        self.points, self.edges = nn.Linear(6, 5), nn.Linear(5, 4)
+
+    def forward(self, points, ends):
+        return self.edges(self.points(points)[ends])
+
+
+def test_what_a_hole_makes_of_all_samples_is_counted_once():
+    module, inputs = Messages(), (torch.zeros(20, 6), torch.zeros(60, dtype=torch.int64))
+    with pytest.warns(OpaqueLayerWarning, match="index"):
+        graph, audit = pm.from_torch(module, inputs), pm.audit(module, inputs)
+    assert [row.difference_flop_count for row in audit.rows] == [0, 0], audit
+    assert audit.rows[1].forward_flop_count == 60 * 2 * 5 * 4
+    (hole,) = [node for node in graph.layers if node.layer.kind == "opaque"]
+    elements = [5 * batch + 60 + 60 * 5 for batch in (20, 40)]
+    counted = [hole.layer.work(hole.input_shapes, batch_size=batch, phase="forward").flop_count for batch in (20, 40)]
+    assert counted == elements
+
+
 def test_holes_are_named():
     class Unknown(nn.Module):
         def __init__(self):

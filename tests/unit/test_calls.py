@@ -31,6 +31,10 @@ DENSE = pm.layers.Dense(units=3)
         (lambda: pm.validate("shi2016", protocl="x"), "argument of validate 'protocl'", "protocol"),
         (lambda: pm.fit("shi2016", onyl="gpu"), "argument of fit 'onyl'", "only"),
         (lambda: pm.predict(GRAPH, batchsize=3), "argument of predict 'batchsize'", "batch_size"),
+        (lambda: pm.Job(GRAPH, batchsize=3), "argument of predict 'batchsize'", "batch_size"),
+        (lambda: pm.load_system("dgx_h100", machine=3), "argument of load_system 'machine'", "machines"),
+        (lambda: pm.load_price("p3.2xlarge", one="2017-10-26"), "argument of load_price 'one'", "on"),
+        (lambda: pm.load_device(nam_or_path="v100_pcie"), "argument of load_device 'nam_or_path'", "name_or_path"),
     ],
 )
 def test_an_unknown_argument_is_answered_with_the_nearest_one(call, name, nearest):
@@ -58,6 +62,7 @@ def test_an_unknown_argument_is_answered_with_the_nearest_one(call, name, neares
             lambda: pm.from_onnx(batch_size=3),
             "from_onnx must be given path (str or Path): from_onnx(path, batch_size=...)",
         ),
+        *((getattr(pm, name), f"{name} must be given name_or_path (") for name in dir(pm) if name.startswith("load_")),
     ],
 )
 def test_what_is_missing_is_said_with_a_call_that_has_it(call, says):
@@ -83,6 +88,12 @@ def test_what_is_missing_is_said_with_a_call_that_has_it(call, says):
         ),
         (lambda: pm.layers.ReLU(True), "ReLU takes no argument (got 1 without a name)"),
         (lambda: pm.sweep(GRAPH, graph=GRAPH), "sweep is given graph twice"),
+        (lambda: pm.Job(GRAPH, 16), "Job takes only graph without a name; name the others: Job(graph, batch_size=...)"),
+        (
+            lambda: pm.load_link("pcie_3_x16", 8),
+            "load_link takes only name_or_path without a name; name the others: load_link(name_or_path, lane_",
+        ),
+        (lambda: pm.load_storage("samsung_960_pro", 1), "load_storage takes only name_or_path (got 2 without a name)"),
     ],
 )
 def test_arguments_without_a_name_are_answered_with_a_call_that_names_them(call, says):
@@ -92,12 +103,14 @@ def test_arguments_without_a_name_are_answered_with_a_call_that_names_them(call,
 
 
 def test_a_prediction_without_a_network_says_what_it_needs():
-    for call in (pm.predict, lambda: pm.predict(batch_size=16, device="gtx_1080")):
-        with pytest.raises(ArgumentError, match=r"graph must be a LayerGraph \(see pm\.zoo\)"):
-            call()
-    shown = inspect.signature(pm.predict).parameters
-    assert shown["graph"].default is inspect.Parameter.empty
-    assert not any(it.kind is inspect.Parameter.VAR_POSITIONAL for it in shown.values())
+    for verb in (pm.predict, pm.Job):
+        for arguments in ({}, {"batch_size": 16, "device": "gtx_1080"}):
+            with pytest.raises(ArgumentError, match=r"graph must be a LayerGraph \(see pm\.zoo\)"):
+                verb(**arguments)
+        shown = inspect.signature(verb).parameters
+        assert shown["graph"].default is inspect.Parameter.empty
+        assert "batch_size" in shown
+        assert not any(it.kind is inspect.Parameter.VAR_POSITIONAL for it in shown.values())
 
 
 def test_a_fault_inside_a_call_that_fits_stays_as_it_is():

@@ -242,3 +242,24 @@ def test_a_framework_that_lacks_the_base_type_of_a_recipe_lacks_the_recipe(frame
         for dtype in ("bf16", "fp8")
     }
     assert lines["fp8"].shortfalls == lines["bf16"].shortfalls != ()
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [
+        "tensorflow_0_9",
+        "tensorflow_1_1",
+        "tensorflow_1_12",
+        "mxnet_0_9",
+        "torch_423cfba",
+        "torch7_cudnn5_1",
+        "pytorch_1_0",
+    ],
+)
+@pytest.mark.parametrize("graph", [pm.zoo.fcn5(), RESNET], ids=["fcn5", "resnet18"])
+def test_no_framework_before_2019_trains_in_bf16_on_a_gpu(framework, graph):
+    p = pm.predict(graph, batch_size=4, device="a100_80_sxm", dtype="bf16", framework=framework)
+    (shortfall,) = p.basis.prepared.shortfalls
+    assert "bf16" in shortfall
+    with pytest.raises(ArgumentError, match=r"^framework must be one that can run this job"):
+        pm.predict(graph, batch_size=4, device="a100_80_sxm", dtype="bf16", framework=framework, strict=True)

@@ -13,7 +13,15 @@ from typer.testing import CliRunner
 
 import perfmodel
 from perfmodel.cli.app import app, run
-from perfmodel.cli.output import check_plot, check_writable, key_values, number_as_typed
+from perfmodel.cli.output import (
+    check_plot,
+    check_writable,
+    key_values,
+    named_arguments,
+    number_as_typed,
+    share_as_typed,
+    value_as_typed,
+)
 from perfmodel.cli.predict import TABLE
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.hardware.spec_files import shipped_folder
@@ -64,8 +72,31 @@ class TestWords:
             "%": "%",
             "8%%": "8%%",
         }
-        assert {text: number_as_typed(text) for text in typed} == typed
-        assert number_as_typed(None) is None
+        assert {text: share_as_typed(text) for text in typed} == typed
+        assert {text: number_as_typed(text) for text in typed} == typed | {"8%": "8%", "12.5 %": "12.5 %"}
+        assert number_as_typed(None) is share_as_typed(None) is None
+
+    @pytest.mark.parametrize(
+        ("typed", "field"),
+        [
+            (["search", "gpt", "--system", "dgx_h100", "--global-batch-size", "8", "--tokens", "8%"], "tokens"),
+            (["search", "gpt", "--system", "dgx_h100", "--global-batch-size", "8", "--checkpoint-s", "8%"],
+             "checkpoint_s"),
+            (["sweep", "lenet5", "--device", "gtx_1080", "--batch-size", "8%,16"], "batch_size"),
+            (["predict", "lenet5", "--device", "gtx_1080", "--batch-size", "8", "--set", "bucket-bytes=8%"],
+             "bucket_bytes"),
+        ],
+    )  # fmt: skip
+    def test_only_shares_are_percentages(self, typed, field, capsys) -> None:
+        said = refused(capsys, *typed)
+        assert said.startswith(f"perfmodel: error: {field} must")
+        assert "'8%'" in said
+
+    def test_shares_are_typed_as_percentages(self) -> None:
+        assert value_as_typed("input_variation", "10%") == 0.1
+        assert named_arguments(["input-variation=10%"], argument="--set") == {"input_variation": 0.1}
+        assert key_values(["dropout=10%"], argument="--option") == {"dropout": 0.1}
+        assert value_as_typed("straggler", "normal=10%") == {"distribution": "normal", "cv": 0.1}
 
     def test_key_values(self) -> None:
         assert key_values(["a=1", "b=TRUE", "c=x=y"], argument="--option") == {"a": 1, "b": True, "c": "x=y"}
@@ -169,7 +200,7 @@ sys.exit(str(heavy) if heavy else 0)
             (["--straggler", "many"], "--straggler must be KIND=X, e.g. normal=0.1 (got 'many')"),
             (["--recompute", "1.5"], "recompute must be a whole number of blocks from 0 to 1,000,000, or full"),
             (["--set", "-1"], "--set must be key=value (got '-1')"),
-            (["--batch-size", "8%"], "batch_size must be a whole number >= 1 (got 0.08)"),
+            (["--batch-size", "8%"], "batch_size must be a whole number >= 1 (got '8%')"),
             (["--batch-size", "400%"], "batch_size must be a whole number >= 1 (got '400%')"),
         ],
     )

@@ -10,9 +10,12 @@ import perfmodel as pm
 from perfmodel import layers as nn
 from perfmodel.cli.app import app
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.framework.lowering import lower
+from perfmodel.kernels import Stream
 from perfmodel.records import Attention, Phase
 from perfmodel.zoo.mixtures import mixture
 from placed_networks import place
+from tests.lowering_rules import PLAIN, changed
 
 S, H, LAYERS, HEADS = 1024, 512, 4, 8
 GPT = pm.zoo.gpt(layers=LAYERS, width=H, heads=HEADS, sequence_length=S, vocabulary=1024)
@@ -130,6 +133,44 @@ def test_a_ring_has_room_for_the_keys_and_values_of_others():
     )
     # those that are read, those that arrive and the gradients of the first: keys and values of 2 heads each
     assert ring - alone == 3 * (2 * 3 * 2 * 256 * 64) * 2
+
+
+@pytest.mark.parametrize(("method", "shares"), [("ring", (1, 2)), ("gather", (1, 1, 1))])
+def test_software_that_copies_keys_for_all_heads_passes_the_copies_on(method, shares):
+    """torchtitan's repeat_kv comes before attention: 4 heads of queries share a head of keys of 64 features."""
+    sizes = {"layers": 1, "width": 512, "heads": 8, "key_heads": 2, "sequence_length": 256, "vocabulary": 64}
+    graph, how = pm.zoo.llama(**sizes), {"context_size": 4, "context_method": method}
+    copying, sharing = (
+        pm.Job(graph, **JOB | how | {"framework": framework}).prepared for framework in ("torchtitan", "pytorch_2")
+    )
+    keys_and_values = 2 * 2 * 256 * 64  # of one head and all positions, 2 B each
+    for prepared, heads in ((copying, 8), (sharing, 2)):
+        (stage,) = prepared.stages
+        sent = [each.bytes_per_sample for each in stage.placed.exchanges if each.group == "context"]
+        assert sent == [share * heads * keys_and_values for share in shares]
+    part, rules = copying.stages[0].placed.graph, changed(PLAIN, key_heads="repeated")
+    passes = [
+        kernel.efficiency
+        for _, each in part.operations(batch_size=1, phase="forward_backward")
+        if isinstance(each, Attention)
+        for kernel in lower(each, rules=rules, element_bytes=2, processor="gpu")[0].kernels
+        if isinstance(kernel, Stream) and "broadcast" in kernel.efficiency
+    ]
+    assert passes == ["broadcast"] * 2 + ["broadcast_sum_backward"] * 2  # of a device's own keys and values, once
+
+
+def test_copies_of_keys_take_their_room_in_a_ring():
+    shapes, sizes = ((8, 256, 64), (2, 256, 64), (2, 256, 64)), {"batch_size": 3}
+    own, copied = (nn.ScaledDotProductAttention(ring=4, passes_copies=copies) for copies in (False, True))
+    assert own.passed_elements(shapes, **sizes) == 2 * 3 * 2 * 256 * 64
+    assert copied.passed_elements(shapes, **sizes) == 4 * own.passed_elements(shapes, **sizes)
+    (first, *others, _, _, _) = copied.forward_operations(shapes, **sizes)
+    heads = [each.key_heads for each in (first, *others) if isinstance(each, Attention)]
+    assert heads == [2, 8, 8, 8]
+    gathered = nn.ScaledDotProductAttention(ring=4, gathered=True, passes_copies=True)
+    keys = [(each.key_heads, each.keys) for each in gathered.forward_operations(shapes, **sizes)
+            if isinstance(each, Attention)]  # fmt: skip
+    assert keys == [(2, 256), (8, 3 * 256)]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -32,6 +32,18 @@ def test_no_text_of_a_drawn_timeline_lies_on_another(options):
     assert handles.y0 >= axes.get_window_extent().y1 - 1
 
 
+@pytest.mark.parametrize("draw", [pm.Prediction.plot, pm.Prediction.plot_roofline])
+def test_the_long_name_of_a_system_stays_inside_a_picture(draw):
+    figure = draw(job(workers=8))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    title = figure._suptitle or figure.axes[0]._left_title
+    box = title.get_window_extent(canvas.get_renderer())
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert box.y1 <= figure.bbox.height
+    assert "four GTX 1080" in title.get_text()
+
+
 def test_devices_of_a_pipeline_update_on_lanes_with_their_names():
     p = job(workers=2, **PIPELINE)
     timeline = p.play(2)

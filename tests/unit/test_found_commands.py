@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import Counter
 from typing import get_args
 
 import numpy as np
@@ -69,6 +70,8 @@ def check_megatron(text, *, blocks, heads, key_heads):
     assert not left
     chunks = stages_of_megatron(flags, blocks=blocks, stages=stages)
     assert chunks == 1 or (stages > 1 and micro_batches % stages == 0)
+    waits = "--no-overlap-p2p-communication" in flags
+    assert not waits or (chunks > 1 and stages > 2)
     assert heads % tensor == 0
     assert key_heads % tensor == 0 or tensor % key_heads == 0
     length = int(flags["--seq-length"])
@@ -122,7 +125,10 @@ def test_a_program_runs_what_a_search_finds_for_it(network, framework):
     s = pm.search(graph, framework=framework, **JOB, micro_batch_size=1, recompute=None, limits={"tensor_size": 4})
     assert pm.load_framework(framework).program == program
     for rank in {0, *np.random.default_rng(1).choice(len(s), size=min(30, len(s)), replace=False).tolist()}:
-        CHECKS[program](s.found(rank).command(program), blocks=blocks, heads=heads, key_heads=key_heads)
+        command = s.found(rank).command(program)
+        CHECKS[program](command, blocks=blocks, heads=heads, key_heads=key_heads)
+        waits = framework == "megatron_2021" and s.rows[rank].interleave > 1
+        assert ("--no-overlap-p2p-communication" in command) == waits
 
 
 @pytest.mark.parametrize("more", [{}, {"devices": [8, 16], "optimizer": ["sgd", "adam", "adamw"]}])
@@ -165,8 +171,20 @@ def test_layouts_that_are_asked_for_are_found_and_have_no_command(framework, ask
 
 
 STATED = {
-    "torchtitan": [{"no_sync": False}, {"context_size": 1}, {"sequence_parallel": False}, {"shard_stage": [0, 1]}],
-    "megatron_core": [{"accumulation_steps": 2}, {"schedule": "gpipe"}, {"dtype": ["bf16", "tf32"]}],
+    "torchtitan": [
+        {"no_sync": False},
+        {"context_size": 1},
+        {"sequence_parallel": False},
+        {"shard_stage": [0, 1]},
+        {"gradient_dtype": ["fp32", "bf16"]},
+        {"context_size": [2, 4], "shard_stage": 3, "shard_group": [2, 8]},
+    ],
+    "megatron_core": [
+        {"accumulation_steps": 2},
+        {"schedule": "gpipe"},
+        {"dtype": ["bf16", "tf32"]},
+        {"dtype": ["bf16", "fp32"], "gradient_dtype": ["fp32", "bf16"]},
+    ],
 }
 """What a user may state that a program starts with some layouts, and not with others."""
 
@@ -180,6 +198,21 @@ def test_a_stated_argument_leaves_the_layouts_that_a_program_starts(framework, a
     for rank in range(len(s)):
         assert s.found(rank).command(program)
     assert s.to_dict()["left_out"] == s.left_out
+
+
+def test_each_framework_of_a_list_has_the_rules_of_its_program():
+    alone = ["torchtitan", "megatron_core", "pytorch_2"]
+    asked = JOB | {"micro_batch_size": 1, "recompute": None, "sync": "all_reduce", "no_sync": False}
+    found = {name: pm.search(NETWORKS["gpt"][0], framework=name, **asked) for name in alone}
+    together = pm.search(NETWORKS["gpt"][0], framework=alone, **asked)
+    assert together.layout_count == sum(each.layout_count for each in found.values())
+    counts = sum((Counter(each.left_out) for each in found.values()), Counter())
+    assert dict(together.left_out) == counts
+    assert found["torchtitan"].left_out != found["megatron_core"].left_out
+    assert not found["pytorch_2"].left_out
+    for name, each in found.items():
+        steps = [row.step_s for row in together.rows if row.framework == name]
+        assert steps == pytest.approx([row.step_s for row in each.rows], rel=1e-12)
 
 
 def test_stated_passes_keep_what_one_stage_makes_of_them():

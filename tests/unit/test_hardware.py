@@ -322,9 +322,9 @@ def test_an_architecture_without_default_is_an_error():
     [
         (
             {"default": {"gemm_efficiency": 1.2, "tile_rows": 64}},
-            r"gemm_efficiency: value 1.2: must be in \[0, 1\]",
+            r"gemm_efficiency: value 1.2: must be from 0 to 1",
         ),
-        ({"default": {"gemm_efficiency": 0.5, "tile_rows": [64, 512]}}, r"must be in \[8, 256\]"),
+        ({"default": {"gemm_efficiency": 0.5, "tile_rows": [64, 512]}}, r"must be from 8 to 256"),
         (
             {"default": {"gemm_eficiency": 0.5, "tile_rows": 64}},
             "nearest described constant: gemm_efficiency",

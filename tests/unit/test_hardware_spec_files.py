@@ -67,7 +67,13 @@ USABLE_SOURCE = 'fields = ["memory.usable_gib"]\ntitle = '
         ('kind = "gpu"', "", "kind: required key is missing: must be one of gpu, cpu"),
         ("version = 1", "version = 0", "value 0: must be 1; changes since: 1: first version"),
         ("version = 1", "version = 2", "schema_version: value 2: must be 1"),
-        ("launch_date = 2016-05-27", 'launch_date = "soon"', "value 'soon': must be a valid date"),
+        ("launch_date = 2016-05-27", 'launch_date = "soon"', "value 'soon': must be a date, e.g. 2017-08-01"),
+        ("launch_date = 2016-05-27", "launch_date = 20160527", "value 20160527: must be a date, e.g. 2017-08-01"),
+        ('name = "NVIDIA GeForce GTX 1080"', "name = 1080", "name: value 1080: must be a valid string"),
+        ('name = "NVIDIA GeForce GTX 1080"', 'name = ""', "name: value '': must have at least 1 character"),
+        ('capability = "6.1"', 'capability = "61"', "compute_capability: value '61': must match pattern"),
+        ("idle_w = 9", "idle_w = 900", "idle_w: value 900: must be at most tdp_w = 180"),
+        ("clock_max_mhz = 1850", "clock_max_mhz = 1500", "value 1500: must be at least clock_boost_mhz = 1733"),
         ('["context_mib"]', '["contxt_mib"]', "must name a field of this file (nearest field: context_mib)"),
         (
             f'{USABLE_SOURCE}"NVIDIA, nvidia-smi"\nprovenance = "memory"\nverified = false\nnote',
@@ -93,6 +99,39 @@ def test_a_number_without_a_source(load_edited):
         load_edited("devices", "gtx_1080", ('"host_link.width", ', ""))
     assert len(caught.value.faults) == 1
     assert caught.value.faults[0].startswith("host_link.width: value 16: no [[source]] names it")
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "old", "new", "fault"),
+    [
+        (
+            "systems",
+            "survey_fig5",
+            'to = "socket0"\nlink = "pcie_4_x16"',
+            'to = 0\nlink = "pcie_4_x16"',
+            "root[0].to: value 0: must be the name of a part, or a list of such names",
+        ),
+        ("systems", "survey_fig6", "count = 4", 'count = "4"', "node[0].count: value '4': must be a valid integer"),
+        (
+            "links",
+            "pcie_3",
+            "lane_widths = [1, 2, 4, 8, 16]",
+            "lane_widths = 16",
+            "lane_widths: value 16: must be a list",
+        ),
+        ("links", "pcie_3", "[packet]", "[paket]", "paket: unknown key; nearest key: packet"),
+    ],
+)
+def test_a_fault_is_one_line_without_words_of_the_validator(load_edited, folder, name, old, new, fault):
+    with pytest.raises(SpecError) as caught:
+        load_edited(folder, name, (old, new))
+    assert caught.value.faults == (fault,)
+
+
+def test_equal_parts_at_one_wrong_port_are_one_fault(load_edited):
+    with pytest.raises(SpecError) as caught:
+        load_edited("systems", "survey_fig5", ('to = "root0"', 'to = "roof0"'))
+    assert caught.value.faults == ("device[0].to: value 'roof0': must be one of socket0, root0 (nearest: root0)",)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +431,7 @@ def test_a_profile_follows_a_change_of_its_parent(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("parent", "fault"),
     [
-        ("pytorch2", "pytorch_2"),
+        ("pytorch2", "slow_host.toml: 1 fault: inherits: value 'pytorch2': unknown framework 'pytorch2'. Did you mean"),
         (7, "inherits: value 7: must be the name of a framework"),
         ("./slow_host.toml", "inherits: value './slow_host.toml': must not close a circle"),
     ],

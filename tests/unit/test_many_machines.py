@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -103,9 +104,38 @@ def test_each_ring_enters_and_leaves_every_machine_by_another_adapter():
         assert len(used) == 24
 
 
-def test_devices_of_one_machine_have_one_ring():
-    topology = load_system("dgx_h100").topology
-    assert ring_starts(topology, topology.devices()).tolist() == [list(range(8))]
+@pytest.mark.parametrize("name", ["dgx_h100", "survey_fig5", "k80_card"])
+def test_devices_on_one_switch_or_root_have_one_ring(name):
+    topology = load_system(name).topology
+    devices = topology.devices()
+    assert ring_starts(topology, devices).tolist() == [list(range(len(devices)))]
+
+
+@pytest.mark.parametrize(("name", "count"), [("dgx_1_p100", 4), ("aws_p3_16xlarge", 6), ("aws_p3_8xlarge", 4)])
+def test_rings_over_direct_links_use_each_lane_once(name, count):
+    topology = load_system(name).topology
+    devices = topology.devices()
+    rings = ring_starts(topology, devices).tolist()
+    assert len(rings) == count
+    used = Counter(pair for ring in rings for pair in itertools.pairwise([*ring, ring[0]]))
+    narrowest = min(topology.route(devices[one], devices[other]).capacity_bytes_per_s for one, other in used)
+    for (one, other), lanes in used.items():
+        route = topology.route(devices[one], devices[other])
+        assert route.nodes == (devices[one], devices[other])
+        assert lanes * narrowest <= route.capacity_bytes_per_s * (1 + 1e-12)
+    ring = place(collective("ring_all_reduce"), topology, devices)
+    workers = len(devices)
+    assert ring.seconds_per_byte == pytest.approx(2 * (workers - 1) / workers / count / narrowest)
+
+
+def test_copies_through_the_host_have_one_ring():
+    topology = load_system("dgx_1_p100").topology
+    assert len(ring_starts(topology, topology.devices(), through_host=True)) == 1
+
+
+def test_five_devices_of_a_cube_mesh_have_no_ring_over_links_alone():
+    topology = load_system("dgx_1_p100").topology  # the fifth hangs on one link
+    assert len(ring_starts(topology, topology.devices()[:5])) == 1
 
 
 @pytest.mark.parametrize(("count", "ratio"), [(4, 1.2), (5, 4 / 3), (6, 10 / 7), (7, 1.5), (8, 14 / 9)])

@@ -725,7 +725,7 @@ def test_a_price_without_a_date_is_refused(resnet, tmp_path):
     text = (spec_files.shipped_folder() / "prices" / "aws_p3_2xlarge_2017.toml").read_text()
     path = tmp_path / "undated.toml"
     path.write_text("\n".join(line for line in text.splitlines() if not line.startswith("valid_from")))
-    with pytest.raises(SpecError, match="a price needs its date"):
+    with pytest.raises(SpecError, match="valid_from: required key is missing"):
         pm.plan(resnet, candidates=[path], **JOB)
 
 

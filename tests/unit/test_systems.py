@@ -112,8 +112,8 @@ def test_p3_has_the_nvlinks_of_the_published_matrix(name, count):
 @pytest.mark.parametrize(
     ("name", "link_gb_per_s"),
     [
-        ("aws_p3_16xlarge", 50),  # a ring over double links alone, which the cube mesh has
-        ("aws_p3dn_24xlarge", 50),
+        ("aws_p3_16xlarge", 150),  # six rings, one over each lane of a device
+        ("aws_p3dn_24xlarge", 150),
         ("aws_p4d_24xlarge", 300),
         ("aws_p4de_24xlarge", 300),
         ("gce_a2_highgpu_8g", 300),
@@ -204,6 +204,11 @@ def test_a_card_in_an_older_or_narrower_slot_runs_at_the_slot(tmp_path):
     system = pm.load_system(with_parts(tmp_path, old))
     assert host_channel(system).link == "pcie_2_x16"
     assert system.remarks == ()
+
+
+def test_equal_machines_share_a_remark():
+    (remark,) = pm.load_system("survey_fig6").remarks
+    assert remark.startswith("node0 to node3: gpu0 to gpu3: NVIDIA GeForce GTX 1080 runs at pcie_3_x16")
 
 
 def test_wiring_that_nobody_cites_is_said_to_be_presumed():
@@ -552,7 +557,7 @@ CIRCLE = '[[switch]]\nto = "switch1"\nlink = "pcie_3_x16"\n[[switch]]\nto = "swi
         (CIRCLE + SSD, "from which nothing has a path to storage"),
         (ROOT + 'names = ["socket0"]\n', "root[0].names: value 'socket0': must be the name of one part only"),
         (NIC.replace("edr", "xdr"), "nic[0].network: value 'infiniband_xdr': unknown link"),
-        (NIC.replace("infiniband_edr", "pcie_3_x16"), "must be a link such as ethernet or infiniband, not pcie"),
+        (NIC.replace("infiniband_edr", "pcie_3_x16"), "must be a link such as efa or ethernet or infiniband, not pcie"),
         (NIC.replace("pcie_3_x8", "infiniband_edr"), "nic[0].link: value 'infiniband_edr': must be a link"),
         (SSD.replace("pcie_3_x4", "infiniband_edr"), "storage[0].link: value 'infiniband_edr': must be a link such as"),
         (SSD.replace("pcie_3_x4", "nvlink_1_x1"), "storage[0].link: value 'nvlink_1_x1': must be a link such as pcie"),

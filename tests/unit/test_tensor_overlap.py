@@ -253,3 +253,28 @@ def test_one_scale_for_a_tensor_is_gathered_with_it_and_many_are_not():
     narrow = load_framework("torchtitan").gpu.lowering.narrow
     assert [narrow.gathered_bytes(dtype) for dtype in ("bf16", "fp8", "mxfp8", "nvfp4")] == [None, 1, None, None]
     assert load_framework("megatron_core").gpu.lowering.narrow.gathered_bytes("fp8") is None
+
+
+def test_products_that_stay_wide_gather_wide():
+    """Of a device's blocks only products whose weights are aligned to 16 elements take cast operands."""
+
+    def bytes_by_phase(intermediate, dtype):
+        sizes = {"layers": 1, "width": 64, "heads": 4, "key_heads": 4, "sequence_length": 64, "vocabulary": 64}
+        graph = pm.zoo.llama(**sizes, intermediate=intermediate)
+        how = {"parallelism": "tensor", "tensor_size": 4, "sequence_parallel": True, "framework": "torchtitan"}
+        p = pm.predict(graph, **JOB | how | {"dtype": dtype})
+        return {
+            phase: [each.bytes_per_sample for each, *_ in exchanged(p) if each.phase is phase and is_gather(each)]
+            for phase in (Phase.FORWARD, Phase.BACKWARD)
+        }
+
+    def is_gather(each):
+        return each.kind == "all_gather"
+
+    whole = 64 * 64  # positions x width
+    # forward: inputs of attention, of the feed-forward part and of the scores, which stay wide; back: what sums made
+    for intermediate, in_feed_forward in ((4 * 16, 1), (4 * 12, 2)):
+        sizes = bytes_by_phase(intermediate, "fp8")
+        assert sizes[Phase.FORWARD] == [whole, in_feed_forward * whole, 2 * whole]
+        assert sizes[Phase.BACKWARD].count(whole) == 3 - in_feed_forward
+        assert set(bytes_by_phase(intermediate, "bf16")[Phase.FORWARD]) == {2 * whole}

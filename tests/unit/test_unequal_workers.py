@@ -169,8 +169,10 @@ def test_the_knee_is_where_a_sweep_of_workers_bends(alexnet):
     assert one.knee * one.server_utilisation == pytest.approx(1)
     p = step(alexnet, "downpour", workers=2)
     said = " ".join(p.explain().split())
+    assert "A gradient has missed 1 update of others" in said
     assert (
-        f"the server is busy {100 * two.server_utilisation:.1f} % of the time, and bounds from {two.knee:.3g}" in said
+        f"the server is busy {100 * two.server_utilisation:.1f} % of the time, and is the limit from {two.knee:.3g}"
+        in said
     )
     assert "server busy" in " ".join(str(report).split())
 

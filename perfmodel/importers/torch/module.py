@@ -500,7 +500,7 @@ def _check_tensors(example: Example) -> None:
         return
     most = max(tensor.dim() for tensor in example.tensors)
     if axis >= most:
-        refuse("batch_axis", axis, f"must be an axis of example_inputs, which have at most {most}, counted from 0")
+        refuse("batch_axis", axis, f"must be an axis of example_inputs, counted from 0; they have at most {most}")
     if example.batch_size == 0:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in example.tensors)
         refuse("example_inputs", shapes, f"must have at least one sample along batch_axis={axis}")

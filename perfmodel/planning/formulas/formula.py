@@ -265,7 +265,7 @@ class Formula(Result):
         -------
         sympy.Expr
             A sum of products of free symbols and ceilings, e.g. c N/B for passes over memory, with N the
-            batch size and B the memory bandwidth. [``unit``]
+            batch size and B the memory bandwidth; long powers, as of bounded staleness, multiply sums. [``unit``]
         """
         point = self.stated_point if at is None else self.point(at)
         return on_branch(point, self.named_parts[self.quantity])

@@ -258,7 +258,7 @@ def plain_text(formula: Formula) -> str:
         if leading is not None and leading.terms:
             written = [str(term.xreplace(_rounded(term))) for term in leading.terms]
             rest = [f"{leading.value_of_others:.3g} of {leading.others} others"] if leading.others else []
-            lines.append(f"    there: {' + '.join([*written, *rest])}")
+            lines.append(f"    there: {' + '.join([*written, *rest]).replace('+ -', '- ')}")
     lines += [f"  {name} = {value:.6g}" for name, value in formula.stated.items()]
     return "\n".join(lines)
 
@@ -483,6 +483,7 @@ def changed_branches(formula: Formula, one: AtPoint, other: AtPoint) -> list[str
     """Return the branches that differ between two points, in words, and the number of ceilings that differ."""
     wanted = formula.named_parts[formula.quantity]
     sides = [{node: symbol for symbol, node in live(point, wanted)} for point in (one, other)]
+    chosen = [Chosen(formula, point) for point in (one, other)]
     changes: dict[str, None] = {}
     stepped = 0
     for node, symbol in (sides[0] | sides[1]).items():
@@ -492,9 +493,13 @@ def changed_branches(formula: Formula, one: AtPoint, other: AtPoint) -> list[str
             stepped += one.value(node) != other.value(node)
         elif one.taken[node].place != other.taken[node].place:
             place = formula.quantity if symbol is None else where_of(formula, symbol)
-            words = [words_of_argument(formula, _winner(point, node)[0]) for point in (one, other)]
+            group = _group_of(formula, symbol, node)
+            if group is not None:
+                words = [side.of_group(group) for side in chosen]
+            else:
+                words = [words_of_argument(formula, _winner(point, node)[0]) for point in (one, other)]
             if words[0] != words[1]:
                 changes[f"{place}: {words[0]} below, {words[1]} above"] = None
-            else:
+            elif group is None:
                 changes[f"{place}: another entry"] = None
-    return [*changes, *([f"{stepped} ceilings, of tiles and of units that share them, step"] if stepped else [])]
+    return [*changes, *([f"{stepped} ceilings change: of tiles, and of units that share them"] if stepped else [])]

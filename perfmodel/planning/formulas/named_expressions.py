@@ -135,6 +135,8 @@ SHOWN_TERMS: Final = 5
 """Terms of a sum that are shown. [1]"""
 MOST_STEPS: Final = 24
 """Operations of the longest term that is shown. [1]"""
+ROUNDING: Final = 1e-12
+"""Share of a sum at or below which a term is what is left of terms that cancel one another. [1]"""
 CANCELLING: Final = 1.5
 """Ratio of the sum of magnitudes to the sum, above which single terms are meaningless. [1]"""
 
@@ -154,7 +156,19 @@ def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = No
     full: dict[sympy.Dummy, sympy.Expr] = {}
     for dummy, of_dummy in hidden.expressions.items():
         full[dummy] = of_dummy.xreplace(full)
-    return taken.xreplace(full)
+    return _put_together(taken, hidden).xreplace(full)
+
+
+def _put_together(expression: sympy.Expr, hidden: Hidden) -> sympy.Expr:
+    """Return a sum in which terms that share hidden factors are one product: each would write all of them out."""
+    long = hidden.expressions.keys() - hidden.short.keys()
+    sums: dict[sympy.Expr, list[sympy.Expr]] = {}
+    for term in sympy.Add.make_args(expression):
+        factors: dict[bool, list[sympy.Expr]] = {True: [], False: []}
+        for factor in sympy.Mul.make_args(term):
+            factors[factor.free_symbols.isdisjoint(long)].append(factor)
+        sums.setdefault(sympy.Mul(*factors[False]), []).append(sympy.Mul(*factors[True]))
+    return sympy.Add(*[shared * sympy.Add(*terms) for shared, terms in sums.items()])
 
 
 def _multiplied_out(
@@ -274,8 +288,10 @@ def _leading_terms(point: AtPoint, expression: Any) -> Leading:
     taken = _multiplied_out(point, expression, point.on_branch, point.hidden, keep_ceilings=True)
     terms = sympy.Add.make_args(taken)
     values = dict(zip(terms, point.values(terms), strict=True))
-    if sum(map(abs, values.values())) > CANCELLING * abs(value):
+    size = sum(map(abs, values.values()))
+    if size > CANCELLING * abs(value):
         return Leading((), len(terms), value)
+    terms = [term for term in terms if abs(values[term]) > ROUNDING * size]
     whole = [term for term in terms if not term.has(sympy.Dummy)]
     readable = [term for term in sorted(whole, key=lambda term: -abs(values[term])) if term.count_ops() <= MOST_STEPS]
     shown = tuple(readable[:SHOWN_TERMS])

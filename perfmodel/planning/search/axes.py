@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,8 +14,6 @@ from perfmodel.parallelism.base import CONTEXT_METHODS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from perfmodel.planning.search.programs.program import Rule
 
     Columns = Mapping[str, NDArray[Any]]
 
@@ -35,8 +33,6 @@ class Setting:
     materialised: bool = False
     sums_once: bool = False
     divides_sequences: bool = True
-    rules: tuple[Rule, ...] = ()
-    read_by_rules: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

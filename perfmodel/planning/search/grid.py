@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.numeric import divisors
 from perfmodel.planning.search.axes import AXES, FOLLOWING, SearchAxis, Setting
+from perfmodel.planning.search.programs.registry import PROGRAMS
 from perfmodel.planning.sweeps.space import listed_values
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS, Check
@@ -19,6 +20,7 @@ from perfmodel.prediction.arguments.table import CHECKS, DEFAULTS, Check
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.planning.search.programs.program import Rule
 
     Columns = dict[str, NDArray[Any]]
@@ -26,21 +28,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grid:
-    """Layouts as columns, the number of those left out by argument, and rules of the program that none of them meets.
+    """Layouts as columns, the number of those left out by argument, and rules of programs that none of theirs meets.
 
-    Those left out are what the training program does not start. A rule that no layout meets leaves none out.
+    Those left out are what their training program does not start. A rule that no layout meets leaves none out.
     """
 
-    columns: Mapping[str, NDArray[Any]]
-    left_out: Mapping[str, int]
-    unmet: tuple[Rule, ...]
+    columns: Columns
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    unmet: tuple[Rule, ...] = ()
 
     def __len__(self) -> int:
         return len(self.columns["workers"])
 
     def arguments(self) -> dict[str, list[Any]]:
         """Return the arguments of ``predict`` that differ between layouts, as columns."""
-        return {name: column.tolist() for name, column in self.columns.items() if name in DEFAULTS}
+        own = DEFAULTS.keys() - NO_ARGUMENTS
+        return {name: column.tolist() for name, column in self.columns.items() if name in own}
+
+    def crossed(self, name: str, values: Sequence[Any]) -> Grid:
+        """Return every layout with every value of a further argument."""
+        return Grid(columns=_crossed(self.columns, name, values))
+
+    def started(self, frameworks: Sequence[tuple[FrameworkProfile, NDArray[np.intp]]], read: Mapping[str, Any]) -> Grid:
+        """Keep the layouts that their programs start, each unless it starts none of its own; count what is left out.
+
+        Each framework comes with its layouts; ``read`` are arguments that all layouts share, and what else rules read.
+        """
+        left_out: Counter[str] = Counter()
+        unmet: dict[Rule, None] = {}
+        rows = []
+        for profile, own in frameworks:
+            for rule in () if profile.program is None else PROGRAMS[profile.program].rules:
+                layouts: dict[str, Any] = {**DEFAULTS, **_kept(self.columns, own), **read, "profile": profile}
+                refused = np.broadcast_to(np.asarray(rule.refuses(layouts), dtype=bool), own.shape)
+                if refused.all():
+                    unmet[rule] = None
+                elif refused.any():
+                    left_out[rule.argument] += int(refused.sum())
+                    own = own[~refused]
+            rows.append(own)
+        return Grid(columns=_kept(self.columns, np.sort(np.concatenate(rows))), left_out=left_out, unmet=tuple(unmet))
 
 
 def values_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -99,24 +126,7 @@ def grid_of(setting: Setting, stated: Mapping[str, Any], limits: Mapping[str, in
     columns = _in_parts(columns, keeps_passes="accumulation_steps" in stated or "micro_batches" in stated)
     for name in FOLLOWING:
         columns = _limited(columns, name, stated, limits)
-    return _of_program(columns, setting)
-
-
-def _of_program(columns: Columns, setting: Setting) -> Grid:
-    """Keep the layouts that the training program starts, unless it starts none; count what is left out."""
-    count = len(columns["workers"])
-    columns = columns | {name: np.full(count, value) for name, value in setting.read_by_rules.items()}
-    left_out: Counter[str] = Counter()
-    unmet = []
-    for rule in setting.rules:
-        kept = _kept(columns, ~np.asarray(rule.refuses(columns), dtype=bool))
-        if not len(kept["workers"]):
-            unmet.append(rule)
-        elif refused := len(columns["workers"]) - len(kept["workers"]):
-            columns = kept
-            left_out[rule.argument] += refused
-    own = {name: column for name, column in columns.items() if name not in NO_ARGUMENTS}
-    return Grid(columns=own, left_out=left_out, unmet=tuple(unmet))
+    return Grid(columns=columns)
 
 
 def _with_axis(axis: SearchAxis, columns: Columns, values: Sequence[Any]) -> Columns:
@@ -171,13 +181,14 @@ def _crossed(columns: Columns, name: str, values: Sequence[Any]) -> Columns:
     count = len(next(iter(columns.values())))
     crossed = {other: np.repeat(column, len(values)) for other, column in columns.items()}
     is_number = all(type(value) is int for value in values)
-    column = np.array(values, dtype=np.int64) if is_number else np.empty(len(values), dtype=object)
-    column[:] = values
+    column: NDArray[Any] = np.empty(len(values), dtype=np.int64 if is_number else object)
+    for place, value in enumerate(values):
+        column[place] = value
     return crossed | {name: np.tile(column, count)}
 
 
-def _kept(columns: Columns, mask: NDArray[np.bool_]) -> Columns:
-    return {name: column[np.asarray(mask, dtype=bool)] for name, column in columns.items()}
+def _kept(columns: Columns, kept: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
+    return {name: column[kept] for name, column in columns.items()}
 
 
 def _sharing_the_batch(columns: Columns, batch: int, stated: Mapping[str, Any], limits: Mapping[str, int]) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,6 @@ from perfmodel.planning.search.answer import OBJECTIVES, Search, device_counts
 from perfmodel.planning.search.axes import AXES, FOLLOWING, Setting
 from perfmodel.planning.search.grid import Grid, checked_limits, grid_of
 from perfmodel.planning.search.programs.program import Rule, read_by_rules
-from perfmodel.planning.search.programs.registry import PROGRAMS
 from perfmodel.planning.sweeps.results import FITS, NO_FIT, REASON, Reasons, checked_columns
 from perfmodel.planning.sweeps.space import listed_values, space_in_columns
 from perfmodel.planning.sweeps.sweep import swept
@@ -176,20 +175,18 @@ def search(
     at_most = checked_limits(limits)
     stated = {name: arguments.pop(name) for name in list(arguments) if name in _VARIED}
     setting = _setting(graph, place, batch, arguments)
-    grid = grid_of(setting, {"devices": list(place.counts)} | stated, at_most)
-    _check_turns(grid, batch)
+    grid = _with_lists(grid_of(setting, {"devices": list(place.counts)} | stated, at_most), arguments)
     same = {"system": place.system, "global_batch_size": batch, "parallelism": "pipeline"}
     same |= {name: value for name, value in arguments.items() if not _is_list(value)}
-    space = space_in_columns(graph, same, _with_lists(grid, arguments))
+    grid = grid.started(_layouts_by_framework(grid, same), same | read_by_rules(graph))
+    _check_turns(grid, batch)
+    space = space_in_columns(graph, same, grid.arguments())
     results = checked_columns((*COLUMNS, *(("energy_j",) if objective == "energy" else ())))
     evaluated = swept(space, results, progress=flag("progress", progress))
     prices = prices_of(usd_per_hour)
     check_names(usd_per_hour, [place.processor])
-    # lists of other arguments repeat the grid
-    left_out = {name: count * len(evaluated) // len(grid) for name, count in grid.left_out.items()}
-    how: dict[str, Any] = {"objective": objective, "reserve": reserve, "batch": batch, "left_out": left_out}
-    how["unmet"] = grid.unmet
-    return _answer(graph, evaluated, place, prices, run, **how)
+    how: dict[str, Any] = {"objective": objective, "reserve": reserve, "batch": batch}
+    return _answer(graph, evaluated, place, prices, run, grid=grid, **how)
 
 
 _VARIED: Final = frozenset({*(axis.name for axis in AXES), *FOLLOWING} - {"devices"})
@@ -273,9 +270,8 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
     operations = graph.operations(batch_size=graph.fixed_batch_size or 1, phase=Phase.FORWARD)
     blocks = sum(isinstance(operation, Attention) for _, operation in operations)
     known = place.processor.dtypes if isinstance(place.processor, Gpu) else ()
-    profiles = _profiles(arguments.get("framework", DEFAULTS["framework"]))
-    programs = {profile.program for profile in profiles}
-    program = programs.pop() if len(programs) == 1 else None
+    framework = arguments.get("framework", DEFAULTS["framework"])
+    profiles = [_profile(each) for each in (framework if _is_list(framework) else [framework])]
     return Setting(
         devices=max(place.counts),
         machine_devices=place.machine_devices,
@@ -288,8 +284,6 @@ def _setting(graph: LayerGraph, place: _Place, batch: int, arguments: Mapping[st
         sums_once=all(profile.exchange.stage_2_gathers != AFTER_UPDATE for profile in profiles),
         materialised=any(map(keeps_scores, graph.layers)),
         divides_sequences=_divides_sequences(graph),
-        rules=() if program is None else PROGRAMS[program].rules,
-        read_by_rules=read_by_rules(graph),
     )
 
 
@@ -302,9 +296,19 @@ def _divides_sequences(graph: LayerGraph) -> bool:
     return True
 
 
-def _profiles(framework: Any) -> list[FrameworkProfile]:
-    listed = list(framework) if _is_list(framework) else [framework]
-    return [load_framework(of_spec("framework", name)) for name in listed]
+def _profile(framework: Any) -> FrameworkProfile:
+    return load_framework(of_spec("framework", framework))
+
+
+def _layouts_by_framework(grid: Grid, same: Mapping[str, Any]) -> list[tuple[FrameworkProfile, NDArray[np.intp]]]:
+    """Return each framework with its layouts."""
+    if "framework" not in grid.columns:
+        return [(_profile(same.get("framework", DEFAULTS["framework"])), np.arange(len(grid)))]
+    column = grid.columns["framework"].tolist()
+    rows: dict[int, list[int]] = {}
+    for row, value in enumerate(column):
+        rows.setdefault(id(value), []).append(row)
+    return [(_profile(column[own[0]]), np.array(own)) for own in rows.values()]
 
 
 MOST_SEARCHED: Final = 10_000_000
@@ -333,18 +337,15 @@ LIMIT_SHOWN: Final = 1024
 """Micro-batches of a step that are enough to fill any pipeline in use. [1]"""
 
 
-def _with_lists(grid: Grid, arguments: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return all configurations as columns: layouts, with every combination of the other arguments that are lists."""
-    columns, count = grid.arguments(), len(grid)
+def _with_lists(grid: Grid, arguments: Mapping[str, Any]) -> Grid:
+    """Return layouts with every combination of the other arguments that are lists."""
     for name, listed in arguments.items():
         if _is_list(listed):
             values = listed_values(name, listed)
-            if count * len(values) > MOST_SEARCHED:
+            if len(grid) * len(values) > MOST_SEARCHED:
                 raise ArgumentError(name, listed, f"values that make at most {MOST_SEARCHED:,} layouts")
-            columns = {other: [value for value in column for _ in values] for other, column in columns.items()}
-            columns[name] = list(values) * count
-            count *= len(values)
-    return columns
+            grid = grid.crossed(name, values)
+    return grid
 
 
 def _answer(
@@ -357,8 +358,7 @@ def _answer(
     objective: str,
     reserve: float,
     batch: int,
-    left_out: Mapping[str, int],
-    unmet: Sequence[Rule],
+    grid: Grid,
 ) -> Search:
     results = dict(swept.results)
     step_s = results["step_s"]
@@ -381,8 +381,8 @@ def _answer(
         run=run,
         usd_per_hour=None if math.isnan(price) else price,
         machine_devices=place.machine_devices,
-        left_out=left_out,
-        notes=(*_notes(swept, prices, str(device.stem), reserve), *map(_none_starts, unmet)),
+        left_out=grid.left_out,
+        notes=(*_notes(swept, prices, str(device.stem), reserve), *map(_none_starts, grid.unmet)),
     )
 
 

@@ -73,16 +73,20 @@ def boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[st
     return peaks
 
 
-def convolution_clock_ratio(
-    device: Gpu, dtype: str, dnn: Mapping[str, Any], *, loads: Mapping[str, Load], factors: Factors
-) -> Quantity:
-    """Return the clock of convolutions over the boost clock, less the share that waits for the feed of tensor cores."""
-    clock = clock_ratio(device, device.arithmetic_of(dtype), busy_share=BUSY_IN_CONVOLUTIONS, loads=loads)
+def sustained_peaks(device: Gpu, at_boost: Mapping[str, Quantity], loads: Mapping[str, Load]) -> dict[str, Quantity]:
+    """Return the peak rates of data types at the clocks that large products sustain. [FLOP/s]"""
+    return {
+        name: peak * clock_ratio(device, device.arithmetic_of(name), loads=loads) for name, peak in at_boost.items()
+    }
+
+
+def fed_share(device: Gpu, dtype: str, dnn: Mapping[str, Any], factors: Factors) -> Quantity:
+    """Share of the convolution rate that the feed of tensor cores allows; 1 if no limit is stated. [1]"""
     fed = dnn.get("fed_flop_per_clock")
     if fed is None:
-        return clock
+        return 1.0
     of_unit = dnn["architecture_factor"] * _listed_peak(device, dtype, factors) / (device.unit_count * device.clock_hz)
-    return clock * minimum(1.0, fed / of_unit)
+    return minimum(1.0, fed / of_unit)
 
 
 def _listed_peak(device: Gpu, dtype: str, factors: Factors) -> Quantity:

@@ -34,12 +34,14 @@ from perfmodel.prediction.device.factors import (
 )
 from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attention_library
 from perfmodel.prediction.device.gpu_clock import (
+    BUSY_IN_CONVOLUTIONS,
     Load,
     boost_peaks,
     clock_ratio,
-    convolution_clock_ratio,
+    fed_share,
     loads_of,
     sustained_peak_flop_per_s,
+    sustained_peaks,
 )
 from perfmodel.prediction.device.gpu_libraries import (
     REACH_VALUES,
@@ -494,16 +496,15 @@ class GpuTarget(Target):
         attends = attention_role(device, profile, libraries, dtype=dtype)
         at_boost = boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
         loads = loads_of(device, factors)
-        peaks = {
-            name: peak * clock_ratio(device, device.arithmetic_of(name), loads=loads) for name, peak in at_boost.items()
-        }
+        peaks = sustained_peaks(device, at_boost, loads)
         bandwidth_bytes_per_s = device_constant(
             device.sustained_memory_bandwidth_bytes_per_s, device, "memory.bandwidth_gb_per_s", factors=factors
         )
         clock_hz = device.clock_hz * device.highest_clock_ratio  # waiting units draw little power
         of_products = peaks[dtypes[0]] / peaks[dtype]
-        in_convolutions = convolution_clock_ratio(device, dtypes[1], dnn, loads=loads, factors=factors)
-        of_convolutions = at_boost[dtypes[1]] * in_convolutions / peaks[dtype]
+        fed, kind = fed_share(device, dtypes[1], dnn, factors), device.arithmetic_of(dtypes[1])
+        in_convolutions = clock_ratio(device, kind, busy_share=BUSY_IN_CONVOLUTIONS * fed, loads=loads)
+        of_convolutions = fed * at_boost[dtypes[1]] * in_convolutions / peaks[dtype]
         ramp_steps = _ramp_steps(dnn, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes)
         slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
         issuers = ISSUER_DISPATCH if profile.gpu.runs_ahead else ()

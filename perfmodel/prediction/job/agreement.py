@@ -24,6 +24,7 @@ from perfmodel.numeric import maximum, running_total, total
 from perfmodel.parallelism.units import unit_slices
 from perfmodel.prediction.job.agreement_options import UNITS
 from perfmodel.prediction.job.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
+from perfmodel.prediction.job.sharing import crowded_s
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
 from perfmodel.simulation.synchronous import Following, PlayedExchange, synchronous_tasks
 from perfmodel.sync.placed import Placed
@@ -481,12 +482,15 @@ class Synchronous(Agreement):
         exposed_s: Quantity = 0.0
         for gather in device.gathers:
             total_s = total_s + gather.total_s + gather.copied_s
-            waited_s = gather_stall(
+            waited_s = slowdown * gather.total_s + gather_stall(
                 gather_s=[(1 - slowdown) * seconds for seconds in gather.seconds],
                 computed_s=[self._slowest * seconds for seconds in gather.computed_s],
                 ahead=self.gathers_ahead if self.overlap else 0,
             )
-            exposed_s = exposed_s + waited_s + slowdown * gather.total_s + gather.copied_s
+            if gather.meets_sums:
+                waits = {"waited_s": waited_s, "reduced_s": self._reduced(device), "slowest": self._slowest}
+                waited_s = waited_s + crowded_s(gather, device, **waits)
+            exposed_s = exposed_s + waited_s + gather.copied_s
         return total_s, exposed_s
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:  # noqa: D102

@@ -186,7 +186,7 @@ class WorkerWork:
         if not (isinstance(share, float) and share == 1):
             adding_s = tuple(share * adding_s for adding_s in self.adding_s)
             worker = replace(self, adding=self.adding.times(share), adding_s=adding_s)
-        if len(self.works_s) == 1 or micro_batches == 1:
+        if len(self.works_s) == 1 or (isinstance(micro_batches, int) and micro_batches == 1):
             return worker
         turns = zip(worker.backward_s, worker.adding_s, strict=False)
         works = zip(worker.works_s, worker.added_s, strict=True)
@@ -534,7 +534,7 @@ def stepped(
     turns: Turned,
     *,
     exchanged: Sequence[Exchanged] | None,
-    micro_batches: int,
+    micro_batches: Quantity,
     passes: Quantity,
     update_share: Quantity,
     served: bool = False,

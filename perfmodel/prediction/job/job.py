@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Unpack
 
 import numpy as np
 
+from perfmodel.calls import check_call
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.graph import LayerGraph
@@ -19,6 +20,7 @@ from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.measurements.table import Run
 from perfmodel.parallelism.base import SIZES, Layout, Placement
 from perfmodel.prediction.arguments.checks import NO_SYNC, of_type, resolved_batch_size
+from perfmodel.prediction.arguments.signatures import shows_arguments
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, asked_of, check_together, names_of
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.certainty.basis import timed_prediction
@@ -78,7 +80,10 @@ class Job(JobAttributes):
     asked: Mapping[str, Any]
     """Checked arguments that differ from their defaults. [-]"""
 
-    def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
+    @shows_arguments
+    def __init__(self, graph: LayerGraph | Run, *unnamed: Never, **arguments: Unpack[JobArguments]) -> None:
+        if unnamed:
+            check_call(Job, (graph, *unnamed), arguments)
         if not isinstance(graph, SUBJECTS):
             allowed = "a LayerGraph (see pm.zoo) or a Run of a measurement table; job.replace(...) changes a job"
             raise ArgumentError("graph", graph, allowed)

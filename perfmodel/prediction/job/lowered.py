@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.derived import derived, kept
-from perfmodel.framework.fusion import chains, fused
+from perfmodel.framework.fusion import chains, fused, in_softmax
 from perfmodel.framework.kernel_table import (
     PROBE_BATCH_SIZES,
     KernelTable,
@@ -269,9 +269,7 @@ def _with_casts(
         if (softmax := wide_softmax.get(layer)) is not None:
             if isinstance(operations[0], Attention):
                 operations = tuple([softmax.of(core) for core in operations if isinstance(core, Attention)])
-            elif softmax.casts_scores and isinstance(
-                operations[0], MemoryPass
-            ):  # the passes over scores beside softmax
+            elif softmax.scales_wide and isinstance(operations[0], MemoryPass):  # over scores, beside softmax
                 own_types = own_types._replace(element_bytes=SINGLE_BYTES)
         with_casts.append(LayerProbes(layer, phase, operations, own_types.element_bytes))
     return with_casts
@@ -293,7 +291,7 @@ def _with_fusion(graph: LayerGraph, probed: Operations) -> Operations:
     forward = [(probes.layer, probes.operations[0]) for probes in _forward_operations(graph)]
     fused_chains = chains(graph.layers, forward)
     return probes_of(
-        fused([probes.at(place) for probes in probed], fused_chains, batch_size=size)
+        fused(in_softmax([probes.at(place) for probes in probed]), fused_chains, batch_size=size)
         for place, size in enumerate(PROBE_BATCH_SIZES)
     )
 

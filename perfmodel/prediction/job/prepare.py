@@ -192,13 +192,15 @@ class Lowering:
     def _habits(self) -> TensorHabits:
         """Ways in which the framework departs from Megatron-LM's tensor groups."""
         exchange = self.profile.exchange
+        lowering = getattr(self.profile, self.target.processor).lowering
         return TensorHabits(
             gathers_scores=exchange.scores == "gathered",
             sums_gates_apart=exchange.gate_sums == "each",
             keeps_gathered=self.profile.memory.gathered_inputs == "kept",
             cuts_products=exchange.tensor_products == "cut",
             sums_beside_weights="weight_gradient" in exchange.tensor_beside,
-            operand_bytes=self.profile.gpu.lowering.narrow.gathered_bytes(self.dtype),
+            operand_bytes=lowering.narrow.gathered_bytes(self.dtype),
+            copies_keys=lowering.key_heads == "repeated",
         )
 
     @derived_property

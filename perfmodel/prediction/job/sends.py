@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 def waits_for_sends(prepared: Prepared) -> bool:
     """Tell whether a stage computes nothing while it sends, so that transfers are a part of its turns."""
     habits = prepared.profile.exchange
-    overlaps = prepared.layout.interleave > 1 and habits.interleaved_sends == "meanwhile"
-    return habits.awaited_sends > 0 and not overlaps
+    return habits.awaits_interleaved_sends if prepared.layout.interleave > 1 else habits.awaited_sends > 0
 
 
 def waited_s(prepared: Prepared, forward_s: Any, backward_s: Any) -> tuple[Any, Any]:

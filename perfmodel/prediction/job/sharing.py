@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.numeric import exceeds, where
+from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.prediction.job.beside import gathered_units
-from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES
+from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES, Phase
 from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.parallelism.base import Exchange
+    from perfmodel.prediction.job.compose import DeviceWork
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import Stage
-    from perfmodel.records import Phase
     from perfmodel.symbolic import Quantity
 
 
@@ -27,11 +27,28 @@ class Gather:
     """Including the framework's passes over the unit and over shares of the next one. [s]"""
     copied_s: Quantity = 0.0
     """All passes of the framework over parameters, before and after they are gathered. [s]"""
+    meets_sums: bool = False
+    """Whether gradients are sent over the same links meanwhile. [-]"""
 
     @property
     def total_s(self) -> Quantity:
         """Time to gather all units. [s]"""
         return sum(self.seconds)
+
+
+def crowded_s(
+    gather: Gather, device: DeviceWork, *, waited_s: Quantity, reduced_s: tuple[Quantity, Quantity], slowest: Quantity
+) -> Quantity:
+    """Time that gathers and sums of gradients add to a backward phase beside the waits for either. [s]
+
+    They share links, so that it lasts at least as long as both. ``reduced_s`` is the time of the sums, with all passes,
+    and the part of it that is waited for. Ignores: that sums among copies of the state may take links of their own.
+    """
+    if device.schedule is None:
+        return 0.0
+    sums_s, exposed_s = reduced_s
+    sent_s = gather.total_s + sums_s - device.cast_s - device.joined_s
+    return maximum(sent_s - (slowest * device.schedule.backward_s + waited_s + exposed_s), 0.0)
 
 
 def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gather:
@@ -59,7 +76,12 @@ def gathered(prepared: Prepared, stage: Stage, times: Any, phase: Phase) -> Gath
             computed_s[-1] = computed_s[-1] + share * before_s
         gather_s.append(known_s[size_bytes])
         computed_s.append(computed[groups] + share * after_s)
-    return Gather(seconds=tuple(gather_s), computed_s=tuple(computed_s), copied_s=before_s + after_s)
+    return Gather(
+        seconds=tuple(gather_s),
+        computed_s=tuple(computed_s),
+        copied_s=before_s + after_s,
+        meets_sums=phase is Phase.BACKWARD and prepared.layout.reduces_each,
+    )
 
 
 def _gathered_share(stage: Stage, gathers: list[Exchange]) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, larger_pair, most_kept, most_kept_beside
-from perfmodel.derived import derived, record
+from perfmodel.derived import derived, derived_property, record
 from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
@@ -237,12 +237,13 @@ def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: i
 def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
     """Bytes of one sample; an input used only as index or mask has the element size of one. [B]"""
     as_index: dict[str, bool] = {}
+    shapes, masks = graph.input_shapes, mask_tensors(graph.layers)
     for node in graph.layers:
         for place, name in enumerate(node.input_names):
-            is_index = place in node.layer.index_inputs and not node.layer.is_metric
-            as_index[name] = as_index.get(name, True) and is_index
-    masks = mask_tensors(graph.layers)
-    elements = {name: math.prod(shape) for name, shape in graph.input_shapes.items()}
+            if name in shapes:
+                is_index = place in node.layer.index_inputs and not node.layer.is_metric
+                as_index[name] = as_index.get(name, True) and is_index
+    elements = {name: math.prod(shape) for name, shape in shapes.items()}
     sizes = (
         count
         * (MASK_BYTES if name in masks else rules.index_bytes if as_index.get(name, False) else rules.bytes_of(name))
@@ -380,13 +381,14 @@ class ChunkMemory:
         return ratio * self.memory.gradient_bytes * self.memory.pool_overhead
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SharedMemory:
     """Memory of one device of a worker, for any order of micro-batches.
 
-    ``alone`` is the footprint of a whole mini-batch; ``among`` that of one of several micro-batches, with the gradients
-    of the others that last the whole step. ``gradient_bytes`` are gradients of each chunk that last from its first to
-    its last backward phase, after which workers share them; with several passes they last the whole step.
+    ``alone`` is the footprint of a whole mini-batch on a device with one chunk; ``among`` that of one of several
+    micro-batches, with the gradients of the others that last the whole step. ``gradient_bytes`` are gradients of each
+    chunk that last from its first to its last backward phase, after which workers share them; with several passes they
+    last the whole step.
     """
 
     chunks: tuple[int, ...]
@@ -397,7 +399,7 @@ class SharedMemory:
     gradient_bytes: tuple[Any, ...]
     trains: bool
 
-    @property
+    @derived_property
     def shares_late(self) -> bool:
         """Whether workers share gradients once their last backward phase has made them whole."""
         return any(map(np.any, self.gradient_bytes))
@@ -449,11 +451,11 @@ class DeviceMemory:
         is_lent = layout.shard_stage > 1 and layout.no_sync  # whole until the chunk's last micro-batch
         lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
         among = self._among(cut, kept)
-        among = replace(among, gradients_bytes=among.gradients_bytes - sum(lent))
+        among = self._divided(replace(among, gradients_bytes=among.gradients_bytes - sum(lent)), layout)
         return SharedMemory(
             chunks=self.places,
-            alone=self._alone(layout, has_buckets=has_buckets),
-            among=self._divided(among, layout),
+            alone=self._alone(layout, has_buckets=has_buckets) if len(self.chunks) == 1 else among,
+            among=among,
             waiting_bytes=tuple(chunk.waiting_bytes for chunk in self.chunks),
             arriving_bytes=tuple(chunk.beside["input_bytes"] for chunk in self.chunks),
             gradient_bytes=tuple(lent),

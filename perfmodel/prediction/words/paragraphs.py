@@ -401,9 +401,15 @@ def _messages(agreement: Synchronous, basis: Basis) -> str:
         return f"{len(schedule.sizes_bytes)} of them merged into {count} messages so that the step is shortest,"
     if agreement.message_bytes == UNITS:
         return "unit by unit"
-    return (
-        f"in messages of {bytes_text(float(agreement.message_bytes))}" if agreement.message_bytes else "layer by layer"
-    )
+    size_bytes = float(agreement.message_bytes)
+    if math.isinf(size_bytes):
+        return "in one message"
+    return f"in messages of {bytes_text(size_bytes)}" if size_bytes else "layer by layer"
+
+
+def _missed(staleness: float) -> str:
+    count = f"{staleness:.3g}"
+    return f"A gradient has missed {count} update{'' if count == '1' else 's'} of others when it is applied"
 
 
 def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
@@ -420,8 +426,8 @@ def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
         return sentences
     busy, knee = percent_text(float(times.server_utilisation)), f"{float(times.knee):.3g}"
     sentences.append(
-        f"A gradient has missed {float(times.mean_staleness):.3g} updates of others when it is applied; the "
-        f"server is busy {busy} of the time, and bounds from {knee} visitors on."
+        f"{_missed(float(times.mean_staleness))}; the server is busy {busy} of the time, and is the limit from {knee} "
+        f"visitors on."
     )
     sentences.append(
         f"It applies {float(times.updates_per_s):.3g} updates/s of {float(times.most_updates_per_s):.3g} that there "
@@ -540,7 +546,7 @@ def _of_agreement(p: Prediction) -> list[str]:
         return [ALONE]
     sentences = [f"{p.worker_count} workers agree by {p.agreement.name}.", *_slower(p.basis)]
     if isinstance(p.agreement, Asynchronous):
-        sentences.append(f"A gradient has missed {p.mean_staleness:.3g} updates of others when it is applied.")
+        sentences.append(f"{_missed(p.mean_staleness)}.")
     return sentences
 
 

@@ -6,12 +6,12 @@ What it refuses is in megatron/training/arguments.py (validate_args), core/trans
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError
+from perfmodel.framework.narrow import base_dtype
 from perfmodel.graph.execution import BLOCKS
 from perfmodel.planning.search.programs.program import (
     NO_BLOCKS,
@@ -61,6 +61,13 @@ RECOMPUTED: Final[Mapping[str | None, tuple[Flag, ...]]] = {
 """What runs again -> its flags; a number of blocks has its own."""
 
 
+def _sums_otherwise(base: str) -> Callable[[Layout], Any]:
+    """Return the test whether gradients of a base type add up in one that has no flag."""
+    has_other_base = none_of("dtype", [dtype for dtype in TYPES if base_dtype(dtype) == base])
+    is_unknown = none_of("gradient_dtype", [None, *SUMS[base]])
+    return lambda at: ~has_other_base(at) & is_unknown(at)
+
+
 def _reruns_other_parts(at: Layout) -> Any:
     is_other = none_of("recompute", RECOMPUTED)(at)
     return is_other & [not isinstance(value, int) for value in np.ravel(np.array(at["recompute"], dtype=object))]
@@ -72,6 +79,11 @@ RULES: Final = (
         "schedule", lambda at: (at["stages"] > 1) & (at["schedule"] == "gpipe"),
         "'1f1b' or 'interleaved' for megatron, which has no other",
     ),
+    Rule(
+        "stages",
+        lambda at: (at["stages"] == 2) & (at["interleave"] > 1) & at["profile"].exchange.awaits_interleaved_sends,
+        "1 or above 2 for megatron, whose interleaved stages wait for messages in one batch with each neighbour",
+    ),
     Rule("recompute", _reruns_other_parts, "None, 'selective', 'full' or a number for megatron"),
     Rule(
         "accumulation_steps", lambda at: (at["stages"] > 1) & (at["accumulation_steps"] > 1),
@@ -82,6 +94,10 @@ RULES: Final = (
         "such that 2 x context_size divides the sequence for megatron, whose devices have two parts of it each",
     ),
     Rule("dtype", none_of("dtype", TYPES), f"{one_of_names(TYPES)} for megatron"),
+    *(
+        Rule("gradient_dtype", _sums_otherwise(base), f"None or {one_of_names(sums)} for megatron in {base}")
+        for base, sums in SUMS.items()
+    ),
     Rule(
         "no_sync", lambda at: is_set(at["no_sync"]),
         "False for megatron, whose FSDP adds up gradients in every pass; shard_stage=1 adds them up once",
@@ -104,6 +120,8 @@ def _flags(job: Job) -> Iterator[Flag]:
     yield "--pipeline-model-parallel-size", job.stages
     if job.stages > 1:
         yield from _cuts(blocks_of_chunks(job), stages=job.stages)
+        if job.interleave > 1 and job.profile.exchange.awaits_interleaved_sends:
+            yield "--no-overlap-p2p-communication", True
     if job.reordered_by is not None and job.profile.exchange.outermost == "workers":
         yield "--use-tp-pp-dp-mapping", True
     if job.sequence_parallel and job.tensor_size > 1:
@@ -115,7 +133,8 @@ def _flags(job: Job) -> Iterator[Flag]:
     if (length := tokens_per_sample(job.subject.graph)) is not None:
         yield "--seq-length", length
     yield from TYPES[job.dtype]
-    yield from _sums(job)
+    if job.gradient_dtype is not None:
+        yield from SUMS[base_dtype(job.dtype)][job.gradient_dtype]
     if job.shard_stage:
         yield "--use-distributed-optimizer", True
     if job.shard_stage > 1:
@@ -134,17 +153,6 @@ def _flags(job: Job) -> Iterator[Flag]:
         yield "--recompute-num-layers", job.recompute
     else:
         yield from RECOMPUTED[job.recompute or None]
-
-
-def _sums(job: Job) -> tuple[Flag, ...]:
-    """Return the flags of the type in which gradients are added up, if the job states one."""
-    known = SUMS.get(job.dtype, SUMS["bf16"])
-    if job.gradient_dtype is None:
-        return ()
-    if job.gradient_dtype not in known:
-        allowed = f"None or {one_of_names(known)} for megatron in {job.dtype}"
-        raise ArgumentError("gradient_dtype", job.gradient_dtype, allowed)
-    return known[job.gradient_dtype]
 
 
 def _cuts(blocks: tuple[int, ...], *, stages: int) -> Iterator[Flag]:

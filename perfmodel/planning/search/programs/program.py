@@ -19,7 +19,7 @@ Flag = tuple[str, object]
 """A flag and its value; True for a flag without one."""
 
 Layout = Mapping[str, Any]
-"""Arguments of one layout, or columns of many, with ``positions`` and ``block_count`` of the network."""
+"""Arguments of one layout, or columns of many, ``positions`` and ``block_count`` of the network, and ``profile``."""
 
 
 class Rule(NamedTuple):
@@ -46,7 +46,7 @@ def read_by_rules(graph: LayerGraph) -> dict[str, int]:
 
 def layout_of(job: Job) -> dict[str, Any]:
     """Return the layout of a job as rules read it."""
-    return {name: getattr(job, name) for name in DEFAULTS} | read_by_rules(job.subject.graph)
+    return {name: getattr(job, name) for name in ("profile", *DEFAULTS)} | read_by_rules(job.subject.graph)
 
 
 NO_BLOCKS: Final = Rule(

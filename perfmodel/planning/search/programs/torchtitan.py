@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError
 from perfmodel.planning.search.programs.program import (
     NO_BLOCKS,
     Flag,
@@ -86,6 +85,12 @@ def _adds_up_each_pass(at: Layout) -> Any:
     return (at["stages"] > 1) & (at["shard_stage"] == 2) & (copies > 1)
 
 
+def _shares_part_of_a_context(at: Layout) -> Any:
+    """Tell whether the workers that share parameters, all unless a layout says how many, split a context group."""
+    group = np.where(is_set(at["shard_group"]), at["shard_group"], 0).astype(np.int64)
+    return (at["shard_stage"] > 0) & (group % at["context_size"] != 0)
+
+
 # torch's "allgather" gathers keys, but attends to one part after another and lets gradients go round, in neither way
 # as gathered keys are predicted (torch/distributed/tensor/experimental/_context_parallel/_attention.py)
 RULES: Final = (
@@ -115,6 +120,8 @@ RULES: Final = (
     Rule("recompute", none_of("recompute", (None, 0, "full")), "None or 'full' for torchtitan"),
     Rule("interleave", _has_other_stages, f"at most {DEFAULT_CHUNKS} for torchtitan with these blocks"),
     Rule("dtype", none_of("dtype", TYPES), f"{one_of_names(TYPES)} for torchtitan"),
+    Rule("gradient_dtype", none_of("gradient_dtype", (None, "fp32")), "None or 'fp32' for torchtitan"),
+    Rule("shard_group", _shares_part_of_a_context, "a multiple of context_size for torchtitan"),
     Rule(
         "no_sync", lambda at: (at["stages"] == 1) & is_set(at["no_sync"]),
         "False for torchtitan, which adds up gradients in every pass",
@@ -132,13 +139,8 @@ RULES: Final = (
 
 
 def _flags(job: Job) -> Iterator[Flag]:
-    if job.gradient_dtype not in (None, "fp32"):
-        raise ArgumentError("gradient_dtype", job.gradient_dtype, "None or 'fp32' for torchtitan")
     copies = job.workers * job.context_size
     sharing = (job.shard_group or copies) if job.shard_stage else 1
-    if sharing % job.context_size:
-        allowed = f"a multiple of context_size = {job.context_size} for torchtitan"
-        raise ArgumentError("shard_group", job.shard_group, allowed)
     yield "--parallelism.data_parallel_shard_degree", sharing // job.context_size
     yield "--parallelism.data_parallel_replicate_degree", copies // sharing
     if job.context_size > 1:
