@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import wraps
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeVar, dataclass_transform
@@ -43,7 +43,9 @@ else:
 
 @dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)
 def record(kind: Record) -> Record:
-    """Make a frozen dataclass of named fields whose objects take a third of the usual time to make.
+    """Make a dataclass of named fields that is frozen to the type checker.
+
+    A prediction makes ten such objects: frozen at run time too, they would take twice as long to make.
 
     Examples
     --------
@@ -54,19 +56,8 @@ def record(kind: Record) -> Record:
     >>> Pair(first=1)
     Pair(first=1, second=2)
     """
-    of_fields: Any = dataclass(frozen=True, eq=False, kw_only=True)(kind)
-    checked, become = of_fields.__init__, object.__setattr__
-    names = {field.name for field in fields(of_fields)}
-    needed = {field.name for field in fields(of_fields) if field.default is MISSING}
-
-    def filled(self: Any, **values: Any) -> None:
-        if names.issuperset(values) and (len(values) == len(names) or needed <= values.keys()):
-            become(self, "__dict__", values)  # as a whole: its keyword arguments are a dict of their own
-        else:
-            checked(self, **values)  # raises an error that says what is wrong
-
-    of_fields.__init__ = filled
-    return of_fields  # type: ignore[no-any-return]
+    made: Any = dataclass(eq=False, kw_only=True)(kind)
+    return made  # type: ignore[no-any-return]
 
 
 def uncollected(make: Callable[..., Result]) -> Callable[..., Result]:

@@ -404,7 +404,7 @@ def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
     >>> minimum_along_first_axis(np.array([[3.0, 1.0], [2.0, 5.0]]))
     array([2., 1.])
     """
-    if values.dtype == object:
+    if values.dtype.hasobject:
         return reduce(minimum, list(values))
     return np.minimum.reduce(values, axis=0)
 
@@ -417,7 +417,7 @@ def minima_of_runs(values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[An
     >>> minima_of_runs(np.array([3.0, 1.0, 2.0]), np.array([0, 2]))
     array([1., 2.])
     """
-    if values.dtype == object:
+    if values.dtype.hasobject:
         return np.array([minimum_along_first_axis(run) for run in np.split(values, starts[1:])])
     return np.minimum.reduceat(values, starts, axis=0)
 
@@ -431,7 +431,7 @@ def total(values: Quantity) -> Quantity:
     3.0
     """
     values = np.asarray(values)
-    if values.dtype != object:
+    if not values.dtype.hasobject:
         return values.sum(axis=0)
     import sympy
 
@@ -448,7 +448,7 @@ def running_total(values: NDArray[Any]) -> Quantity:
     >>> running_total(np.array([1.0, 2.0]))
     array([1., 3.])
     """
-    if values.dtype != object:
+    if not values.dtype.hasobject:
         return np.cumsum(values, axis=0)
     totals = values.copy()
     for place in range(1, len(totals)):

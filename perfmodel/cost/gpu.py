@@ -188,7 +188,9 @@ def tiled_matmul_time(
     written_s = written_parts * (count * m * n * (2 * element_bytes / bandwidth_bytes_per_s))
     step_s = results * (2 * unit_count / peak_flop_per_s) + latency_s
     seconds = (part + ramp_steps) / efficiency * step_s + written_s
-    return minimum_along_first_axis(seconds.reshape(-1, *seconds.shape[seconds.ndim - axes :]))
+    if seconds.ndim > axes + 1:
+        seconds = seconds.reshape(-1, *seconds.shape[seconds.ndim - axes :])
+    return minimum_along_first_axis(seconds)
 
 
 def stream_time(

@@ -9,12 +9,17 @@ Of the host's time to issue kernels, a step pays for the part that kernels do no
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.symbolic import Quantity, is_symbolic, named
+
+LEAST_S: Final = sys.float_info.min
+"""A time that no kernel falls below, by which a time of zero can be divided. [s]"""
 
 
 def roofline_time(*, compute_s: Quantity, memory_s: Quantity) -> Quantity:
@@ -128,7 +133,8 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
        arXiv:1604.01946: launch-bound and device-bound kernels of unfused LSTM cells.
     """
     single = not getattr(overlap_exponent, "shape", ())
-    dispatched = None if is_symbolic(dispatch_s) else np.count_nonzero(dispatch_s)
+    is_open = is_symbolic(busy_s, dispatch_s)
+    dispatched = None if not is_open or is_symbolic(dispatch_s) else np.count_nonzero(dispatch_s)
     if (single and overlap_exponent == 1) or dispatched == 0:
         return dispatch_s + 0 * busy_s
     if single and math.isinf(overlap_exponent):
@@ -137,7 +143,10 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
     longer, shorter = maximum(busy_s, dispatch_s), minimum(busy_s, dispatch_s)
     longer = named(longer, "longer of kernel and dispatch")
     # the longer of the two can be zero only if there is no dispatch
-    ratio = shorter / (longer if dispatched == np.size(dispatch_s) else where(exceeds(longer, 0), longer, 1.0))
+    if is_open:
+        ratio = shorter / (longer if dispatched == np.size(dispatch_s) else where(exceeds(longer, 0), longer, 1.0))
+    else:
+        ratio = shorter / maximum(longer, LEAST_S)
     return longer * (1 + ratio**overlap_exponent) ** (1 / overlap_exponent) - busy_s
 
 

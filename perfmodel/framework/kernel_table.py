@@ -47,6 +47,20 @@ class Occurrence(NamedTuple):
     group: int
 
 
+class Names(tuple[str, ...]):
+    """Names of rows, by which every prediction looks up what follows from them; they are hashed once."""
+
+    @derived_property
+    def _hashed(self) -> int:
+        return tuple.__hash__(self)
+
+    def __hash__(self) -> int:
+        return self._hashed
+
+    def __getstate__(self) -> None:
+        """Pickle the names alone: text has another hash in another process."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AffineColumns:
     """Columns of one kernel class, each row affine in the batch size."""
@@ -119,6 +133,13 @@ class KernelTable:
         return np.repeat(np.arange(len(lengths)), lengths)
 
     @derived_property
+    def group_of_row(self) -> NDArray[np.intp]:
+        """Group that chooses among the alternative of each entry of ``row_order``."""
+        group_of_alternative = np.zeros(len(self.alternative_names), dtype=np.intp)
+        group_of_alternative[self.choices] = np.arange(self.choices.shape[1])
+        return group_of_alternative[self.alternative_of_row]
+
+    @derived_property
     def layout(self) -> Layout:
         """All columns side by side, to be evaluated at once."""
         return _layout(self)
@@ -160,9 +181,10 @@ class KernelTable:
 
 
 class GroupWeights(NamedTuple):
-    """Weight of each group of a table in each sum."""
+    """Weight of each group of a table in each sum, and of each row if its alternative is chosen."""
 
     sums: NDArray[np.float64]
+    of_row: NDArray[np.float64]
     has_library_launches: bool
     issuer_of_row: NDArray[np.intp] | None
     every_group: NDArray[np.intp]
@@ -189,14 +211,16 @@ class GroupWeights(NamedTuple):
 
 def _group_weights(table: KernelTable) -> GroupWeights:
     sums = _summed_weights(table.multiplicity, table.is_update)
+    of_row = sums[table.rows.group_of_row]
     if table.rows_of is not None:  # the same operations, which are issued alike
         weights = table.rows.weights
-        return weights._replace(sums=sums, parts=_parts(table, weights.part_of_group))
+        return weights._replace(sums=sums, of_row=of_row, parts=_parts(table, weights.part_of_group))
     has_library_launches, issuer_of_row = table.issuer_of_row
     issuers = _issuers(table)
     _, part_of_group = np.unique(issuers, return_inverse=True)
     return GroupWeights(
         sums=sums,
+        of_row=of_row,
         has_library_launches=has_library_launches,
         issuer_of_row=issuer_of_row,
         every_group=np.arange(len(table.multiplicity)),
@@ -230,7 +254,8 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
     groups = [occurrence.group for occurrence in table.occurrences if occurrence.phase is phase]
     every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
-    return table.weights._replace(sums=_summed_weights(every, table.is_update))
+    sums = _summed_weights(every, table.is_update)
+    return table.weights._replace(sums=sums, of_row=sums[table.rows.group_of_row])
 
 
 def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -343,7 +368,7 @@ class _Rows:
         order = sorted(range(len(names)), key=lambda row: (not names[row].startswith(GEMM), first[names[row]]))
         place = {row: position for position, row in enumerate(order)}
         columns = _affine(self.names, [self.values[row] for row in order])
-        return columns, tuple(names[row] for row in order), [place[row] for row in range(len(order))]
+        return columns, Names(names[row] for row in order), [place[row] for row in range(len(order))]
 
 
 def _affine(names: tuple[str, ...], rows: Sequence[bytes]) -> AffineColumns:
@@ -462,7 +487,7 @@ LAUNCH_COLUMNS = ("launches", "library_launches")
 
 
 class ColumnsAt(NamedTuple):
-    """Every column of a kernel table at a batch size."""
+    """Every column of a kernel table at a batch size; launches of matmuls and streams are one column."""
 
     matmul: Mapping[str, Any]
     stream: Mapping[str, Any]
@@ -499,7 +524,10 @@ def _layout(table: KernelTable) -> Layout:
         )
         for part in ("constant", "slope")
     )
-    matmul, stream = (tuple(places[kind, name] for name in columns.names) for kind, columns in classes.items())
+    matmul, stream = (
+        tuple(places[kind, name] for name in columns.names if name not in LAUNCH_COLUMNS)
+        for kind, columns in classes.items()
+    )
     launches, library_launches = (
         slice(places["matmul", name].start, places["stream", name].stop) for name in LAUNCH_COLUMNS
     )
@@ -511,10 +539,10 @@ def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
     at = values.__getitem__
-    return ColumnsAt(
-        matmul=dict(zip(table.matmul.names, map(at, layout.matmul), strict=True)),
-        stream=dict(zip(table.stream.names, map(at, layout.stream), strict=True)),
-        launches=values[layout.launches],
-        library_launches=values[layout.library_launches],
-        workspace_bytes=values[layout.workspace],
+    return ColumnsAt(  # launches, the last columns of each class, are those of both together
+        dict(zip(table.matmul.names, map(at, layout.matmul), strict=False)),
+        dict(zip(table.stream.names, map(at, layout.stream), strict=False)),
+        values[layout.launches],
+        values[layout.library_launches],
+        values[layout.workspace],
     )

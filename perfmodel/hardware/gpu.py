@@ -8,7 +8,7 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Device, check_listed
 from perfmodel.presentation.quantities import is_number
-from perfmodel.units import GIGA, MEGA, MIB, PICO, TERA
+from perfmodel.units import GIB, GIGA, MEGA, MIB, PICO, TERA
 
 FLOP_PER_MULTIPLY_ADD: Final = 2
 
@@ -235,10 +235,12 @@ class Gpu(Device):
         """Constants that decide the clock under power, by place in the file; empty if the file has no ``[power]``."""
         if self.power is None:
             return {}
-        name = "tdp_w" if self.power_limit_w is None else "power_limit_w"
-        limit = {name: float(getattr(self, name))}
-        energies = {_ENERGIES[name]: energy for name, energy in self.power.stated().items()}
-        return {**limit, "idle_w": 0.0 if self.idle_w is None else self.idle_w, **energies}
+        name, limit_w = ("tdp_w", self.tdp_w) if self.power_limit_w is None else ("power_limit_w", self.power_limit_w)
+        constants = {name: float(limit_w), "idle_w": 0.0 if self.idle_w is None else self.idle_w}
+        for field, energy in self.power.__dict__.items():
+            if energy is not None:
+                constants[_ENERGIES[field]] = energy
+        return constants
 
     @property
     def memory_w_in_products(self) -> float:
@@ -324,13 +326,13 @@ class Gpu(Device):
     @property
     def usable_memory_bytes(self) -> float:
         """Capacity that a program sees: what the driver reports, else the nominal one. [B]."""
-        key = "capacity_gib" if self.memory.usable_gib is None else "usable_gib"
-        return self.memory.in_base_units(key)
+        memory = self.memory
+        return (memory.capacity_gib if memory.usable_gib is None else memory.usable_gib) * GIB
 
     @property
     def context_bytes(self) -> float:
         """Device memory that a context takes. [B]."""
-        return self.in_base_units("context_mib")
+        return self.context_mib * MIB
 
     @property
     def l2_bytes(self) -> float:

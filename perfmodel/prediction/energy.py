@@ -13,8 +13,8 @@ from perfmodel.derived import derived
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.prediction.device.factors import NO_FACTORS, library_constants
 from perfmodel.prediction.device.gpu_attention import busy_shares
-from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, BUSY_IN_PRODUCTS, clock_ratios
-from perfmodel.prediction.device.gpu_target import attention_role, fed_share, product_dtype
+from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, BUSY_IN_PRODUCTS, clock_ratio, fed_share
+from perfmodel.prediction.device.gpu_target import attention_role, product_dtype
 from perfmodel.prediction.rows import totals_of_alternatives
 from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
@@ -168,7 +168,7 @@ def _flop_j(device: Gpu, dtype: str, busy_share: float) -> float:
     if arithmetic not in device.powered_types:
         return 0.0
     of_type = device.peak_flop_per_s(device.powered_types[arithmetic]) / device.product_peak_flop_per_s(dtype)
-    clock = clock_ratios(device, busy_share=busy_share)[arithmetic]
+    clock = clock_ratio(device, arithmetic, busy_share=busy_share)
     return float(PICO * device.power_constants()[f"power.{arithmetic}_pj"] * of_type * clock ** (POWER_EXPONENT - 1))
 
 
@@ -212,7 +212,7 @@ def _stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
     per_flop_j = np.array([products_j.get(kind, on_lanes_j)[group in gradients] for group, kind in kinds])
     weights_of = {phase: table.phase_weights(phase).every for phase in Phase.STEP.parts}
     micro, update = weights_of[Phase.FORWARD] + weights_of[Phase.BACKWARD], weights_of[Phase.UPDATE]
-    totals = totals_of_alternatives(table, timed.how["batch_size"])
+    totals = totals_of_alternatives(timed)
     flop_count, moved_bytes = (_of_chosen(of_alternatives, chosen) for of_alternatives in totals)
     return StageEnergy(
         arithmetic_j=(micro * per_flop_j) @ flop_count,

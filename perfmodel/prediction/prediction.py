@@ -234,7 +234,7 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
     @property
     def breakdown(self) -> dict[str, float]:
         """Exclusive parts of the step, summing to ``step_s``. [s]"""
-        return dict(zip(PARTS, map(float, self.parts.exclusive), strict=True))
+        return dict(zip(PARTS, map(float, self.parts), strict=False))  # totals come after them
 
     @derived_property
     def sequence(self) -> Sequence | None:

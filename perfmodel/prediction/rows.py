@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from perfmodel.derived import derived
-from perfmodel.framework.kernel_table import columns_at
 from perfmodel.framework.measured_lowering import pass_class
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
@@ -99,8 +98,7 @@ class Piece:
         launch_s = groups.launches * self.timed.numbers.launch_s
         seconds = groups.compute_s + groups.memory_s + launch_s
         by_branch = np.array((groups.compute_s, groups.memory_s, launch_s)).argmax(axis=0)
-        samples = self.prepared.samples(self.timed.stage)
-        flop_count, moved_bytes = totals_of_alternatives(table, samples).take(groups.chosen, axis=1)
+        flop_count, moved_bytes = totals_of_alternatives(self.timed).take(groups.chosen, axis=1)
         numbers = np.array((groups.launches, flop_count, moved_bytes, seconds)).take(labels.groups, axis=1)
         if repeats:
             numbers = numbers * np.array([repeats.get(phase, 1) for phase in labels.each_phase])
@@ -119,9 +117,9 @@ class Piece:
         ]
 
 
-def totals_of_alternatives(table: KernelTable, samples: Any) -> NDArray[Any]:
+def totals_of_alternatives(timed: TimedStage) -> NDArray[Any]:
     """FLOP and bytes of every alternative, all launches together, one after the other. [FLOP, B]"""
-    matmul, stream, launches, *_ = columns_at(table, samples)
+    table, (matmul, stream, launches, *_) = timed.stage.lowered.table, timed.columns
     flop_count = np.concatenate([2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"], stream["flop_count"]])
     moved_bytes = np.concatenate([kernels["read_bytes"] + kernels["written_bytes"] for kernels in (matmul, stream)])
     of_rows = (np.array((flop_count, moved_bytes)) * launches).take(table.row_order, axis=1)

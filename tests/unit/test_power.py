@@ -10,7 +10,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.layers import Dense
-from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, clock_ratios, sustained_clocks_mhz
+from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, clock_ratio, sustained_clocks_mhz
 
 GPUS = [gpu for gpu in map(pm.load_device, spec_files.names("devices")) if isinstance(gpu, Gpu)]
 
@@ -50,7 +50,7 @@ def test_every_board_says_what_its_work_costs_and_holds_a_clock_below_its_limit(
     assert gpu.idle_w < 0.25 * gpu.tdp_w
     for kind, clock_mhz in sustained_clocks_mhz(gpu).items():
         assert 0.5 * gpu.clock_boost_mhz < clock_mhz <= gpu.highest_clock_ratio * gpu.clock_boost_mhz + 1e-9
-        assert clock_ratios(gpu, busy_share=BUSY_IN_CONVOLUTIONS)[kind] >= clock_ratios(gpu)[kind]
+        assert clock_ratio(gpu, kind, busy_share=BUSY_IN_CONVOLUTIONS) >= clock_ratio(gpu, kind)
     assert 1 <= gpu.highest_clock_ratio < 1.2
 
 
@@ -102,7 +102,7 @@ def test_a_file_without_energies_keeps_its_clock_and_cannot_be_limited(tmp_path)
     path = tmp_path / "plain.toml"
     path.write_text(head + "[[source]]".join(sources), encoding="utf-8")
     plain = pm.load_device(path)
-    assert clock_ratios(plain)["lanes"] == pytest.approx(1850 / 1733)
+    assert clock_ratio(plain, "lanes") == pytest.approx(1850 / 1733)
     with pytest.raises(ArgumentError, match=r"\[power\]"):
         plain.with_power_limit(100)
     p = products(plain)
@@ -148,7 +148,7 @@ def test_products_of_attention_cost_what_tensor_cores_do_and_stages_their_own_wo
     job = {"device": "h100_sxm", "dtype": "bf16", "framework": "megatron_core", "batch_size": 1}
     short, long = (pm.predict(pm.zoo.gpt(**network, sequence_length=length), **job) for length in (16_384, 32_768))
     board = pm.load_device("h100_sxm")
-    clock = clock_ratios(board, busy_share=BUSY_IN_CONVOLUTIONS)["tensor_cores"]
+    clock = clock_ratio(board, "tensor_cores", busy_share=BUSY_IN_CONVOLUTIONS)
     of_attention = [sum(row.flop_count for row in p.layers if "attention" in row.kernel) for p in (short, long)]
     assert of_attention[1] == pytest.approx(4 * of_attention[0], rel=1e-3)
     # all other arithmetic doubles, so that what is left of twice as long is that of attention alone
@@ -173,7 +173,7 @@ def test_each_pass_of_fused_attention_takes_the_energy_of_its_own_clock():
         for length in (16_384, 32_768)
     )
     known = library.constants_for("hopper", dtype="bf16")
-    clocks = {phase: clock_ratios(board, busy_share=known[f"{phase}_efficiency"])["tensor_cores"]
+    clocks = {phase: clock_ratio(board, "tensor_cores", busy_share=known[f"{phase}_efficiency"])
               for phase in ("forward", "backward")}  # fmt: skip
     assert clocks["forward"] < clocks["backward"] < 1
     # all other arithmetic doubles, so that what is left of twice as long is that of attention alone

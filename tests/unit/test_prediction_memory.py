@@ -123,7 +123,7 @@ def test_workspaces_of_layers_add_up_where_they_are_not_shared():
             element_bytes=4,
             policy=load_framework("generic").memory.model_copy(update=policy),
         )
-        return workspace_bytes(plan, p.table, p.groups.chosen, batch_size=32)
+        return workspace_bytes(plan, p.table.workspace.at(32)["workspace_bytes"], p.groups.chosen)
 
     assert needed() == fft
     assert needed(workspace="per_layer", workspaces_per_layer=1) == 2 * fft

@@ -63,7 +63,7 @@ class WorkerKind:
 
     def one_input_bytes(self, footprint: MemoryFootprint) -> Any:
         """Return the size of one mini-batch of a footprint that may hold two. [B]"""
-        ahead_bytes = self.prepared.stage_copies(self.prepared.stages[0])[1].copied_bytes
+        ahead_bytes = self.prepared.copied_ahead(self.prepared.stages[0]).copied_bytes
         return footprint.input_bytes / (1 + bool(np.any(ahead_bytes)))
 
     @property

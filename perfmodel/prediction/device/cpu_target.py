@@ -42,14 +42,13 @@ from perfmodel.prediction.device.factors import (
 )
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names
 from perfmodel.prediction.device.system_part import SystemPart
-from perfmodel.prediction.device.target import Copy, Libraries, Target, staging_time
+from perfmodel.prediction.device.target import Copy, Feed, Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.link import Link
-    from perfmodel.measurements.table import FeedItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,11 +325,11 @@ class CpuTarget(Target):
     def copy_of(
         self,
         profile: FrameworkProfile,
-        items: tuple[FeedItem, ...],
+        feed: Feed,
         *,
         batch_size: float,
         pinned: bool,
         factors: Factors = NO_FACTORS,
     ) -> Copy:
         """Staging of these arrays; they need no copy, because the host's memory is the device's."""
-        return Copy(host_s=staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors))
+        return Copy(host_s=staging_time(profile, self.processor, feed, batch_size=batch_size, factors=factors))

@@ -89,9 +89,9 @@ def product_times(
     stacks = [(library,) for library in libraries] if _holds_symbols(libraries, columns, numbers) else [libraries]
     timed = []
     for stack in stacks:
-        reaches = tuple(library.reach for library in stack)
+        reaches = tuple([library.reach for library in stack])
         m = columns["m"]
-        if (reach := _reach_by_row(reaches[0], reaches[1:], names, m.ndim, as_stated=m.dtype.hasobject)) is not None:
+        if (reach := _reach_by_row(reaches[0], reaches[1:], names, m.ndim, m.dtype.hasobject)) is not None:
             rows = reach.product_rows.rows
             ran = len(reach.product_rows.user_of_row)
             picked = columns if ran == len(m) else {name: columns[name][rows] for name in _COLUMNS}
@@ -130,7 +130,7 @@ class ReachByRow(NamedTuple):
 
 @derived
 def _reach_by_row(
-    first: MatmulReach, others: tuple[MatmulReach, ...], names: tuple[str, ...], axes: int, *, as_stated: bool
+    first: MatmulReach, others: tuple[MatmulReach, ...], names: tuple[str, ...], axes: int, as_stated: bool
 ) -> ReachByRow | None:
     """Spread library constants over the rows they time, once for the values in the files."""
     reaches = (first, *others)
@@ -158,7 +158,7 @@ def _stack_times(
     """Compute and memory seconds of one launch of each chosen row. [s]"""
     rows = reach.product_rows
     m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
-    of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
+    bandwidth_bytes_per_s, element_bytes = numbers.bandwidth_bytes_per_s, numbers.element_bytes
     of_users = [
         (numbers.peak_flop_per_s * ratio, latency_s, ramp_steps)
         for _, ratio, latency_s, ramp_steps in [libraries[user] for user in rows.users]
@@ -170,20 +170,21 @@ def _stack_times(
     efficiency = reach.efficiency
     if reach.minds_alignment:
         share = reach.unaligned_share
-        efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=share, element_bytes=numbers.element_bytes)
+        efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=share, element_bytes=element_bytes)
     compute_s = tiled_matmul_time(
         m=m,
         n=n,
         k=k,
         count=count,
         peak_flop_per_s=peak_flop_per_s,
+        unit_count=numbers.unit_count,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         menu=reach.menu,
         efficiency=efficiency,
-        element_bytes=numbers.element_bytes,
+        element_bytes=element_bytes,
         latency_s=latency_s,
         ramp_steps=ramp_steps,
         shortest_part=reach.shortest_part,
-        **of_device,
     )
     for user, across in rows.transposed:
         both = _with_strided_loads(
@@ -192,15 +193,21 @@ def _stack_times(
         if both.dtype != compute_s.dtype:
             compute_s = compute_s.astype(np.result_type(compute_s, both))
         compute_s[across] = both
-    of_memory = {
-        "moved_bytes": columns["read_bytes"] + columns["written_bytes"],
-        "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s,
-        "efficiency": reach.bandwidth_fraction,
-    }
+    moved_bytes, fraction = columns["read_bytes"] + columns["written_bytes"], reach.bandwidth_fraction
     if (skinny := reach.skinny_bandwidth_fraction) is None:
-        return compute_s, stream_time(**of_memory)
+        return compute_s, stream_time(
+            moved_bytes=moved_bytes, bandwidth_bytes_per_s=bandwidth_bytes_per_s, efficiency=fraction
+        )
     return compute_s, matmul_memory_time(
-        m=m, n=n, k=k, count=count, skinny_efficiency=skinny, element_bytes=numbers.element_bytes, **of_memory
+        m=m,
+        n=n,
+        k=k,
+        count=count,
+        moved_bytes=moved_bytes,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        efficiency=fraction,
+        skinny_efficiency=skinny,
+        element_bytes=element_bytes,
     )
 
 

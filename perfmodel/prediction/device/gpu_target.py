@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
@@ -20,11 +20,11 @@ from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, SPLIT_ACCUMULATO
 from perfmodel.framework.profile import ISSUER_DISPATCH, FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.gpu import SPARSE_TENSOR_CORES, STORAGE_TYPES, Gpu
+from perfmodel.hardware.gpu import SPARSE_TENSOR_CORES, Gpu
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
-from perfmodel.numeric import first_array_length, maximum, minimum
+from perfmodel.numeric import first_array_length, maximum
 from perfmodel.prediction.device.factors import (
     NO_FACTORS,
     Factors,
@@ -37,9 +37,12 @@ from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attentio
 from perfmodel.prediction.device.gpu_clock import (
     BUSY_IN_CONVOLUTIONS,
     Load,
-    clock_ratios,
+    boost_peaks,
+    clock_ratio,
+    fed_share,
     loads_of,
     sustained_peak_flop_per_s,
+    sustained_peaks,
 )
 from perfmodel.prediction.device.gpu_libraries import (
     REACH_VALUES,
@@ -55,7 +58,7 @@ from perfmodel.prediction.device.gpu_libraries import (
 from perfmodel.prediction.device.gpu_products import product_times
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
 from perfmodel.prediction.device.system_part import SystemPart
-from perfmodel.prediction.device.target import Copy, Libraries, Target, own_libraries, staging_time
+from perfmodel.prediction.device.target import Copy, Feed, Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES
 from perfmodel.symbolic import Quantity
 from perfmodel.units import MICROSECOND
@@ -65,8 +68,6 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.measurements.table import FeedItem
-    from perfmodel.prediction.device.gpu_libraries import GpuSoftware
 
 
 @record
@@ -163,32 +164,6 @@ _OWN_VALUES = attrgetter(
 """Every number of a GPU except those of its libraries."""
 
 
-def _peak(device: Gpu, dtype: str, factors: Factors) -> Quantity:
-    """Scale the peak rate that a device's file lists. [FLOP/s]"""
-    return device_constant(device.peak_flop_per_s(dtype), device, f"peak_tflop_per_s.{dtype}", factors=factors)
-
-
-def _boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
-    """Peak rates by data type, and of the plain lanes, that the schedulers can issue at the boost clock. [FLOP/s]
-
-    Factors apply to the peaks that the file lists; they do not affect the type in which products are computed.
-    """
-    peaks = {name: _peak(device, name, factors) for name in dict.fromkeys((*dtypes, "fp32"))}
-    issue_limit, lanes = device.issue_limit, peaks["fp32"]
-    return {
-        name: issue_limit * (maximum(peak, lanes) if name in STORAGE_TYPES else peak) for name, peak in peaks.items()
-    }
-
-
-def fed_share(device: Gpu, dtype: str, dnn: Mapping[str, Any], factors: Factors) -> Quantity:
-    """Share of the convolution rate that the feed of tensor cores allows; 1 if no limit is stated. [1]"""
-    fed = dnn.get("fed_flop_per_clock")
-    if fed is None:
-        return 1.0
-    of_unit = dnn["architecture_factor"] * _peak(device, dtype, factors) / (device.unit_count * device.clock_hz)
-    return minimum(1.0, fed / of_unit)
-
-
 WIDER: Final = {**dict.fromkeys(RECIPES, "bf16"), "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
 """Data type without tensor-core kernels in a library -> type in which the library computes instead."""
 
@@ -235,7 +210,7 @@ def _attention(
     at_boost: Mapping[str, Quantity],
     peaks: Mapping[str, Quantity],
     dtype: str,
-    loads: Sequence[Load],
+    loads: Mapping[str, Load],
     factors: Factors,
 ) -> AttentionLibrary | None:
     """Constants of fused attention, each pass at the clock that its power leaves; None without a library for it."""
@@ -249,7 +224,7 @@ def _attention(
         device,
         peak_ratio=at_boost[computed_in] / peaks[dtype],
         lane_ratio=at_boost["fp32"] / peaks["fp32"],
-        clock_of=lambda busy_share: clock_ratios(device, busy_share=busy_share, loads=loads)[kind],
+        clock_of=lambda busy_share: clock_ratio(device, kind, busy_share=busy_share, loads=loads),
     )
 
 
@@ -261,6 +236,7 @@ def _narrow_products(
     *,
     beside: str,
     at: Quantity,
+    loads: Mapping[str, Load],
     factors: Factors,
 ) -> tuple[MatmulLibrary, ...]:
     """Constants of the BLAS for products of operands that a recipe casts, if the BLAS computes in its type."""
@@ -271,10 +247,18 @@ def _narrow_products(
     of_products = software.reaches[0].efficiency["gemm"]
     split = of_products * software.blas.get("split_accumulator_efficiency", 1.0)
     reach = replace(software.reaches[0], efficiency={NARROW_PRODUCT: of_products, SPLIT_ACCUMULATOR: split})
-    clocks = clock_ratios(device, factors=factors)
-    narrow = _boost_peaks(device, types[:1], factors)[types[0]] * clocks[device.arithmetic_of(types[0])]
+    clock = clock_ratio(device, device.arithmetic_of(types[0]), loads=loads)
+    narrow = boost_peaks(device, types[:1], factors)[types[0]] * clock
     latency_s = software.blas["latency_cycles"] / device.clock_hz
     return (MatmulLibrary(reach, narrow / at, latency_s, software.blas["ramp_steps"]),)
+
+
+def _ramp_steps(dnn: Mapping[str, Any], peak: Quantity, bandwidth: Quantity, element_bytes: int) -> Quantity:
+    """Return the steps of a sum that a tile costs, stated where it is written while the next one is summed. [1]"""
+    stated = dnn.get("ramp_steps")
+    if stated is not None:
+        return stated
+    return write_out_steps(peak_flop_per_s=peak, bandwidth_bytes_per_s=bandwidth, element_bytes=element_bytes)
 
 
 class _Files(NamedTuple):
@@ -332,17 +316,21 @@ class GpuTarget(Target):
     processor = "gpu"
     roles = ("gpu_blas", "gpu_dnn")
     attention_roles = ATTENTION_ROLES
+    threads = None
+    _files: _Files | None = None
+    _plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
 
     def __init__(self, device: Gpu, *, host: Cpu | None = None, system_part: SystemPart | None = None) -> None:
-        self.device = device
+        self.device = self.processor_spec = device
         self.host = host
-        self.system_part = system_part
-        self._files: _Files | None = None
-        self._plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
-        self.name = device.name if system_part is None else system_part.describe()
-        self.threads = None
         self.architecture = device.architecture
-        self.processor_spec = device
+        if system_part is not None:
+            self.system_part = system_part
+
+    @derived_property
+    def name(self) -> str:  # type: ignore[override]
+        """The device's name, or the part of the system in words."""
+        return self.device.name if self.system_part is None else self.system_part.describe()
 
     @property
     def bandwidth_bytes_per_s(self) -> float:  # type: ignore[override]
@@ -424,14 +412,15 @@ class GpuTarget(Target):
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """DNN-library features on this architecture, for the type in which the library computes."""
-        if dtype in RECIPES and dtype not in self.device.dtypes:
-            raise UnknownNameError(kind=f"dtype of {self.device.name}", name=dtype, known=self.device.dtypes)
+        narrow = None
+        if dtype in RECIPES:
+            if dtype not in self.device.dtypes:
+                raise UnknownNameError(kind=f"dtype of {self.device.name}", name=dtype, known=self.device.dtypes)
+            products = product_dtype(self.device, profile, libraries, "gpu_blas", dtype=dtype)
+            narrow = products if products in RECIPES else None
         computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
         support = libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
-        products = dtype
-        if dtype in RECIPES:
-            products = product_dtype(self.device, profile, libraries, "gpu_blas", dtype=dtype)
-        narrow, attention = products if products in RECIPES else None, len(libraries) > len(self.roles)
+        attention = len(libraries) > len(self.roles)
         sparse = dtype in SPARSE_TENSOR_CORES.get(self.architecture, ())
         if not (attention or narrow or sparse):
             return support
@@ -501,32 +490,28 @@ class GpuTarget(Target):
         """Join the GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
         device, element_bytes = self.device, ELEMENT_BYTES[dtype]
         recipe, dtype = dtype, base_dtype(dtype)
-        dtypes = tuple(
-            [product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")]
+        dtypes = (
+            product_dtype(device, profile, libraries, "gpu_blas", dtype=dtype),
+            product_dtype(device, profile, libraries, "gpu_dnn", dtype=dtype),
         )
         software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
         (gemm, convolution), blas, dnn, framework = software.reaches, software.blas, software.dnn, software.framework
         launch_us = device_constant(device.launch.latency_us, device, "launch.latency_us", factors=factors)
         attends = attention_role(device, profile, libraries, dtype=dtype)
-        at_boost = _boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
+        at_boost = boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
         loads = loads_of(device, factors)
-        clocks = clock_ratios(device, loads=loads)
-        peaks = {name: peak * clocks[device.arithmetic_of(name)] for name, peak in at_boost.items()}
+        peaks = sustained_peaks(device, at_boost, loads)
         bandwidth_bytes_per_s = device_constant(
             device.sustained_memory_bandwidth_bytes_per_s, device, "memory.bandwidth_gb_per_s", factors=factors
         )
         clock_hz = device.clock_hz * device.highest_clock_ratio  # waiting units draw little power
         of_products = peaks[dtypes[0]] / peaks[dtype]
-        fed = fed_share(device, dtypes[1], dnn, factors)
-        in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS * fed, loads=loads)
-        of_convolutions = fed * at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
-        ramp_steps = dnn.get("ramp_steps")
-        if ramp_steps is None:  # stated where a tile is written while the next is summed
-            ramp_steps = write_out_steps(
-                peak_flop_per_s=peaks[dtype] * of_convolutions,
-                bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-                element_bytes=element_bytes,
-            )
+        fed, kind = fed_share(device, dtypes[1], dnn, factors), device.arithmetic_of(dtypes[1])
+        in_convolutions = clock_ratio(device, kind, busy_share=BUSY_IN_CONVOLUTIONS * fed, loads=loads)
+        of_convolutions = fed * at_boost[dtypes[1]] * in_convolutions / peaks[dtype]
+        ramp_steps = _ramp_steps(dnn, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes)
+        slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
+        issuers = ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
         numbers = GpuNumbers(
             peak_flop_per_s=peaks[dtype],
             lane_peak_flop_per_s=peaks["fp32"],
@@ -537,7 +522,7 @@ class GpuTarget(Target):
                 MatmulLibrary(gemm, of_products, blas["latency_cycles"] / clock_hz, blas["ramp_steps"]),
                 MatmulLibrary(convolution, of_convolutions, dnn["latency_cycles"] / clock_hz, ramp_steps),
                 *_narrow_products(
-                    device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], factors=factors
+                    device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], loads=loads, factors=factors
                 ),
             ),
             recurrent_library=recurrent_library(
@@ -553,22 +538,14 @@ class GpuTarget(Target):
             element_bytes=element_bytes,
             launch_s=launch_us * MICROSECOND,
             overlap_exponent=framework["overlap_exponent"],
-            **self._host_times(profile, software, factors),
+            dispatch_s=slowdown * framework["dispatch_us"],
+            library_issue_s=slowdown * (dnn["issue_us"] * MICROSECOND),
+            step_overhead_s=slowdown * framework["step_overhead_us"],
+            issuer_dispatch_s=tuple([slowdown * framework[name] for name in issuers]) or None,
         )
         if factors is NO_FACTORS and type(numbers.dispatch_s) is float:
-            numbers.__dict__["is_plain"] = True
+            object.__setattr__(numbers, "is_plain", True)
         return numbers
-
-    def _host_times(self, profile: FrameworkProfile, software: GpuSoftware, factors: Factors) -> dict[str, Any]:
-        """Time for the host to issue operators and library calls, and for all else that it does in a step. [s]"""
-        slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
-        framework, issuers = software.framework, ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
-        return {
-            "dispatch_s": slowdown * framework["dispatch_us"],
-            "library_issue_s": slowdown * (software.dnn["issue_us"] * MICROSECOND),
-            "step_overhead_s": slowdown * framework["step_overhead_us"],
-            "issuer_dispatch_s": tuple([slowdown * framework[name] for name in issuers]) or None,
-        }
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Peak rate that the schedulers can issue. [FLOP/s]"""
@@ -577,7 +554,7 @@ class GpuTarget(Target):
     def copy_of(
         self,
         profile: FrameworkProfile,
-        items: tuple[FeedItem, ...],
+        feed: Feed,
         *,
         batch_size: float,
         pinned: bool,
@@ -591,10 +568,10 @@ class GpuTarget(Target):
         )
         if factors is not NO_FACTORS:
             bandwidth = scaled_constant(bandwidth, f"links/{self.link.family.stem}/{name}", factors=factors)
-        staging_s = staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
+        staging_s = staging_time(profile, self.processor, feed, batch_size=batch_size, factors=factors)
         return Copy(
-            host_s=self.host_slowdown(factors) * staging_s,
-            latency_s=len(items) * self.copy_latency_s,
-            copied_bytes=batch_size * sum([item.bytes_per_sample for item in items]),
-            bytes_per_s=bandwidth,
+            self.host_slowdown(factors) * staging_s,
+            len(feed.items) * self.copy_latency_s,
+            batch_size * feed.bytes_per_sample,
+            bandwidth,
         )

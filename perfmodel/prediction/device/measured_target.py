@@ -23,7 +23,7 @@ from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.reuse_distance import LayerMemory, cold_bytes, layer_memory, step_order
 from perfmodel.prediction.device.step_time import ProcessorNumbers, distinct_names
 from perfmodel.prediction.device.system_part import SystemPart, sum_of_two
-from perfmodel.prediction.device.target import Copy, Libraries, Target
+from perfmodel.prediction.device.target import Copy, Feed, Libraries, Target
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.units import GIB, GIGA
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.measurements.table import FeedItem
 
 
 FAR: Final = "s_per_far_byte"
@@ -143,7 +142,7 @@ class MeasuredNumbers(ProcessorNumbers):
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Compute and memory seconds of each row; the longer branch gets the whole time. [s]"""
-        shape = np.shape(columns["launches"])
+        shape = np.shape(columns["read_bytes"])
         symbolic = is_symbolic(*columns.values())
         compute_s, memory_s = (np.zeros(shape, dtype=object if symbolic else float) for _ in range(2))
         for class_rows in self.class_rows(columns, efficiency):
@@ -335,7 +334,7 @@ class MeasuredTarget(Target):
     def copy_of(
         self,
         profile: FrameworkProfile,
-        items: tuple[FeedItem, ...],
+        feed: Feed,
         *,
         batch_size: float,
         pinned: bool,
@@ -346,8 +345,8 @@ class MeasuredTarget(Target):
         if measured is None:
             return Copy()
         return Copy(
-            latency_s=len(items) * measured.latency_s,
-            copied_bytes=batch_size * sum(item.bytes_per_sample for item in items),
+            latency_s=len(feed.items) * measured.latency_s,
+            copied_bytes=batch_size * feed.bytes_per_sample,
             bytes_per_s=measured.bytes_per_s,
         )
 

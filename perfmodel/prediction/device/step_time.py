@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.cost.roofline import exposed_dispatch_time, queued_dispatch_time, roofline_time
-from perfmodel.derived import derived_property, record
+from perfmodel.derived import derived, derived_property, record
 from perfmodel.framework.kernel_table import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, maximum, total, where
 from perfmodel.records import Phase, Role
@@ -158,7 +158,7 @@ class StepTime(NamedTuple):
     @property
     def step_s(self) -> Quantity:
         """Time of one optimizer update on one global mini-batch. [s]"""
-        parts = self.exclusive
+        parts = self[:_EXCLUSIVE]
         if type(parts[0]) is np.ndarray:  # to add nothing to an array takes as long as to add something
             parts = tuple([part for part in parts if type(part) is not float or part])
         return sum(parts)
@@ -223,15 +223,8 @@ class StepTimes:
     launch_s: float = _seconds("launch_s", "Gaps between kernels.")
 
 
-class Sums(NamedTuple):
-    """Costs of a step or of a phase of it. [s]; launches [1]"""
-
-    compute_s: Quantity
-    memory_s: Quantity
-    update_s: Quantity
-    launches: Quantity
-    dispatch_s: Quantity
-    exposed_dispatch_s: Quantity
+Sums = tuple[Quantity, Quantity, Quantity, Quantity, Quantity, Quantity]
+"""Compute-bound, memory-bound and update seconds, launches, issue and exposed-issue seconds of a step or phase."""
 
 
 class GroupTimes(NamedTuple):
@@ -251,38 +244,42 @@ class GroupTimes(NamedTuple):
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences."""
-        return Sums(
+        return (
             _weighted(self.compute_s, weights.forward_backward),
             _weighted(self.memory_s, weights.forward_backward),
             _weighted(self.compute_s + self.memory_s, weights.update),
-            *[_weighted(values, weights.every) for values in self[3:]],
+            _weighted(self.launches, weights.every),
+            _weighted(self.dispatch_s, weights.every),
+            _weighted(self.exposed_dispatch_s, weights.every),
         )
 
 
 @record
 class ChosenRows:
-    """Costs of the rows of all alternatives, plain numbers, and the alternative that is chosen for each group.
+    """Costs of the unique rows of a table, plain numbers, and the alternative that is chosen for each group.
 
-    Sums are taken over rows, all at once; costs by group are made when they are read.
+    Sums are taken over rows of what is chosen, all at once; costs by group are made when they are read.
     """
 
     table: KernelTable
+    columns: ColumnsAt
     costs: NDArray[np.float64]
     chosen: NDArray[np.intp]
 
     @derived_property
     def groups(self) -> GroupTimes:
         """Cost of each group."""
-        of_alternatives = np.add.reduceat(self.costs, self.table.alternative_starts, axis=1)
+        of_rows = self.costs.take(self.table.row_order, axis=1)
+        of_alternatives = np.add.reduceat(of_rows, self.table.alternative_starts, axis=1)
         return GroupTimes(self.chosen, *of_alternatives.take(self.chosen, axis=1))
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences."""
-        of_alternative = np.zeros((len(self.table.alternative_names), weights.sums.shape[1]))
-        of_alternative[self.chosen] = weights.sums
-        of_row = of_alternative.take(self.table.alternative_of_row, axis=0)
-        compute, memory, launches, dispatch, exposed = self.costs.dot(of_row).tolist()
-        return Sums(compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2])
+        rows = self.table.rows
+        places = (self.chosen.take(rows.group_of_row) == rows.alternative_of_row).nonzero()[0]
+        costs, counts = self.costs.take(rows.row_order.take(places), axis=1), weights.of_row.take(places, axis=0)
+        compute, memory, launches, dispatch, exposed = costs.dot(counts).tolist()
+        return compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2]
 
 
 Chosen = GroupTimes | ChosenRows
@@ -291,26 +288,25 @@ Chosen = GroupTimes | ChosenRows
 
 def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Quantity:
     """Repeat a single batch size per configuration, so that columns broadcast against the numbers."""
-    if isinstance(batch_size, np.ndarray) or is_symbolic(batch_size):
-        return batch_size
     count = numbers.configuration_count
-    return batch_size if count is None else np.full(count, float(batch_size))
+    if count is None or isinstance(batch_size, np.ndarray) or is_symbolic(batch_size):
+        return batch_size
+    return np.full(count, float(batch_size))
 
 
 def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt) -> tuple[Quantity, ...]:
     """Compute-bound, memory-bound, launch, issue, exposed-issue and total kernel seconds of each row. [s]"""
     matmul, stream, launches, *_ = columns
     times = []
-    if table.matmul.row_count:
-        times.append((matmul["launches"], *numbers.matmul_times(matmul, table.matmul_efficiency)))
-    if table.stream.row_count:
-        times.append((stream["launches"], *numbers.stream_times(stream, table.stream_efficiency)))
+    if table.matmul_efficiency:
+        times.append((matmul["m"].shape, *numbers.matmul_times(matmul, table.matmul_efficiency)))
+    if table.stream_efficiency:
+        times.append((stream["flop_count"].shape, *numbers.stream_times(stream, table.stream_efficiency)))
     compute, memory = named(_joined(times, 1), "arithmetic"), named(_joined(times, 2), "traffic")
     waits = exceeds(memory, compute)
     of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
     busy = of_one * launches
-    per_launch = {"busy_s": named(of_one + numbers.launch_s, "launch"), "overlap_exponent": numbers.overlap_exponent}
-    exposed, issued = _issue_times(table, numbers, columns=columns, per_launch=per_launch)
+    exposed, issued = _issue_times(table, numbers, columns=columns, busy_s=named(of_one + numbers.launch_s, "launch"))
     exposed = named(exposed, "exposed dispatch")
     if is_symbolic(waits):
         compute_bound = where(waits, 0, 1)
@@ -320,28 +316,45 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
 
 
 def _issue_times(
-    table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt, per_launch: Mapping[str, Quantity]
+    table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt, busy_s: Quantity
 ) -> tuple[Quantity, Quantity]:
     """Exposed and total host seconds to issue the launches of each row. [s]"""
-    launches, inside, issuer_of_row = columns.launches, columns.library_launches, table.weights.issuer_of_row
-    dispatch_s = numbers.dispatch_s
+    _, _, launches, inside, _ = columns
+    dispatch_s, exponent = numbers.dispatch_s, numbers.overlap_exponent
     if numbers.issuer_dispatch_s is not None:
         # the part of the step is known per group only; until then, the launches stand in for exposed seconds
         return launches - inside, inside * numbers.library_issue_s
-    if table.weights.has_library_launches:
-        issue_s = numbers.library_issue_s
+    weights = table.weights
+    if weights.has_library_launches:
+        issue_s, issuer_of_row = numbers.library_issue_s, weights.issuer_of_row
         if issuer_of_row is None:  # both launch some of the rows
-            by_framework = exposed_dispatch_time(dispatch_s=dispatch_s, **per_launch)
-            by_library = exposed_dispatch_time(dispatch_s=issue_s, **per_launch)
+            by_framework, by_library = (
+                exposed_dispatch_time(busy_s=busy_s, dispatch_s=one_s, overlap_exponent=exponent)
+                for one_s in (dispatch_s, issue_s)
+            )
             outside = launches - inside
             return outside * by_framework + inside * by_library, outside * dispatch_s + inside * issue_s
-        dispatch_s = by_row((dispatch_s, issue_s), issuer_of_row, axes=launches.ndim)
-    return launches * exposed_dispatch_time(dispatch_s=dispatch_s, **per_launch), launches * dispatch_s
+        is_filed = type(dispatch_s) is float is type(issue_s)
+        spread = _filed_dispatch if is_filed else _dispatch_by_row
+        dispatch_s = spread(table.rows, dispatch_s, issue_s, launches.ndim)
+    exposed_s = exposed_dispatch_time(busy_s=busy_s, dispatch_s=dispatch_s, overlap_exponent=exponent)
+    return launches * exposed_s, launches * dispatch_s
+
+
+def _dispatch_by_row(table: KernelTable, dispatch_s: Quantity, issue_s: Quantity, axes: int) -> Any:
+    """Time to issue a launch of each row, by the framework or by a library. [s]"""
+    issuer_of_row = table.weights.issuer_of_row
+    assert issuer_of_row is not None
+    return by_row((dispatch_s, issue_s), issuer_of_row, axes=axes)
+
+
+_filed_dispatch = derived(_dispatch_by_row)
+"""The same for the times that files state, of which a table meets few."""
 
 
 def _joined(times: Sequence[tuple[Quantity, ...]], branch: int) -> Quantity:
     """One branch of the times of both kernel classes, matmuls first, in the shape of the launch counts."""
-    return np.concatenate([_broadcast(of_class[branch], of_class[0].shape) for of_class in times])
+    return np.concatenate([_broadcast(of_class[branch], of_class[0]) for of_class in times])
 
 
 def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
@@ -425,7 +438,7 @@ def _fastest(
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
     if rows[0].ndim == 1 and not is_symbolic(*rows):
-        return _fastest_of_numbers(table, numbers, rows=rows, fits=columns.workspace_bytes <= workspace_limit_bytes)
+        return _fastest_of_numbers(table, numbers, columns, rows=rows, workspace_limit_bytes=workspace_limit_bytes)
     summed = [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
     busy, of_alternatives = summed[-1], summed[:-1]
     first = table.choices[0]
@@ -450,17 +463,26 @@ def _fastest(
 
 
 def _fastest_of_numbers(
-    table: KernelTable, numbers: ProcessorNumbers, *, rows: tuple[Any, ...], fits: NDArray[np.bool_]
+    table: KernelTable,
+    numbers: ProcessorNumbers,
+    columns: ColumnsAt,
+    *,
+    rows: tuple[Any, ...],
+    workspace_limit_bytes: float,
 ) -> ChosenRows:
     """Choose the fastest alternative of each group by plain numbers of one configuration."""
-    in_order = np.array(rows).take(table.row_order, axis=1)
-    costs, busy, launches = in_order[:-1], in_order[-1], in_order[2]
+    *costs_of_rows, busy = rows
+    costs = np.array(costs_of_rows)
     if len(table.choices) == 1:
-        return ChosenRows(table=table, costs=costs, chosen=table.choices[0])
-    starts = table.alternative_starts
-    duration = np.add.reduceat(busy, starts) + np.add.reduceat(launches, starts) * numbers.launch_s
+        return ChosenRows(table=table, columns=columns, costs=costs, chosen=table.choices[0])
+    busy, launches = (
+        np.add.reduceat(of_row.take(table.row_order), table.alternative_starts) for of_row in (busy, costs[2])
+    )
+    duration = busy + launches * numbers.launch_s
+    fits = columns.workspace_bytes <= workspace_limit_bytes
     place = np.where(fits, duration, np.inf)[table.choices].argmin(axis=0)
-    return ChosenRows(table=table, costs=costs, chosen=table.choices[place, table.weights.every_group])
+    chosen = table.choices[place, table.weights.every_group]
+    return ChosenRows(table=table, columns=columns, costs=costs, chosen=chosen)
 
 
 def _weighted(values: Quantity, weights: Quantity) -> Quantity:
@@ -499,23 +521,22 @@ def step_time(
         groups = chosen_times(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
     weights = table.weights if phase is None else table.phase_weights(phase)
     begins = phase in (None, Phase.FORWARD)
-    sums = groups.sums(weights)
-    compute_s, memory_bound_s, update_s, *_ = sums
+    compute_s, memory_bound_s, update_s, launches, dispatch_s, exposed_s = groups.sums(weights)
     if scheduler_threads > 1:
         kernel_s = groups.groups.compute_s + groups.groups.memory_s
         together_s = concurrent_time(table, kernel_s, scheduler_threads=scheduler_threads)
         share = named(together_s / (table.multiplicity @ kernel_s), "share left by concurrency")
         compute_s, memory_bound_s, update_s = (part * share for part in (compute_s, memory_bound_s, update_s))
     compute_s = named(compute_s + subnormal_s if begins else compute_s, "compute_s")
-    launch_s = named(sums.launches * numbers.launch_s, "launch_s")
+    launch_s = named(launches * numbers.launch_s, "launch_s")
     overhead_s = numbers.step_overhead_s if begins else 0.0
-    exposed_dispatch_s = named(sums.exposed_dispatch_s + overhead_s, "exposed dispatch of all")
+    exposed_dispatch_s = named(exposed_s + overhead_s, "exposed dispatch of all")
     return StepTime(
-        compute_s=compute_s,
-        memory_bound_s=named(memory_bound_s, "memory_bound_s"),
-        overhead_s=launch_s + exposed_dispatch_s,
-        update_s=named(update_s, "update_s"),
-        dispatch_s=sums.dispatch_s + overhead_s,
+        compute_s,
+        named(memory_bound_s, "memory_bound_s"),
+        launch_s + exposed_dispatch_s,
+        named(update_s, "update_s"),
+        dispatch_s=dispatch_s + overhead_s,
         launch_s=launch_s,
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from perfmodel.cost.transfer import copy_time
+from perfmodel.derived import derived_property, record
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_libraries, load_library
@@ -66,6 +67,23 @@ class Copy(NamedTuple):
             bandwidth_bytes_per_s=minimum(self.bytes_per_s, shared_bytes_per_s),
             latency_s=self.latency_s,
         )
+
+
+@record
+class Feed:
+    """Arrays of a mini-batch that are copied together."""
+
+    items: tuple[FeedItem, ...]
+
+    @derived_property
+    def bytes_per_sample(self) -> int:
+        """What is copied of each sample. [B]"""
+        return sum([item.bytes_per_sample for item in self.items])
+
+    @derived_property
+    def staged_bytes_per_sample(self) -> int:
+        """What the host first copies from arrays of the script into tensors of the framework. [B]"""
+        return sum([item.bytes_per_sample for item in self.items if item.origin == "interpreter"])
 
 
 NO_COPY = Copy()
@@ -217,7 +235,7 @@ class Target(ABC):
     def copy_of(
         self,
         profile: FrameworkProfile,
-        items: tuple[FeedItem, ...],
+        feed: Feed,
         *,
         batch_size: float,
         pinned: bool,
@@ -247,10 +265,7 @@ HOST_COPY = "host_copy_gb_per_s"
 """Framework constant that staging depends on."""
 
 
-def staging_time(
-    profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], *, batch_size: float, factors: Factors
-) -> Any:
+def staging_time(profile: FrameworkProfile, processor: str, feed: Feed, *, batch_size: float, factors: Factors) -> Any:
     """Time for the host to copy arrays of the script into the framework's tensors. [s]"""
     rate = framework_constant(profile, processor, HOST_COPY, factors=factors)
-    copied = sum([item.bytes_per_sample for item in items if item.origin == "interpreter"])
-    return batch_size * copied / rate
+    return batch_size * feed.staged_bytes_per_sample / rate

@@ -19,7 +19,7 @@ from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.job.gradients import joined
 from perfmodel.prediction.job.turns import Turned, messages_of_chunks, sent_s, slow_turns, turned
-from perfmodel.symbolic import Quantity, is_symbolic, named
+from perfmodel.symbolic import NUMBER_TYPES, Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
     from perfmodel.cost.pipeline_order import Orders
@@ -119,7 +119,7 @@ class StageWork:
             backward_s=0.0,
             forward_send_s=self.send_s[0],
             backward_send_s=self.send_s[1],
-            per_micro_batch=_exchanging(self.times.forward + self.times.backward, [self]),
+            per_micro_batch=_exchanging(self.times.forward + self.times.backward, self),
             update=update,
             update_s=(update.step_s - update.update_s, update.update_s),
             adding=adding,
@@ -257,11 +257,15 @@ def is_served(agreement: Agreement | None) -> bool:
 def compose(
     stages: Sequence[StageWork],
     *,
+    orders: Orders,
+    micro_batches: int = 1,
+    accumulation_steps: int = 1,
+    update_share: Quantity = 1.0,
+    adding_share: Quantity = 1.0,
     agreement: Agreement | None = None,
     copies_s: tuple[Quantity, Quantity] = (0.0, 0.0),
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
-    **turns: Any,
 ) -> Composed:
     r"""Compose the step of a job from the numbers of its stages.
 
@@ -275,7 +279,15 @@ def compose(
     Valid for: equal workers, passes that each fill and drain the pipeline, gradients exchanged in the last backward
     phase. Ignores: that exchanges of several devices of a worker may share a link.
     """
-    composed = agreed(stages, agreement=agreement, **turns)
+    composed = agreed(
+        stages,
+        orders=orders,
+        micro_batches=micro_batches,
+        accumulation_steps=accumulation_steps,
+        update_share=update_share,
+        adding_share=adding_share,
+        agreement=agreement,
+    )
     return fed_with(composed, agreement=agreement, copies_s=copies_s, first_step_s=first_step_s, fed=fed)
 
 
@@ -299,7 +311,7 @@ def agreed(
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
         longest = 0  # nothing to put together
-        alone = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s)
+        alone = _tied(_exchanging(stages[0].times.whole, stages[0]), stages[0].tied_s)
         devices: tuple[DeviceWork, ...] = () if agreement is None else (stages[0].device_alone,)
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
@@ -355,7 +367,7 @@ def fed_with(
 
 
 def _is_something(seconds: Quantity) -> bool:
-    return not (isinstance(seconds, float | int) and not seconds)
+    return type(seconds) not in NUMBER_TYPES or bool(seconds)
 
 
 def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int], device_count: int) -> WorkerWork:
@@ -396,10 +408,9 @@ def _both_added(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]
     return one[0] + other[0], one[1] + other[1]
 
 
-def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
+def _exchanging(computed: StepTime, stage: StageWork) -> StepTime:
     """Device time for one micro-batch, with exchanges inside the worker. [s]"""
-    exposed_s = sum([sum(stage.group_s) for stage in stages])
-    total_s = sum([stage.exchanged_s for stage in stages])
+    exposed_s, total_s = sum(stage.group_s), stage.exchanged_s
     if not (_is_something(exposed_s) or _is_something(total_s)):
         return computed
     return computed._replace(exposed_sync_s=exposed_s, sync_s=total_s)

@@ -340,7 +340,7 @@ class Job(JobAttributes):
                 raise ArgumentError(name, value, f"{ran!r}, which the Run executed; leave it out")
         return subject_of_run(self.graph)
 
-    @derived_property
+    @property
     def element_type(self) -> str:
         """Data type; for a Run, the type it computed in. [-]"""
         return self.graph.dtype_on(self.target.processor) if isinstance(self.graph, Run) else self.dtype

@@ -70,7 +70,7 @@ def _prepared_alike(job: Job, subject: Subject, target: Target) -> Prepared:
     libraries, support = _software(
         subject, target, profile, dtype=dtype, library=job.library, image_layout=job.image_layout
     )
-    how: dict[str, Any] = {"pinned": job.pinned, "data_path": job.data_path}
+    pinned, data_path = job.pinned, job.data_path
     # the cache keeps profile and subject alive, so that their ids are not reused
     key = (
         id(profile), id(subject), dtype, job.recompute, support, target.processor, target.lowered_for,
@@ -79,11 +79,12 @@ def _prepared_alike(job: Job, subject: Subject, target: Target) -> Prepared:
     prepared: Prepared = kept(
         graph.kept("prepared"),
         key,
-        lambda: lowering_of(job).prepared(batch_size, **how, job=job),
+        lambda: lowering_of(job).prepared(batch_size, pinned=pinned, data_path=data_path, job=job),
         most=MOST_PREPARED,
         weighed=True,
     )
-    return prepared.like(target=target, libraries=libraries, batch_size=graph.samples(batch_size), **how)
+    samples = graph.samples(batch_size)
+    return prepared.like(target=target, libraries=libraries, batch_size=samples, pinned=pinned, data_path=data_path)
 
 
 def _software(

@@ -15,7 +15,7 @@ from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
-from perfmodel.prediction.device.target import NO_COPY, Copy
+from perfmodel.prediction.device.target import NO_COPY, Copy, Feed
 from perfmodel.prediction.job.beside import alike_exchanges, rings_s, runs_beside, started_s
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
@@ -123,7 +123,7 @@ class Prepared:
     data_path: DataPath | None = None
     agreement: Agreement | None = None
 
-    @property
+    @derived_property
     def layout(self) -> Layout:
         """How the devices are divided among roles."""
         return self.placement.layout
@@ -175,9 +175,15 @@ class Prepared:
         feed = stage.feed if subject.feed is None else subject.feed
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
+    @derived_property
+    def workspace_limit_bytes(self) -> float:
+        """Most scratch memory that one convolution may take. [B]"""
+        return float(getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes)
+
     def like(self, **changes: Any) -> Prepared:
         """Change fields of an untimed job that lowering does not depend on, six times as fast as ``replace``."""
-        _ = self._turn_options, self.gradient_bytes, self.exchanged_bytes  # computed once for all of them
+        # computed once for all of them
+        _ = self.layout, self._turn_options, self.gradient_bytes, self.exchanged_bytes, self.workspace_limit_bytes
         other = object.__new__(Prepared)
         other.__dict__.update(self.__dict__, **changes)
         return other
@@ -336,7 +342,7 @@ class Prepared:
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers, known: dict[Any, Any] | None = None) -> TimedStage:
         table, samples = stage.lowered.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
-        limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
+        limit_bytes = self.workspace_limit_bytes
         with naming_of(table):
             of_rows = None if known is None else known.setdefault(("rows", stage.placed.batch_factor), {})
             chosen = chosen_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes, known=of_rows)
@@ -398,6 +404,8 @@ class Prepared:
     def work(self, stage: Stage, times: _StageTimes) -> StageWork:
         """Numbers of a stage with its exchanges. [s]"""
         placed = stage.placed
+        if self.agreement is None and self.exchanges is None:
+            return StageWork(times=times, device=placed.device)
         work = StageWork(times=times, device=placed.device, **self._adding_up(stage, times))
         if self.exchanges is None or not alike_exchanges(placed):
             return work
@@ -538,13 +546,24 @@ class Prepared:
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""
-        fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
-        before, meanwhile = stage.copies if fetches_ahead else (stage.feed, ())
-        how: dict[str, Any] = {"batch_size": self.samples(stage), "pinned": self.pinned, "factors": factors}
-        profile, copy_of = self.profile, self.target_of(stage).copy_of
-        return (
-            copy_of(profile, before, **how) if before else NO_COPY,
-            copy_of(profile, meanwhile, **how) if meanwhile else NO_COPY,
+        before, meanwhile, together = stage.copies
+        if not self._copies_ahead:
+            return self._copy_of(stage, together, factors), NO_COPY
+        return self._copy_of(stage, before, factors), self._copy_of(stage, meanwhile, factors)
+
+    def copied_ahead(self, stage: Stage, factors: Factors = NO_FACTORS) -> Copy:
+        """Return the copies of a stage for one micro-batch during the previous one."""
+        return self._copy_of(stage, stage.copies[1], factors) if self._copies_ahead else NO_COPY
+
+    @property
+    def _copies_ahead(self) -> bool:
+        return self.data_path is None or self.data_path.prefetch > 0
+
+    def _copy_of(self, stage: Stage, feed: Feed, factors: Factors) -> Copy:
+        if not feed.items:
+            return NO_COPY
+        return self.target_of(stage).copy_of(
+            self.profile, feed, batch_size=self.samples(stage), pinned=self.pinned, factors=factors
         )
 
     def target_of(self, stage: Stage) -> Target:

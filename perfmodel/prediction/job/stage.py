@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived_property, record
+from perfmodel.framework.kernel_table import ColumnsAt, columns_at
 from perfmodel.numeric import total
 from perfmodel.prediction.device.step_time import (
     NO_TIME,
     Chosen,
+    ChosenRows,
     GroupTimes,
     ProcessorNumbers,
     StepTime,
     chosen_times,
     step_time,
 )
+from perfmodel.prediction.device.target import Feed
 from perfmodel.prediction.job.gradients import GradientSchedule, gradient_schedule
 from perfmodel.records import Phase
 from perfmodel.symbolic import named, naming_of
@@ -43,9 +46,10 @@ class Stage:
     is_fed: bool = True
 
     @derived_property
-    def copies(self) -> tuple[tuple[FeedItem, ...], tuple[FeedItem, ...]]:
-        """What is copied before a step, and what during the previous one."""
-        return tuple(tuple(item for item in self.feed if item.prefetched is ahead) for ahead in (False, True))  # type: ignore[return-value]
+    def copies(self) -> tuple[Feed, Feed, Feed]:
+        """What is copied: before a step and during the previous one, as the framework does, and all together."""
+        before, meanwhile = (tuple(item for item in self.feed if item.prefetched is ahead) for ahead in (False, True))
+        return Feed(items=before), Feed(items=meanwhile), Feed(items=self.feed)
 
     @property
     def exchanges_gradients(self) -> bool:
@@ -70,6 +74,20 @@ class TimedStage:
     def groups(self) -> GroupTimes:
         """Times and chosen alternatives of its operations. [s]"""
         return self.chosen.groups
+
+    @property
+    def columns(self) -> ColumnsAt:
+        """Columns of its kernel table at its batch size, which for many configurations are too large to be kept."""
+        if isinstance(self.chosen, ChosenRows):
+            return self.chosen.columns
+        return columns_at(self.stage.lowered.table, self.how["batch_size"])
+
+    @property
+    def workspaces_bytes(self) -> Any:
+        """Scratch memory of every alternative. [B]"""
+        if isinstance(self.chosen, ChosenRows):
+            return self.chosen.columns.workspace_bytes
+        return self.stage.lowered.table.workspace.at(self.how["batch_size"])["workspace_bytes"]
 
     def _of(self, phase: Phase | None) -> StepTime:
         table = self.stage.lowered.table

@@ -18,7 +18,7 @@ from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate, Optimizer
 from perfmodel.layers.passes import MASK_BYTES
-from perfmodel.numeric import maximum, plain
+from perfmodel.numeric import PLAIN_TYPES, maximum, plain
 from perfmodel.parallelism.base import ALL_SHARED, Layout
 from perfmodel.prediction.memory.gathered_parameters import UnitBytes, unit_bytes
 from perfmodel.prediction.memory.whole_gradients import GradientRules, Sizes, unit_gradients, unit_gradients_at_once
@@ -27,7 +27,7 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -71,14 +71,13 @@ class Moments:
         (array([ 10., 500.]), array([100.,   0.]))
         """
         constant, slope = self.activations
-        if np.ndim(batch_size) == 0:
+        if not isinstance(batch_size, np.ndarray):
             activations = constant + slope * batch_size
             at = int((activations + self.gradients).argmax())
             return float(activations[at]), float(self.gradients[at])
-        sizes = np.asarray(batch_size, dtype=float)
-        activations = constant[:, None] + slope[:, None] * sizes
+        activations = constant[:, None] + slope[:, None] * batch_size
         places = np.argmax(activations + self.gradients[:, None], axis=0)
-        return activations[places, np.arange(sizes.size)], self.gradients[places]
+        return activations[places, np.arange(batch_size.size)], self.gradients[places]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +187,8 @@ def fullest_of(footprints: Sequence[MemoryFootprint]) -> MemoryFootprint:
     fullest, *others = footprints
     if others:
         fullest = max(footprints, key=lambda footprint: float(np.max(footprint.total_bytes)))
-    return MemoryFootprint(*map(plain, _BYTES(fullest)))
+    values = _BYTES(fullest)
+    return fullest if PLAIN_TYPES.issuperset(map(type, values)) else MemoryFootprint(*map(plain, values))
 
 
 _BYTES: Final = attrgetter(*(field.name for field in fields(MemoryFootprint)))
@@ -333,19 +333,18 @@ def _workspace_entries(table: KernelTable) -> tuple[NDArray[np.intp], NDArray[np
     return np.array(groups, dtype=np.intp), np.cumsum([0, *lengths[:-1]], dtype=np.intp)
 
 
-def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *, batch_size: Quantity) -> Quantity:
-    """Scratch memory of the chosen alternatives. [B]"""
+def workspace_bytes(memory: GraphMemory, needs: Quantity, chosen: Quantity) -> Quantity:
+    """Scratch memory of the chosen alternatives, each of which needs so much. [B]"""
     if not memory.workspace_groups.size:
         return 0.0
     taken = chosen[memory.workspace_groups]
-    needs = table.workspace.at(batch_size)["workspace_bytes"]
     needed = needs[taken] if taken.ndim == 1 else np.take_along_axis(needs, taken, axis=0)
     if memory.workspaces_per_layer is None:
-        workspace = needed.max(axis=0)
+        workspace = np.maximum.reduce(needed, axis=0)
     else:
         largest_of_layers = np.maximum.reduceat(needed, memory.workspace_layer_starts, axis=0)
         workspace = memory.workspaces_per_layer * largest_of_layers.sum(axis=0)
-    return float(workspace) if np.ndim(workspace) == 0 else workspace
+    return workspace if isinstance(workspace, np.ndarray) else float(workspace)
 
 
 @record
@@ -354,8 +353,8 @@ class ChunkMemory:
 
     memory: GraphMemory
     samples: Quantity
-    beside: MemoryFootprint
-    """All but activations and gradients."""
+    beside: Mapping[str, Quantity]
+    """All of its footprint but activations and gradients."""
     waiting_bytes: Any
     gathered_bytes: int
     gradient_bytes: int
@@ -382,7 +381,7 @@ class ChunkMemory:
     def alone(self, rules: GradientRules) -> MemoryFootprint:
         """Footprint of a mini-batch that is not cut. [B]"""
         activations, gradients = self.peak(rules)
-        return replace(self.beside, activations_bytes=activations, gradients_bytes=gradients)
+        return MemoryFootprint(activations_bytes=activations, gradients_bytes=gradients, **self.beside)
 
     def kept_gradients(self, rules: GradientRules) -> float:
         """Gradients and buckets that are kept from one micro-batch to the next. [B]"""
@@ -466,7 +465,7 @@ class DeviceMemory:
             alone=self._alone(layout, has_buckets=has_buckets) if len(self.chunks) == 1 else among,
             among=among,
             waiting_bytes=tuple(chunk.waiting_bytes for chunk in self.chunks),
-            arriving_bytes=tuple(chunk.beside.input_bytes for chunk in self.chunks),
+            arriving_bytes=tuple(chunk.beside["input_bytes"] for chunk in self.chunks),
             gradient_bytes=tuple(lent),
             trains=self.trains,
         )
@@ -487,19 +486,17 @@ class DeviceMemory:
 
     def _among(self, rules: Sequence[GradientRules], kept: Sequence[float]) -> MemoryFootprint:
         """Footprint of one micro-batch of several, without what others keep for back-propagation. [B]"""
-        footprints = [chunk.beside for chunk in self.chunks]
         passing: list[tuple[Quantity, Quantity]] = []
         for chunk, of_chunk, kept_bytes in zip(self.chunks, rules, kept, strict=True):
             activations, gradients = chunk.peak(of_chunk)
             passing.append((activations - chunk.waiting_bytes, gradients - kept_bytes))
-        largest = reduce(larger_pair, passing)
-        return replace(
-            footprints[0],
-            weights_bytes=sum(footprint.weights_bytes for footprint in footprints),
-            gradients_bytes=sum(kept) + largest[1],
-            optimizer_bytes=sum(footprint.optimizer_bytes for footprint in footprints),
-            activations_bytes=largest[0],
-            workspace_bytes=reduce(maximum, [footprint.workspace_bytes for footprint in footprints]),
+        activations, gradients = reduce(larger_pair, passing)
+        beside = [chunk.beside for chunk in self.chunks]
+        fields_of = {name: [fields[name] for fields in beside] for name in beside[0]}
+        together = {name: sum(fields_of[name]) for name in ("weights_bytes", "optimizer_bytes")}
+        together["workspace_bytes"] = reduce(maximum, fields_of["workspace_bytes"])
+        return MemoryFootprint(
+            activations_bytes=activations, gradients_bytes=sum(kept) + gradients, **{**beside[0], **together}
         )
 
     def _divided(self, footprint: MemoryFootprint, layout: Layout) -> MemoryFootprint:
@@ -551,8 +548,8 @@ def device_memory(
     )
 
 
-def _beside(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
-    """Footprint of a stage for one micro-batch, without activations and gradients.
+def _beside(prepared: Prepared, timed: TimedStage) -> dict[str, Quantity]:
+    """Fields of the footprint of a stage for one micro-batch, all but activations and gradients.
 
     Mini-batches that are copied during a step are on the device twice; a stage that only copies labels holds only the
     labels twice. Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's overhead.
@@ -560,22 +557,20 @@ def _beside(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
     stage, target = timed.stage, prepared.target
     memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
     overhead = memory.pool_overhead
-    ahead_bytes = prepared.stage_copies(stage)[1].copied_bytes
+    ahead_bytes = prepared.copied_ahead(stage).copied_bytes
     is_doubled = bool(ahead_bytes.any() if isinstance(ahead_bytes, np.ndarray) else ahead_bytes)
     input_bytes = (1 + is_doubled) * memory.input_bytes_per_sample * samples * overhead
     if is_doubled and not stage.is_fed:
         input_bytes = input_bytes / 2 + ahead_bytes
-    workspace = workspace_bytes(memory, stage.lowered.table, timed.groups.chosen, batch_size=samples)
-    return MemoryFootprint(
-        weights_bytes=memory.weights_bytes * overhead,
-        gradients_bytes=0.0,
-        optimizer_bytes=memory.optimizer_bytes * overhead,
-        activations_bytes=0.0,
-        workspace_bytes=workspace * overhead,
-        input_bytes=input_bytes,
-        context_bytes=target.context_bytes,
-        capacity_bytes=target.capacity_bytes,
-    )
+    workspace = workspace_bytes(memory, timed.workspaces_bytes, timed.chosen.chosen)
+    return {
+        "weights_bytes": memory.weights_bytes * overhead,
+        "optimizer_bytes": memory.optimizer_bytes * overhead,
+        "workspace_bytes": workspace * overhead,
+        "input_bytes": input_bytes,
+        "context_bytes": target.context_bytes,
+        "capacity_bytes": target.capacity_bytes,
+    }
 
 
 def _waiting_bytes(prepared: Prepared, stage: Stage) -> Any:
