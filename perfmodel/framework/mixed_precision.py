@@ -23,12 +23,11 @@ PRODUCTS = (Attention, Contraction, Convolution, Recurrence)
 class MixedPrecisionTable(spec.SpecTable):
     """Data types in which a framework computes and stores.
 
-    ``dtypes`` are the narrow ones for which this holds. Layers and passes in ``single`` compute in single precision;
-    those of them in ``widening`` read narrow elements and write wide ones, without a cast before, and those in
-    ``widening_halves`` read fp16 so, but not bf16. The result of a layer
-    in ``keeps_type`` has the type of its input although its parameters are in single precision; such a layer is none of
-    ``single`` although that lists it, so files that inherit say what differs. Narrow ``parameters`` lie beside a copy
-    in single precision that the optimizer keeps, so that products need no cast of them.
+    The table holds for the narrow types in ``dtypes``. Layers and passes in ``single`` compute in single precision; if
+    they are also in ``widening``, they read narrow elements and write wide ones, without a cast before; those in
+    ``widening_halves`` do so with fp16 only. The result of a layer in ``keeps_type`` has the type of its input although
+    its parameters are in single precision; ``keeps_type`` overrides ``single``, which a file may inherit. Narrow
+    ``parameters`` lie beside the optimizer's copy in single precision, so that products need no cast of them.
     """
 
     dtypes: tuple[Literal["fp16", "bf16"], ...]

@@ -121,12 +121,12 @@ class NarrowTable(spec.SpecTable):
 class LoweringTable(spec.SpecTable):
     """Rules by which a framework lowers neutral operations on one kind of processor, as in its file.
 
-    With ``outputs_again`` each layer with parameters computes its output once more before it goes back. Heads of keys
-    that several heads of queries share are read as they are, or ``repeated`` by passes before attention. Gradients of
-    micro-batches are added up by ``gradient_accumulation``: false, in a pass for all but the first; true, by products
-    that always add to buffers; ``apart``, to cleared buffers in passes of their own; ``in_product``, by products that
-    add to buffers of a type of their own, all micro-batches alike. With ``pads_products`` products may run on weights
-    whose rows are filled up to whole loads of tensor cores.
+    With ``outputs_again`` each layer with parameters computes its output again before its backward phase. Key heads
+    that several query heads share are read as they are, or ``repeated`` by passes before attention.
+    ``gradient_accumulation`` adds up the gradients of micro-batches: false, in a pass for all but the first; true, in
+    products that always add to buffers; ``apart``, in separate passes to cleared buffers; ``in_product``, in products
+    that add to buffers of another type, in every micro-batch. With ``pads_products`` products may run on weights whose
+    rows are filled up to whole loads of tensor cores.
     """
 
     convolution_algorithms: tuple[spec.Identifier, ...] | None = None

@@ -265,7 +265,7 @@ class Step:
         self.kept_inputs = {node.name: self._kept_inputs(node) for node in nodes}
         kept = {name for node in nodes for name in self.kept_inputs[node.name] if name not in self.copied[node.name]}
         kept.update(node.name for node in nodes if wanted[node.name] and node.layer.keeps_output)
-        keeps = rules.keeps_unread and rules.recompute is None  # the marks hold where no argument says otherwise
+        keeps = rules.keeps_unread and rules.recompute is None  # else the argument overrides the marks
         self.held = {node.name for node in nodes if keeps and node.usage.keeps_result}
         self.source = shared_storage(
             nodes,
@@ -357,7 +357,7 @@ class Step:
     def _input_gradients(
         self, node: Node, inputs: Sequence[tuple[str, bool]], of_output: _Storage
     ) -> list[tuple[str, _Storage]]:
-        """Return the gradient of each input that needs one; a layer may pass on the output's own."""
+        """Return the gradient of each input that needs one; it may be the output's gradient itself."""
         made = []
         for name, passed_on in inputs:
             gradient = of_output

@@ -213,7 +213,7 @@ def _stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
     weights_of = {phase: table.phase_weights(phase).every for phase in Phase.STEP.parts}
     micro, update = weights_of[Phase.FORWARD] + weights_of[Phase.BACKWARD], weights_of[Phase.UPDATE]
     totals = totals_of_alternatives(timed)
-    flop_count, moved_bytes = (_of_chosen(of_alternatives, chosen) for of_alternatives in totals)
+    flop_count, moved_bytes = (_chosen_totals(of_alternatives, chosen) for of_alternatives in totals)
     return StageEnergy(
         arithmetic_j=(micro * per_flop_j) @ flop_count,
         memory_j=board.byte_j * (micro @ moved_bytes),
@@ -222,7 +222,7 @@ def _stage_energy(timed: TimedStage, board: BoardPower) -> StageEnergy:
     )
 
 
-def _of_chosen(totals: Any, chosen: Any) -> Any:
+def _chosen_totals(totals: Any, chosen: Any) -> Any:
     """Take the total of each group's alternative, which may be another one in each configuration."""
     return totals[chosen] if chosen.ndim == 1 else np.take_along_axis(totals, chosen, axis=0)
 

@@ -502,24 +502,24 @@ def _placed(round_: Round, ends: Ends) -> PlacedRound:
     apart: tuple[float, ...] = ()
     if to_servers(round_):
         near, far = ([at for at in flows if leaves[at] == leaving] for leaving in (False, True))
-        apart = _rates_of(weights, routes, near, far) if near and far else ()
+        apart = _rates_in_sets(weights, routes, near, far) if near and far else ()
     return PlacedRound(
         messages=messages,
         way=ends.route,
         latencies_s=tuple([route.latency_s for route in routes]),
         leaves=leaves,
-        rates_bytes_per_s=_rates_of(weights, routes, flows),
+        rates_bytes_per_s=_rates_in_sets(weights, routes, flows),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
         apart_bytes_per_s=apart,
     )
 
 
-def _rates_of(weights: Sequence[float], routes: Sequence[Route], *together: list[int]) -> tuple[float, ...]:
-    """Rate of each message while only its own set is in flight; infinite for a message of no set. [B/s]"""
+def _rates_in_sets(weights: Sequence[float], routes: Sequence[Route], *sets: list[int]) -> tuple[float, ...]:
+    """Rate of each message while only its own set is in flight; infinite for one in no set. [B/s]"""
     open_links = has_open_links(routes)
     rates = np.full(len(routes), np.inf, dtype=object if open_links else float)
-    for flows in filter(None, together):
+    for flows in filter(None, sets):
         used = [routes[index] for index in flows]
         weighed = [weights[index] for index in flows]
         if open_links:

@@ -68,7 +68,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     def distance(one: int, other: int) -> tuple[float, float]:
         ends = attachment(one), attachment(other)
         if ends not in between:
-            rate, latency_s = _asked(topology.reach, ranks[one], ranks[other], through_host=through_host)
+            rate, latency_s = _between_ranks(topology.reach, ranks[one], ranks[other], through_host=through_host)
             between[ends] = 1 / rate, latency_s
         return between[ends]
 
@@ -188,7 +188,7 @@ def _rings_side_by_side(topology: Topology, tour: tuple[str, ...], through_host:
         return one_ring
     rates = np.zeros((count, count))
     for one, other in itertools.combinations(range(count), 2):
-        route = _asked(topology.route, tour[one], tour[other], through_host=through_host)
+        route = _between_ranks(topology.route, tour[one], tour[other], through_host=through_host)
         if len(route.channels) == 1:
             rates[one, other] = rates[other, one] = route.capacity_bytes_per_s
     if not rates.any():
@@ -276,10 +276,10 @@ def way_between(topology: Topology, source: str, sink: str, *, through_host: boo
     UnknownNameError
         If a node does not exist.
     """
-    return _asked(topology.route, source, sink, through_host=through_host)
+    return _between_ranks(topology.route, source, sink, through_host=through_host)
 
 
-def _asked(find: Callable[..., Found], source: str, sink: str, *, through_host: bool) -> Found:
+def _between_ranks(find: Callable[..., Found], source: str, sink: str, *, through_host: bool) -> Found:
     """Ask a topology about two ranks; the error names both."""
     try:
         return find(source, sink, through_host=through_host)

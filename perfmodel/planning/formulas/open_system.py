@@ -200,7 +200,7 @@ class InWorkers:
         latency_s, per_byte = (in_workers(self.symbol, counts, numbers) for numbers in zip(*ports, strict=True))
         waiting = {one.waits_for_network for one in placed if one.network_rounds}
         if len(waiting) > 1:
-            raise ArgumentError("workers", counts, "numbers for which the network is hidden alike")
+            raise ArgumentError("workers", counts, "numbers that all expose the latency of the network, or all hide it")
         crossings = [one.network_rounds / cost(0.0, 1.0, 0.0) for one, cost in zip(placed, costs, strict=False)]
         return Form(
             collective=last.collective,

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grid:
-    """Layouts as columns, the number of those left out by argument, and rules of programs that none of theirs meets.
+    """Layouts as columns, the number left out by argument, and rules of programs that none of their layouts meets.
 
-    Those left out are what their training program does not start. A rule that no layout meets leaves none out.
+    Layouts that their training program cannot start are left out, except by a rule that would leave none.
     """
 
     columns: Columns
@@ -50,7 +50,7 @@ class Grid:
         return Grid(columns=_crossed(self.columns, name, values))
 
     def started(self, frameworks: Sequence[tuple[FrameworkProfile, NDArray[np.intp]]], read: Mapping[str, Any]) -> Grid:
-        """Keep the layouts that their programs start, each unless it starts none of its own; count what is left out.
+        """Leave out and count the layouts that a rule of their program refuses, unless it refuses all of that program.
 
         Each framework comes with its layouts; ``read`` are arguments that all layouts share, and what else rules read.
         """

@@ -21,7 +21,7 @@ from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.device_prices import Prices
 from perfmodel.prediction.job.agreement import Agreement, Asynchronous
 from perfmodel.prediction.job.agreement_options import WITH_SERVER
-from perfmodel.prediction.job.agreements import agreement_of, beside_blocks
+from perfmodel.prediction.job.agreements import agreement_of, slowed_by_blocks
 from perfmodel.prediction.job.compose import Composed, agreed, fed_with
 from perfmodel.prediction.job.data_path import DataPath, resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.target import Target
 
 MOST_OUTCOMES: Final = 4
-"""Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
+"""Outcomes cached per section, as jobs may have equal results: prefetch of 1 and 2 without a data set. [1]"""
 
 
 MOST_JOINT: Final = 16_384
@@ -137,7 +137,7 @@ class JointSteps:
         return self._once(  # type: ignore[no-any-return]
             section,
             ("path", section.alike.wiring, job.fed),
-            lambda: resolve_data_path(target, self._asked(section, job, job.fed, (*FED_BY, "workers"))),
+            lambda: resolve_data_path(target, self._partial_job(section, job, job.fed, (*FED_BY, "workers"))),
         )
 
     def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
@@ -146,7 +146,7 @@ class JointSteps:
             section,
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: agreement_of(
-                self._asked(section, job, job.agreed, AGREED_BY),
+                self._partial_job(section, job, job.agreed, AGREED_BY),
                 system_part=target.system_part,
                 subject=prepared.subject,
                 profile=prepared.profile,
@@ -154,8 +154,8 @@ class JointSteps:
             ),
         )
 
-    def _asked(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
-        """Return some arguments of a job, checked as predict checks them."""
+    def _partial_job(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
+        """Return a job of some arguments alone, which checks them as predict does."""
         values: Any = {name: job.values[name] for name in names}
         graph = section.first.prepared.subject.graph
         asked: Job = self._once(section, ("asked", names, key), lambda: Job(graph, **values))
@@ -191,7 +191,7 @@ class JointSteps:
 
 
 def _of_server(agreement: Agreement | None, target: Target) -> tuple[float, float]:
-    """Memory of a parameter server beside the worker with most of it, and what it lacks elsewhere. [B]"""
+    """Memory of a parameter server on the fullest worker's machine, and the memory it lacks on other machines. [B]"""
     part, server = target.system_part, None if agreement is None else agreement.server
     if server is None or part is None:
         return 0.0, 0.0
@@ -215,5 +215,5 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
-    agreement = beside_blocks(agreement, section.blocks)
+    agreement = slowed_by_blocks(agreement, section.blocks)
     return agreed([section.work(agreement)], orders=section.first.prepared.orders, agreement=agreement)

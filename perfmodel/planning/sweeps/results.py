@@ -73,7 +73,7 @@ class Outcome:
 
     @derived_property
     def has_times(self) -> bool:
-        """Whether each step takes a time that a number can hold."""
+        """Whether the time of every step is finite."""
         step_s = np.asarray(self.step_s)
         return bool(step_s.min() >= 0 and step_s.max() < np.inf)
 

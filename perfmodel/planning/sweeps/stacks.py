@@ -89,7 +89,7 @@ class Stack:
         self.turns_like = np.concatenate(
             [turns_like.setdefault(unit.turns_like, span) for unit, span in zip(units, spans, strict=True)]
         )
-        """The first configuration with the turns of each."""
+        """For each configuration, the first one with the same turns."""
         worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "forward_send_s", "backward_send_s"), ())
         self.without_turns = replace(worker, **turns)
@@ -229,7 +229,7 @@ class Stack:
         return stacked([alone.energies for alone in self.alones], self.alone_counts)
 
     def memory(self, layouts: Sequence[Layout], order: Ints, at: Ints, *, parts: Ints, passes: Ints) -> tuple[Any, Any]:
-        """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
+        """Memory needed on the fullest device of a worker, and its capacity. [B]"""
         needed, capacity = np.zeros(len(at)), np.zeros(len(at))
         for (index, some_passes, some_parts), rows in groups([order, np.minimum(passes, 2), np.minimum(parts, 2)]):
             of_all = self._memory_of(self.orders(layouts[index]), parts=some_parts, passes=some_passes)
@@ -237,7 +237,7 @@ class Stack:
         return needed, capacity
 
     def _memory_of(self, orders: Orders, *, parts: int, passes: int) -> tuple[Any, Any]:
-        """Return the memory, and its capacity, of all configurations; orders that hold as much share it. [B]"""
+        """Memory of all configurations and its capacity; orders that hold equally much are computed once. [B]"""
         shares_late = any(device.shares_late for device in self.devices)
         moments = (
             kept_counts(order, device.chunks, with_working=passes == 1 and device.shares_late)
@@ -258,13 +258,13 @@ class Stack:
 
     @derived_property
     def _held_beside(self) -> list[Any]:
-        """What each device holds beside a worker, of all configurations. [B]"""
+        """Memory that each device needs besides its worker, for all configurations. [B]"""
         beside = zip(*[held_beside(unit.prepared) for unit in self.units], strict=True)
         return [np.repeat(of_units, self.counts) for of_units in beside]
 
 
 def turned_rows(of_stacks: Sequence[StackRows]) -> list[TurnedRows]:
-    """Return the ends of turns and the exchanges of rows, whose turns are all added up at once."""
+    """Return the ends of turns and the exchanges of rows; the turns of all rows are added up at once."""
     every = [_Ordered.of(rows) for rows in of_stacks]
     turned = _ends_of([(ordered, ordered.first_alike, None) for ordered in every])
     answers, slow = [], []

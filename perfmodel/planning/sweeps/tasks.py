@@ -222,7 +222,7 @@ class Evaluation:
     def of(self, task: AnyTask) -> TaskColumns:
         """Return the columns of a task."""
         rows, order = _ResultRows(self, task.size), None
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes a reason
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes a reason
             if isinstance(task, LayoutTask):
                 self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
                 rows.layouts(self._layouts, task.rows_in(self.space))
@@ -267,7 +267,7 @@ class _ResultRows:
             self.write(answer.places, answer.outcome, self.remarks(answer.outcome.needs, *answer[2:]))
 
     def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
-        """Write the results of possible configurations, and codes of what is remarked on them."""
+        """Write the results of possible configurations, and the codes of their remarks."""
         is_finite, self.columns[REASON][rows] = outcome.has_times, remarks
         for column, formula, is_of_epoch in self._formulas:
             values = column[rows] = formula(outcome)
@@ -432,12 +432,12 @@ class _TaskEvaluation:
         key = ("remarks", needs)
         if key not in section.kept:
             section.kept[key] = None, None, *self.rows.lacks(needs, *section.numbered_devices)
-        said: NDArray[np.int32]
-        of, said, reasons, of_row = section.kept[key]
+        codes: NDArray[np.int32]
+        of, codes, reasons, of_row = section.kept[key]
         if of is not self.reasons:  # codes belong to one task's list of reasons
-            said = self.rows.codes(reasons)[of_row]
-            section.kept[key] = self.reasons, said, reasons, of_row
-        return said
+            codes = self.rows.codes(reasons)[of_row]
+            section.kept[key] = self.reasons, codes, reasons, of_row
+        return codes
 
     def _one_by_one(self, job: JobValues, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Evaluate a job with predict, for each of the workers at ``places``."""

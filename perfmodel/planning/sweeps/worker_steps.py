@@ -240,7 +240,7 @@ class Section:
 
     @derived_property
     def blocks(self) -> Blocks:
-        """Libraries whose blocks make sums on workers' devices, and the units that they share."""
+        """Libraries whose thread blocks add up on workers' devices, and the units that they share."""
         return blocks_on([kind.prepared for kind in self.kinds], joined=self.joined)
 
     @derived_property

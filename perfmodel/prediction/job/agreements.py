@@ -228,11 +228,11 @@ def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibra
 
 
 Blocks: TypeAlias = Sequence[tuple[str | None, NDArray[np.intp], int | NDArray[np.int64]]]
-"""Libraries whose blocks make sums, each with the configurations in which it does, and the units that they share."""
+"""Libraries whose thread blocks add gradients, each with its configurations and the units that they share."""
 
 
 def blocks_on(jobs: Sequence[Prepared], *, joined: Callable[[Any], Any]) -> Blocks:
-    """Name the libraries whose blocks make sums on the devices of jobs, joined to configurations; none on hosts."""
+    """Name the libraries whose thread blocks add gradients on the devices of jobs; none on hosts."""
     parts = [job.target.system_part for job in jobs]
     on_gpus = [None if part is None or part.computes_on_hosts else part for part in parts]
     named = [job.profile.exchange.collectives if part else None for job, part in zip(jobs, on_gpus, strict=True)]
@@ -245,8 +245,8 @@ def blocks_on(jobs: Sequence[Prepared], *, joined: Callable[[Any], Any]) -> Bloc
     return blocks
 
 
-def beside_blocks(agreement: Agreement | None, blocks: Blocks) -> Agreement | None:
-    """Return a sum by a named algorithm with what blocks take of the device of each configuration."""
+def slowed_by_blocks(agreement: Agreement | None, blocks: Blocks) -> Agreement | None:
+    """Slow the device of each configuration by the thread blocks of a named algorithm."""
     if not isinstance(agreement, Synchronous) or agreement.name == LIBRARY:
         return agreement
     reduction = agreement.reduction

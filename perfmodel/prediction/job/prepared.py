@@ -469,7 +469,7 @@ class Prepared:
         return bool(copies) and is_whole and getattr(agreement, "all_reduces", False)
 
     def buckets_bytes(self, agreement: Agreement | None) -> float:
-        """Second copies of the gradients of a network on one device, in buckets. [B]"""
+        """Bytes of gradients copied into buckets, of a network on one device. [B]"""
         if not self.has_buckets(agreement):
             return 0.0
         memory = self.stages[0].lowered.memory(self.stages[0].subject.graph)

@@ -91,8 +91,8 @@ def _shares_part_of_a_context(at: Layout) -> Any:
     return (at["shard_stage"] > 0) & (group % at["context_size"] != 0)
 
 
-# torch's "allgather" gathers keys, but attends to one part after another and lets gradients go round, in neither way
-# as gathered keys are predicted (torch/distributed/tensor/experimental/_context_parallel/_attention.py)
+# torch's "allgather" differs from the predicted one: it attends to one part after another and sends gradients round
+# the ring (torch/distributed/tensor/experimental/_context_parallel/_attention.py)
 RULES: Final = (
     NO_BLOCKS,
     Rule(
