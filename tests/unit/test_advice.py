@@ -339,8 +339,8 @@ def test_faster_links_join_the_gpus_of_a_machine(alexnet, system, names):
         for old, new in zip(before.wires, after.wires, strict=True):
             assert (new.upward.link == row.change.split()[0]) == new.peer
             assert new.peer or new == old
-        # messages of a B200's links take three times as long to arrive, which short ones feel
-        assert row.gain_samples_per_s > 0 or ("nvlink_5" in row.change and row.speedup > 0.99)
+        # a faster exchange takes more blocks from the kernels that hide it, and a B200's links have a longer latency
+        assert row.gain_samples_per_s > 0 or row.speedup > 0.99
         assert "assumes cards and switches" in row.beware
     none = pm.advise(alexnet, kinds="peer_link", **FIG5)
     assert "no file says that NVIDIA GeForce GTX 1080 takes a bridge" in none.rejected[0].reason
