@@ -383,4 +383,4 @@ def test_a_step_with_each_constant_lowered_is_timed_at_once(network, job):
         for place in range(len(names) + 1)
     ]
     np.testing.assert_allclose(together, one_by_one, rtol=1e-12)
-    assert max(one_by_one) > 1.001 * min(one_by_one)
+    assert max(one_by_one) > (1 + 1e-5) * min(one_by_one)  # more than rounding
