@@ -128,6 +128,11 @@ class Placed:
         return 1 + max(ranks, default=len(self.order) - 1)
 
     @derived_property
+    def different_rates(self) -> tuple[Quantity, ...]:
+        """Rates that messages have. [B/s]"""
+        return tuple(dict.fromkeys(rate for round_ in self.rounds for rate in round_.rates_bytes_per_s))
+
+    @derived_property
     def reduced_share(self) -> float:
         """Part of the n bytes that the busiest rank adds up. [1]."""
         return sum(round_.repeat * round_.reduced_share for round_ in self.rounds)

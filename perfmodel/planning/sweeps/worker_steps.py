@@ -64,10 +64,14 @@ class WorkerKind:
         return self.prepared.target
 
     @derived_property
+    def copies_ahead(self) -> bool:
+        """Whether prefetching copies the next mini-batch during a step, so that two are on the device."""
+        return bool(np.any(self.prepared.copied_ahead(self.prepared.stages[0]).copied_bytes))
+
+    @property
     def one_input_bytes(self) -> Any:
         """Size of one mini-batch, of which the footprint may hold two. [B]"""
-        ahead_bytes = self.prepared.copied_ahead(self.prepared.stages[0]).copied_bytes
-        return self.footprint.input_bytes / (1 + bool(np.any(ahead_bytes)))
+        return self.footprint.input_bytes / (1 + self.copies_ahead)
 
     @property
     def system(self) -> str:
@@ -393,7 +397,7 @@ class Workers:
         )
 
     def _exchange(self, profile: FrameworkProfile, *, by_library: bool) -> int:
-        """Return a number for what a framework does when workers exchange gradients; ``sync`` may leave it a library."""
+        """Return a number for how a framework exchanges gradients; ``sync`` may leave that to its library."""
         if id(profile) not in self._profiles:
             habits = id(profile) if by_library else profile.exchange.model_copy(update={"collectives": None})
             self._profiles[id(profile)] = profile, self._number(("habits", habits))

@@ -14,7 +14,7 @@ from perfmodel.derived import derived, derived_property, record
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
-from perfmodel.parallelism.base import ALL_SHARED, Layout, Placement
+from perfmodel.parallelism.base import ALL_SHARED, Layout, Placement, whole_on_each
 from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.job.agreement import (
     Agreement,
@@ -158,7 +158,7 @@ def agreement_of(
     gathers = asked.shard_stage == ALL_SHARED  # parameters, in inference too
     if asked.sync == NO_SYNC or system_part is None or not (gathers or Phase.BACKWARD in subject.phase.parts):
         return None
-    layout = Layout(workers=system_part.worker_count) if placement is None else placement.layout
+    layout = whole_on_each(system_part.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
         return None
     counts = [0] * layout.stages
@@ -257,7 +257,9 @@ def slowed_by_blocks(agreement: Agreement | None, blocks: Blocks) -> Agreement |
     if not isinstance(reduction, AllReduced) or not isinstance(placed := reduction.placed, Placed):
         return agreement
     algorithm = collective(agreement.name)
-    taken = [_slowdown_beside(_library_beside(beside, algorithm), placed, unit_count=units) for beside, _, units in blocks]
+    taken = [
+        _slowdown_beside(_library_beside(beside, algorithm), placed, unit_count=units) for beside, _, units in blocks
+    ]
     slowdown = taken[0]
     if len(blocks) > 1:
         slowdown = np.zeros(sum(len(places) for _, places, _ in blocks))
