@@ -419,6 +419,7 @@ class Topology:
         one, other = self._device(first), self._device(second)
         return one.node != other.node and all(self.rdma_nics(name) for name in (first, second))
 
+    @derived
     def rdma_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs that can reach a device's memory without passing through host memory."""
         like, moved = self._in_first_machine(self._device(device).name)
@@ -519,8 +520,11 @@ class Topology:
         return (other for other, _ in self._ways(name))
 
     def _place(self, name: str) -> Place:
-        check_known("node of the system", name, self.places)
-        return self.places[name]
+        try:
+            return self.places[name]
+        except (KeyError, TypeError):  # it may not even be hashable
+            check_known("node of the system", name, self.places)
+            raise
 
     def _device(self, name: str) -> Place:
         place = self._place(name)

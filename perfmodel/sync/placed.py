@@ -526,13 +526,13 @@ def _rates_in_sets(weights: Sequence[float], routes: Sequence[Route], *sets: lis
         if open_links:
             rates[flows] = [1 / per_byte for per_byte in byte_times(used, weighed)]
             continue
-        passing = [(flow, name) for flow, route in enumerate(used) for name in route.channel_names]
-        number = {name: place for place, name in enumerate(dict.fromkeys(name for _, name in passing))}
+        names = [name for route in used for name in route.channel_names]
+        number = {name: place for place, name in enumerate(dict.fromkeys(names))}
         rates[flows] = rates_of_passes(
             capacity=np.array([capacities[name] for name in number]),
-            flow=np.array([flow for flow, _ in passing]),
-            channel=np.array([number[name] for _, name in passing]),
-            uses=np.ones(len(passing)),
+            flow=np.repeat(np.arange(len(used)), [len(route.channels) for route in used]),
+            channel=np.array([number[name] for name in names]),
+            uses=np.ones(len(names)),
             weights=np.array(weighed),
         )
     return tuple(rates.tolist())
