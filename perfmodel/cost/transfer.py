@@ -368,6 +368,8 @@ def rates_of_passes(
         stopped[flow[full[channel]]] = True
         rates[stopped] = level * weights[stopped]
         ends = stopped[flow]
+        if ends.all():
+            break
         used += np.bincount(channel[ends], weights=rates[flow[ends]] * uses[ends], minlength=len(capacity))
         flow, channel, uses = flow[~ends], channel[~ends], uses[~ends]
     return rates

@@ -297,7 +297,7 @@ class GraphStructure:
     @property
     def trained_parameter_count(self) -> int:
         """Parameters that an optimizer updates [1]."""
-        count: int = expanded(sum(self.trained_parameter_counts.values()))
+        count: int = self._once("trained_count", lambda: expanded(sum(self.trained_parameter_counts.values())))
         return count
 
     @property

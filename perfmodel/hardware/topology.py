@@ -357,11 +357,16 @@ class Topology:
             raise ArgumentError("sink", sink, "a node other than source")
         nics = self._nics_between(start, end)
         if not {start.kind, end.kind} <= ENDS or (self._is_straight(start, end) and not through_host):
-            return (self._route(source, sink, nics),)
+            return (self._leg(source, sink, nics),)
         stops = [source, self.home_memory(source), self.home_memory(sink), sink]
         if start.node == end.node:
             del stops[1 if start.kind == "storage" else 2]
-        return tuple(self._route(*leg, nics) for leg in itertools.pairwise(dict.fromkeys(stops)))
+        return tuple(self._leg(*leg, nics) for leg in itertools.pairwise(dict.fromkeys(stops)))
+
+    def _leg(self, source: str, sink: str, nics: frozenset[str]) -> Route:
+        """Return a leg of a copy, found once for all copies with these NICs in the machines of the leg."""
+        nodes = {self.places[source].node, self.places[sink].node}
+        return self._route(source, sink, frozenset(nic for nic in nics if self.places[nic].node in nodes))
 
     def _is_straight(self, start: Place, end: Place) -> bool:
         """Tell whether data can go from one end to another without a pause in host memory."""
@@ -414,6 +419,7 @@ class Topology:
         one, other = self._device(first), self._device(second)
         return one.node != other.node and all(self.rdma_nics(name) for name in (first, second))
 
+    @derived
     def rdma_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs that can reach a device's memory without passing through host memory."""
         like, moved = self._in_first_machine(self._device(device).name)
@@ -514,8 +520,11 @@ class Topology:
         return (other for other, _ in self._ways(name))
 
     def _place(self, name: str) -> Place:
-        check_known("node of the system", name, self.places)
-        return self.places[name]
+        try:
+            return self.places[name]
+        except (KeyError, TypeError):  # it may not even be hashable
+            check_known("node of the system", name, self.places)
+            raise
 
     def _device(self, name: str) -> Place:
         place = self._place(name)

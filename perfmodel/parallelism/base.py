@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from perfmodel.derived import derived
@@ -262,6 +263,12 @@ ONE_DEVICE: Final = Layout()
 
 LayerSeconds = Mapping[str, float]
 """Forward and backward phase of each layer. [s]"""
+
+
+@lru_cache(maxsize=64)
+def whole_on_each(workers: int) -> Layout:
+    """Return the layout of workers that each have the whole network."""
+    return Layout(workers=workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route, Topology
 
 
-def has_open_links(routes: Sequence[Route]) -> bool:
-    """Whether any channel on these routes has a symbolic capacity."""
-    return is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels))
-
-
 def byte_times(routes: Sequence[Route], weights: Sequence[float] | None = None) -> list[Quantity]:
     """Time per byte of each flow; a route has one flow, or as many as its weight. [s/B]"""
     counts: Sequence[float] = [1] * len(routes) if weights is None else weights
@@ -131,6 +126,11 @@ class Placed:
             return self.device_count
         ranks = [max(message.source, message.sink) for round_ in self.rounds for message in round_.messages]
         return 1 + max(ranks, default=len(self.order) - 1)
+
+    @derived_property
+    def different_rates(self) -> tuple[Quantity, ...]:
+        """Rates that messages have. [B/s]"""
+        return tuple(dict.fromkeys(rate for round_ in self.rounds for rate in round_.rates_bytes_per_s))
 
     @derived_property
     def reduced_share(self) -> float:
@@ -517,7 +517,8 @@ def _placed(round_: Round, ends: Ends) -> PlacedRound:
 
 def _rates_in_sets(weights: Sequence[float], routes: Sequence[Route], *sets: list[int]) -> tuple[float, ...]:
     """Rate of each message while only its own set is in flight; infinite for one in no set. [B/s]"""
-    open_links = has_open_links(routes)
+    capacities = {channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels}
+    open_links = is_symbolic(*capacities.values())
     rates = np.full(len(routes), np.inf, dtype=object if open_links else float)
     for flows in filter(None, sets):
         used = [routes[index] for index in flows]
@@ -525,14 +526,13 @@ def _rates_in_sets(weights: Sequence[float], routes: Sequence[Route], *sets: lis
         if open_links:
             rates[flows] = [1 / per_byte for per_byte in byte_times(used, weighed)]
             continue
-        channels = {channel.name: channel.capacity_bytes_per_s for route in used for channel in route.channels}
-        number = {name: place for place, name in enumerate(channels)}
-        passes = np.array([(flow, number[name]) for flow, route in enumerate(used) for name in route.channel_names])
+        names = [name for route in used for name in route.channel_names]
+        number = {name: place for place, name in enumerate(dict.fromkeys(names))}
         rates[flows] = rates_of_passes(
-            capacity=np.array(list(channels.values())),
-            flow=passes[:, 0],
-            channel=passes[:, 1],
-            uses=np.ones(len(passes)),
+            capacity=np.array([capacities[name] for name in number]),
+            flow=np.repeat(np.arange(len(used)), [len(route.channels) for route in used]),
+            channel=np.array([number[name] for name in names]),
+            uses=np.ones(len(names)),
             weights=np.array(weighed),
         )
     return tuple(rates.tolist())

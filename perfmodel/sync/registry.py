@@ -150,7 +150,7 @@ def taken_share(algorithms: Iterable[Placed], blocks: BlocksTable | None, *, uni
     >>> round(taken_share([ring], load_collective_library("nccl_2_27").blocks, unit_count=108), 3)
     0.222
     """
-    rates = [rate for placed in algorithms for round_ in placed.rounds for rate in round_.rates_bytes_per_s]
+    rates = [rate for placed in algorithms for rate in placed.different_rates]
     if blocks is None or not rates:
         return 0.0
     share = units_taken_share(

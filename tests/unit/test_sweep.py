@@ -20,6 +20,7 @@ from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.hardware.cluster import system_with
 from perfmodel.planning.sweeps import sweep as sweep_module
 from perfmodel.planning.sweeps import tasks as sweep_tasks
+from perfmodel.planning.sweeps.joint_steps import JointSteps
 from perfmodel.planning.sweeps.results import memory_reason
 from perfmodel.planning.sweeps.tasks import SLOW_ROWS_PER_TASK
 from perfmodel.prediction.predict import predict
@@ -372,6 +373,21 @@ def test_rows_that_are_timed_together_are_what_predict_says_of_each(monkeypatch,
         s = pm.sweep(GRAPH, batch_size=[1, 33, 6000], columns=EVERY_PART, **axes)
     rows = np.random.default_rng(2).choice(len(s), size=60, replace=False)
     assert _assert_rows_are_predictions(s, rows) > 15
+
+
+def test_prefetching_more_than_one_mini_batch_costs_nothing_without_a_data_set(monkeypatch):
+    def evaluated(**axes):
+        jobs = []
+        outcome = JointSteps.outcome
+        with monkeypatch.context() as patched:
+            patched.setattr(JointSteps, "outcome", lambda self, *of: jobs.append(of) or outcome(self, *of))
+            s = pm.sweep(GRAPH, batch_size=[1, 33], system="survey_fig5", workers=[1, 2, 4], **axes)
+        assert _assert_rows_are_predictions(s, range(len(s))) == len(s)
+        return len(jobs)
+
+    assert evaluated(prefetch=[0, 1, 2, 7]) == evaluated(prefetch=[0, 1])
+    data = {"dataset": "cifar10", "input_from": "hdd_7200_rpm", "input_variation": 0.4}
+    assert evaluated(prefetch=[0, 1, 2, 7], **data) == 2 * evaluated(prefetch=[0, 1], **data)
 
 
 def test_reasons_are_those_of_each_row_however_many_tasks_share_their_workers():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.target import Target
 
 MOST_OUTCOMES: Final = 4
-"""Outcomes cached per section, as jobs may have equal results: prefetch of 1 and 2 without a data set. [1]"""
+"""Outcomes cached per section, as jobs may have equal results: overlapping or not, if they exchange nothing. [1]"""
 
 
 MOST_JOINT: Final = 16_384
@@ -71,7 +71,7 @@ class JointSteps:
             section = section.beside_working_dies
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
-        alike = (id(agreement), job.size, path.prefetch > 0, None if path.dataset is None else job.fed)
+        alike = id(agreement), job.fed
         kept = section.kept.setdefault("outcomes", {})
         if alike not in kept:
             if len(kept) >= MOST_OUTCOMES:
@@ -173,12 +173,8 @@ class JointSteps:
                     "data_path": path,
                     "batch_size": section.batch_size[places],
                 }
-                fed = replace(kind.prepared, **changed)
-                before, meanwhile = fed.copies()
-                shared = target.shared_bytes_per_s
-                before_s[places] = before.time(shared_bytes_per_s=shared)
-                meanwhile_s[places] = meanwhile.time(shared_bytes_per_s=shared)
-                has_two.append(bool(np.any(meanwhile.copied_bytes)))
+                before_s[places], meanwhile_s[places] = replace(kind.prepared, **changed).feed_times()
+                has_two.append(path.prefetch > 0 and kind.copies_ahead)
             section.kept[key] = (before_s, meanwhile_s, tuple(has_two))
         return section.kept[key]  # type: ignore[no-any-return]
 

@@ -108,5 +108,12 @@ class JobValues:
 
     @derived_property
     def fed(self) -> Hashable:
-        """Key of how mini-batches arrive."""
-        return self._key(("workers", *FED_BY))
+        """Key of how mini-batches arrive; those of no data set are in host memory, however many are prefetched."""
+        prefetch = self.values["prefetch"]
+        depth = min(prefetch, 1) if self.values["dataset"] is None else prefetch
+        return depth, self._key(("workers", *(name for name in FED_BY if name != "prefetch")))
+
+    @derived_property
+    def alike(self) -> Hashable:
+        """Key of jobs with the same results."""
+        return self.fed, tuple(code for name, code in self.codes.items() if name not in FED_BY)

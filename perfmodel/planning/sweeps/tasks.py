@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -364,6 +364,8 @@ class _TaskEvaluation:
         self.reasons, self.columns = rows.reasons, rows.columns
         self.of_workers = Side.of(self.space, OF_WORKER).codes(task.workers)
         self.is_slow = self._is_sparse() or is_slow(self.space)
+        self._written: dict[Hashable, int] = {}
+        """First row of each job whose results every worker has."""
 
     def _is_sparse(self) -> bool:
         """Tell whether hardly any two configurations share a worker, ignoring batch size."""
@@ -404,6 +406,11 @@ class _TaskEvaluation:
 
     def _every_worker(self, block: Block, job: JobValues, start: int) -> None:
         """Evaluate a job for all workers of a block, in the block's order, whose slices take a fifth of an index."""
+        if (first := self._written.setdefault(job.alike, start)) < start:
+            count = len(self.task.workers)
+            for column in self.columns.values():
+                column[start : start + count] = column[first : first + count]
+            return
         for section in block.sections:
             rows = slice(start, start := start + len(section.places))
             self._section(section, job, rows)

@@ -46,6 +46,8 @@ class WorkerKind:
 
     prepared: Prepared
     timed: TimedStep
+    footprint: MemoryFootprint
+    """Memory of workers that update their own parameters. [B]"""
     places: NDArray[np.int64]
     asked: Mapping[str, Any]
 
@@ -61,10 +63,15 @@ class WorkerKind:
         """The target that the workers run on."""
         return self.prepared.target
 
-    def one_input_bytes(self, footprint: MemoryFootprint) -> Any:
-        """Return the size of one mini-batch of a footprint that may hold two. [B]"""
-        ahead_bytes = self.prepared.copied_ahead(self.prepared.stages[0]).copied_bytes
-        return footprint.input_bytes / (1 + bool(np.any(ahead_bytes)))
+    @derived_property
+    def copies_ahead(self) -> bool:
+        """Whether prefetching copies the next mini-batch during a step, so that two are on the device."""
+        return bool(np.any(self.prepared.copied_ahead(self.prepared.stages[0]).copied_bytes))
+
+    @property
+    def one_input_bytes(self) -> Any:
+        """Size of one mini-batch, of which the footprint may hold two. [B]"""
+        return self.footprint.input_bytes / (1 + self.copies_ahead)
 
     @property
     def system(self) -> str:
@@ -179,11 +186,6 @@ class Section:
         assert schedules[0] is not None
         return replace(schedules[0], **varied)
 
-    @derived_property
-    def footprints(self) -> list[MemoryFootprint]:
-        """Memory of workers of each kind that update their own parameters. [B]"""
-        return [kind.prepared.footprint(kind.timed) for kind in self.kinds]
-
     def needs(
         self, agreement: Agreement | None, *, has_two: tuple[bool, ...], server_bytes: tuple[float, float]
     ) -> Needs:
@@ -210,8 +212,8 @@ class Section:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
         key = ("memory", is_served(agreement), _all_reduces(agreement))
         if key not in self.kept:
-            footprints = [without_served_state(each, agreement) for each in self.footprints]
-            one = [kind.one_input_bytes(footprint) for kind, footprint in zip(self.kinds, footprints, strict=True)]
+            footprints = [without_served_state(kind.footprint, agreement) for kind in self.kinds]
+            one = [kind.one_input_bytes for kind in self.kinds]
             kept_bytes = [
                 footprint.total_bytes - footprint.input_bytes + input_bytes
                 for footprint, input_bytes in zip(footprints, one, strict=True)
@@ -269,7 +271,8 @@ def _slower(kind: WorkerKind) -> WorkerKind:
     assert isinstance(target, GpuTarget)
     slower = GpuTarget(target.device.beside_working_dies(), host=target.host, system_part=target.system_part)
     prepared = replace(kind.prepared, target=slower)
-    return replace(kind, prepared=prepared, timed=prepared.step())
+    timed = prepared.step()
+    return replace(kind, prepared=prepared, timed=timed, footprint=prepared.footprint(timed))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -299,7 +302,7 @@ class Workers:
         self._processors: list[tuple[Gpu, Cpu | None]] = []
         self._numbers: dict[Hashable, int] = {}
         self._wirings: dict[int, tuple[Wired, int]] = {}  # by identity, as profiles are: kept, so that none is reused
-        self._profiles: dict[int, FrameworkProfile] = {}
+        self._profiles: dict[int, tuple[FrameworkProfile, int]] = {}
 
     def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
         """Return the workers of a task, grouped into sections."""
@@ -307,7 +310,7 @@ class Workers:
         names = [name for name in OF_WORKER if name in codes and name != "batch_size"]
         sections: dict[Alike, list[WorkerKind]] = defaultdict(list)
         refused, slow = [], []
-        timed: dict[Hashable, TimedStep] = {}
+        timed: dict[Hashable, tuple[TimedStep, MemoryFootprint]] = {}
         for key, places in groups([codes[name] for name in names] or [no_codes]):
             batches = codes.get("batch_size", no_codes)[places]
             try:
@@ -331,7 +334,7 @@ class Workers:
         codes: dict[str, int],
         places: NDArray[np.int64],
         batches: NDArray[np.int64],
-        timed: dict[Hashable, TimedStep],
+        timed: dict[Hashable, tuple[TimedStep, MemoryFootprint]],
     ) -> WorkerKind | None:
         """Return workers that differ only in batch size; None where predict must evaluate each."""
         arguments = self.space.resolved(codes)
@@ -356,8 +359,9 @@ class Workers:
         same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
         key = (self._processor(job.target, codes), same, tuple(sizes))
         if key not in timed:
-            timed[key] = prepared.step()
-        return WorkerKind(prepared=prepared, timed=timed[key], places=places, asked=asked)
+            timed[key] = prepared.step(), prepared.footprint(prepared.step())
+        step, footprint = timed[key]
+        return WorkerKind(prepared=prepared, timed=step, footprint=footprint, places=places, asked=asked)
 
     def _batch_size(self, code: int) -> int:
         batch_size = self.space.value("batch_size", code)
@@ -379,16 +383,25 @@ class Workers:
         """Return the key of the section that workers belong to."""
         prepared, target = kind.prepared, kind.target
         by_library = LIBRARY in self._strategies
-        habits = prepared.profile.exchange
-        exchange: Hashable = id(prepared.profile) if by_library else habits.model_copy(update={"collectives": None})
-        self._profiles[id(prepared.profile)] = prepared.profile
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
-            exchanged=self._number((exchange, prepared.exchanged_dtype, id(subject.optimizer), subject.phase)),
+            exchanged=(
+                self._exchange(prepared.profile, by_library=by_library),
+                prepared.exchanged_dtype,
+                id(subject.optimizer),
+                subject.phase,
+            ),
             unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
             layers=() if kind.schedule is None else kind.schedule.layers,
         )
+
+    def _exchange(self, profile: FrameworkProfile, *, by_library: bool) -> int:
+        """Return a number for how a framework exchanges gradients; ``sync`` may leave that to its library."""
+        if id(profile) not in self._profiles:
+            habits = id(profile) if by_library else profile.exchange.model_copy(update={"collectives": None})
+            self._profiles[id(profile)] = profile, self._number(("habits", habits))
+        return self._profiles[id(profile)][1]
 
     @derived_property
     def _strategies(self) -> frozenset[Any]:

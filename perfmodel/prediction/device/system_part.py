@@ -71,7 +71,7 @@ class SystemPart:
         """The machine of the first worker."""
         return self.machines[self.node_of(self.names[0])]
 
-    @property
+    @derived_property
     def computes_on_hosts(self) -> bool:
         """Whether each worker computes on the cores of a machine."""
         return self.system.computes_on_hosts

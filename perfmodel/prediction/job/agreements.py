@@ -14,7 +14,7 @@ from perfmodel.derived import derived, derived_property, record
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
-from perfmodel.parallelism.base import ALL_SHARED, Layout, Placement
+from perfmodel.parallelism.base import ALL_SHARED, Layout, Placement, whole_on_each
 from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.job.agreement import (
     Agreement,
@@ -158,7 +158,7 @@ def agreement_of(
     gathers = asked.shard_stage == ALL_SHARED  # parameters, in inference too
     if asked.sync == NO_SYNC or system_part is None or not (gathers or Phase.BACKWARD in subject.phase.parts):
         return None
-    layout = Layout(workers=system_part.worker_count) if placement is None else placement.layout
+    layout = whole_on_each(system_part.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
         return None
     counts = [0] * layout.stages
@@ -212,8 +212,7 @@ def _all_reduced(workers: Workers) -> Agreement:
         allowed = f"None with sync={workers.asked.sync!r}; only 'all_reduce' also adds up the copies of groups"
         raise ArgumentError("shard_group", workers.layout.shard_group, allowed)
     system_part = workers.system_part
-    named = None if system_part.computes_on_hosts else workers.profile.exchange.collectives
-    library = _library_beside(named, algorithm)
+    library = _library_beside(_added_by(workers.profile, system_part), algorithm)
     reductions: list[Reduction] = []
     for at in workers.places:
         placed = _placed(workers, algorithm, at, **options)
@@ -222,24 +221,29 @@ def _all_reduced(workers: Workers) -> Agreement:
     return workers.synchronous(reductions, sources=() if library is None else (library,))
 
 
-def _library_beside(named: str | None, algorithm: Collective) -> CollectiveLibrary | None:
+def _added_by(profile: FrameworkProfile, part: SystemPart | None) -> CollectiveLibrary | None:
+    """Return the library whose thread blocks add gradients on a job's devices; None on hosts, and without one."""
+    named = profile.exchange.collectives
+    return None if named is None or part is None or part.computes_on_hosts else load_collective_library(named)
+
+
+def _library_beside(library: CollectiveLibrary | None, algorithm: Collective) -> CollectiveLibrary | None:
     """Return the library whose thread blocks add gradients for an algorithm; None where hosts or engines add them."""
-    return None if named is None or algorithm.server_kind == "memory" else load_collective_library(named)
+    return None if algorithm.server_kind == "memory" else library
 
 
-Blocks: TypeAlias = Sequence[tuple[str | None, NDArray[np.intp], int | NDArray[np.int64]]]
+Blocks: TypeAlias = Sequence[tuple[CollectiveLibrary | None, NDArray[np.intp], int | NDArray[np.int64]]]
 """Libraries whose thread blocks add gradients, each with its configurations and the units that they share."""
 
 
 def blocks_on(jobs: Sequence[Prepared], *, joined: Callable[[Any], Any]) -> Blocks:
-    """Name the libraries whose thread blocks add gradients on the devices of jobs; none on hosts."""
+    """List the libraries whose thread blocks add gradients on the devices of jobs; none on hosts."""
     parts = [job.target.system_part for job in jobs]
-    on_gpus = [None if part is None or part.computes_on_hosts else part for part in parts]
-    named = [job.profile.exchange.collectives if part else None for job, part in zip(jobs, on_gpus, strict=True)]
-    units = joined([1 if part is None else part.unit_count for part in on_gpus])
-    blocks: list[tuple[str | None, NDArray[np.intp], int | NDArray[np.int64]]] = []
-    for library in dict.fromkeys(named):
-        places = np.flatnonzero(joined([name == library for name in named]))
+    added_by = [_added_by(job.profile, part) for job, part in zip(jobs, parts, strict=True)]
+    units = joined([1 if part is None else part.unit_count for part in parts])
+    blocks: list[tuple[CollectiveLibrary | None, NDArray[np.intp], int | NDArray[np.int64]]] = []
+    for library in {id(library): library for library in added_by}.values():
+        places = np.flatnonzero(joined([other is library for other in added_by]))
         shared = units[places]
         blocks.append((library, places, int(shared[0]) if (shared == shared[0]).all() else shared))
     return blocks
@@ -254,7 +258,7 @@ def slowed_by_blocks(agreement: Agreement | None, blocks: Blocks) -> Agreement |
         return agreement
     algorithm = collective(agreement.name)
     taken = [
-        _slowdown_beside(_library_beside(named, algorithm), placed, unit_count=units) for named, _, units in blocks
+        _slowdown_beside(_library_beside(beside, algorithm), placed, unit_count=units) for beside, _, units in blocks
     ]
     slowdown = taken[0]
     if len(blocks) > 1:

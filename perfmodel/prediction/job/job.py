@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Never, NoReturn, Unpack
 
@@ -18,7 +17,7 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wiring import Wired
 from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.measurements.table import Run
-from perfmodel.parallelism.base import SIZES, Layout, Placement
+from perfmodel.parallelism.base import SIZES, Layout, Placement, whole_on_each
 from perfmodel.prediction.arguments.checks import NO_SYNC, of_type, resolved_batch_size
 from perfmodel.prediction.arguments.signatures import shows_arguments
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, asked_of, check_together, names_of
@@ -197,7 +196,7 @@ class Job(JobAttributes):
     def layout(self) -> Layout:
         """How devices are divided among roles, checked against the parallelism."""
         if _SPREAD.isdisjoint(self.asked):
-            return _layout_of(self.workers)
+            return whole_on_each(self.workers)
         from perfmodel.parallelism.registry import PARALLELISMS
 
         sizes = {name: getattr(self, name) for name in SIZES}
@@ -368,8 +367,3 @@ class Job(JobAttributes):
 def _content(graph: LayerGraph | Run) -> Any:
     """Content that identifies a network."""
     return graph if isinstance(graph, Run) or graph.free_sizes else graph.fingerprint
-
-
-@lru_cache(maxsize=64)
-def _layout_of(workers: int) -> Layout:
-    return Layout(workers=workers)

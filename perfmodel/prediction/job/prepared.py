@@ -139,7 +139,7 @@ class Prepared:
         """Size of an element of a gradient that workers exchange. [B]"""
         return ELEMENT_BYTES[self.exchanged_dtype]
 
-    @property
+    @derived_property
     def exchanged_dtype(self) -> str:
         """Type of gradients that workers exchange. [-]"""
         return exchanged_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
