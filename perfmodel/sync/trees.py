@@ -311,7 +311,7 @@ class LibraryTrees(Collective):
         ) + link.times(gamma=passes / 2)
 
     def passes(self, worker_count: Quantity, **options: Any) -> Quantity:
-        """Times that the busiest port sends all bytes. [1]"""
+        """Return how often the busiest port sends all bytes. [1]"""
         return 2
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102

@@ -163,7 +163,7 @@ def test_trees_of_machines_cost_what_their_formula_says(machines):
 
 @pytest.mark.parametrize(("machines", "passes"), [(2, 1), (3, 2), (4, 2)])
 def test_trees_of_two_machines_send_half_as_many_bytes_over_each_adapter(machines, passes):
-    """Each of four adapters sends an eighth of the bytes up one tree and an eighth down the other, at 0.91 of 12.5 GB/s."""
+    """Each of four adapters, 0.91 of 12.5 GB/s, sends an eighth of the bytes up one tree and one down the other."""
     topology = load_system("aws_p4de_24xlarge", machines=machines).topology
     placed = place(collective("machine_trees"), topology, topology.devices())
     crossing = [size for name, size in placed.channel_bytes(1.0).items() if "fabric0" in name]
