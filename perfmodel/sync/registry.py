@@ -296,10 +296,12 @@ class LibraryCollective:
         )
 
 
-def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
-    """Protocols of a library in base units."""
+def protocols_of(library: CollectiveLibrary, *, in_order: bool = True) -> tuple[Protocol, ...]:
+    """Protocols of a library in base units; where bytes arrive out of order, only those that allow it."""
     protocols = []
     for name, table in library.protocol.items():
+        if table.needs_order and not in_order:
+            continue
         constants: dict[str, Any] = table.constants
         launch_s = constants["launch_us"] * MICROSECOND
         protocols.append(
@@ -370,4 +372,6 @@ def place_library(
             continue
         options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in algorithm.option_names else {}
         placed.append(placed_once(algorithm, topology, ranks, beside=beside, **options))
-    return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)
+    in_order = all(topology.places[name].in_order for name in topology.fabrics)
+    protocols = protocols_of(library, in_order=in_order or not any(each.network_rounds for each in placed))
+    return LibraryCollective(algorithms=tuple(placed), protocols=protocols, blocks=library.blocks)
