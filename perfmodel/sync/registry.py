@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.cost.message_protocols import protocol_time, units_taken_share
 from perfmodel.errors import check_known
-from perfmodel.numeric import largest, minimum
+from perfmodel.numeric import largest, maximum, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.base import Collective
 from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, SendReceive
@@ -201,8 +201,8 @@ class Protocol:
         """Share of the links' bandwidth that carries the message of an algorithm. [1]"""
         if not placed.paired_share:
             return self.bandwidth_efficiency
-        most = self.pair_bytes_per_s * placed.seconds_per_byte / placed.paired_share
-        return minimum(self.bandwidth_efficiency, most)
+        at_most = self.pair_bytes_per_s * placed.seconds_per_byte
+        return 1 / maximum(1 / self.bandwidth_efficiency, placed.paired_share / at_most)
 
     def network_round_s(self, placed: Placed) -> float:
         """Cost of a round of an algorithm between machines beyond that of its links. [s]"""
