@@ -257,7 +257,9 @@ def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -
     """Return the wiring of all machines, prefixed with their names, and the fabric between them."""
     fabric = file.fabric
     wires: list[Wire] = []
-    places = [Place(name=FABRIC, kind="fabric", detail=link.name, reduces=fabric.reduces)]
+    places = [
+        Place(name=FABRIC, kind="fabric", detail=link.name, reduces=fabric.reduces, in_order=fabric.in_order),
+    ]
     size = fabric.machines_per_leaf
     hop = fabric.in_base_units("hop_latency_us") / (2 if size is None else 4)
     for start in range(0, len(machines), size or len(machines)):

@@ -292,9 +292,18 @@ class CollectiveOperation(spec.SpecTable):
 
 
 class ProtocolTable(ConstantsTable):
-    """Constants of a protocol; ``algorithms`` use it, None: every algorithm that no other protocol lists."""
+    """Constants of a protocol.
+
+    Attributes
+    ----------
+    algorithms : tuple of str or None
+        Algorithms that use it; None for every algorithm that no other protocol lists. [-]
+    needs_order : bool
+        Whether it sends flags among the data, so that bytes have to arrive in order. [-]
+    """
 
     algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)] | None = None
+    needs_order: StrictBool = False
 
 
 class BlocksTable(spec.SpecTable):

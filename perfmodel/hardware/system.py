@@ -207,6 +207,8 @@ class Fabric(spec.SpecTable):
         Rate of all adapters of a leaf over that of its links to the spine; 1 is non-blocking. [1]
     reduces : bool
         Whether its switches add up messages, and libraries are set up to let them (SHARP). [-]
+    in_order : bool
+        Whether bytes arrive in the order in which they were sent. [-]
     """
 
     link: spec.Text
@@ -214,6 +216,7 @@ class Fabric(spec.SpecTable):
     machines_per_leaf: MachineCount | None = None
     oversubscription: Annotated[float, Field(ge=1, le=1000, strict=True, allow_inf_nan=False)] = 1.0
     reduces: Annotated[bool, Field(strict=True)] = False
+    in_order: Annotated[bool, Field(strict=True)] = True
 
     @model_validator(mode="after")
     def _one_switch_is_not_oversubscribed(self) -> Self:

@@ -66,6 +66,7 @@ class Place:
     copy_engine_count: int = 0
     has_rdma: bool = False
     reduces: bool = False
+    in_order: bool = True
 
     def within(self, node: str) -> Place:
         """Return the place renamed for a machine of a cluster."""
@@ -77,6 +78,7 @@ class Place:
             copy_engine_count=self.copy_engine_count,
             has_rdma=self.has_rdma,
             reduces=self.reduces,
+            in_order=self.in_order,
         )
 
 

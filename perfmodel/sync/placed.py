@@ -237,6 +237,14 @@ class Placed:
         slopes = [round_.repeat * round_.seconds_per_byte for round_ in self.rounds]
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
 
+    @derived_property
+    def paired_share(self) -> float:
+        """Part of the n bytes that each adapter's trees send up and down between exactly two machines, else 0. [1]"""
+        if not (self.fill_rounds and self.group_size and len(self.order) == 2 * self.group_size):
+            return 0.0
+        sent = [zip(round_.messages, round_.leaves, strict=True) for round_ in self.rounds]
+        return sum(max(message.share for message, leaves in messages if leaves) for messages in sent)
+
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
         """Bytes of all messages together, including those of simultaneous groups. [B]"""
         return size_bytes * self._sent_share

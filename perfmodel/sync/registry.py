@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.cost.message_protocols import protocol_time, units_taken_share
 from perfmodel.errors import check_known
-from perfmodel.numeric import largest, minimum
+from perfmodel.numeric import largest, maximum, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.base import Collective
 from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, SendReceive
@@ -183,6 +183,8 @@ class Protocol:
         What a round between machines costs beyond its links, in rings of several ranks of a machine and elsewhere. [s]
     algorithms : tuple of str
         Algorithms to which this protocol is reserved; empty if all others use it. [-]
+    pair_bytes_per_s : float
+        Most of a message that the trees of an adapter carry between two machines. [B/s]
     """
 
     name: str
@@ -193,6 +195,14 @@ class Protocol:
     network_s: float = 0.0
     tree_network_s: float = 0.0
     algorithms: tuple[str, ...] = ()
+    pair_bytes_per_s: float = float("inf")
+
+    def links_share(self, placed: Placed) -> Quantity:
+        """Share of the links' bandwidth that carries the message of an algorithm. [1]"""
+        if not placed.paired_share:
+            return self.bandwidth_efficiency
+        at_most = self.pair_bytes_per_s * placed.seconds_per_byte
+        return 1 / maximum(1 / self.bandwidth_efficiency, placed.paired_share / at_most)
 
     def network_round_s(self, placed: Placed) -> float:
         """Cost of a round of an algorithm between machines beyond that of its links. [s]"""
@@ -251,7 +261,7 @@ class LibraryCollective:
         placed, protocol = self._way(size_bytes)
         if not placed.rounds:
             return placed.call(size_bytes)
-        wire_bytes = size_bytes / protocol.bandwidth_efficiency
+        wire_bytes = size_bytes / protocol.links_share(placed)
         handed_s = 2 * (protocol.chunk_s * placed.seconds_per_byte * wire_bytes) ** 0.5
         return Call(
             placed=placed.with_latencies(protocol.hop_factor, network_s=protocol.network_round_s(placed)),
@@ -289,17 +299,19 @@ class LibraryCollective:
             stream_s=placed.seconds_per_byte * size_bytes,
             launch_s=protocol.launch_s,
             hop_factor=protocol.hop_factor,
-            bandwidth_efficiency=protocol.bandwidth_efficiency,
+            bandwidth_efficiency=protocol.links_share(placed),
             network_s=placed.network_rounds * protocol.network_round_s(placed),
             chunk_s=protocol.chunk_s,
             fill_rounds=placed.fill_rounds,
         )
 
 
-def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
-    """Protocols of a library in base units."""
+def protocols_of(library: CollectiveLibrary, *, in_order: bool = True) -> tuple[Protocol, ...]:
+    """Protocols of a library in base units; where bytes arrive out of order, only those that allow it."""
     protocols = []
     for name, table in library.protocol.items():
+        if table.needs_order and not in_order:
+            continue
         constants: dict[str, Any] = table.constants
         launch_s = constants["launch_us"] * MICROSECOND
         protocols.append(
@@ -312,6 +324,7 @@ def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
                 network_s=constants.get("network_us", 0.0) * MICROSECOND,
                 tree_network_s=constants.get("tree_network_us", 0.0) * MICROSECOND,
                 algorithms=table.algorithms or (),
+                pair_bytes_per_s=constants.get("pair_gb_per_s", float("inf")) * GIGA,
             )
         )
     return tuple(protocols)
@@ -370,4 +383,6 @@ def place_library(
             continue
         options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in algorithm.option_names else {}
         placed.append(placed_once(algorithm, topology, ranks, beside=beside, **options))
-    return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)
+    in_order = all(topology.places[name].in_order for name in topology.fabrics)
+    protocols = protocols_of(library, in_order=in_order or not any(each.network_rounds for each in placed))
+    return LibraryCollective(algorithms=tuple(placed), protocols=protocols, blocks=library.blocks)

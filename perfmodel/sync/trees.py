@@ -302,15 +302,20 @@ class LibraryTrees(Collective):
         self, link: Hockney, worker_count: Quantity, *, chunk_count: Quantity | None = None, **options: Any
     ) -> Quantity:
         hops = self.fill_latency(worker_count, near_s=1, far_s=1, **options)
+        passes = self.passes(worker_count, **options)
         return pipelined_time(
             fill_s=hops * link.alpha,
-            stream_s=2 * (link.n * link.beta),
+            stream_s=passes * (link.n * link.beta),
             fill_rounds=hops,
             chunk_count=chunk_count,
-        ) + link.times(gamma=1)
+        ) + link.times(gamma=passes / 2)
+
+    def passes(self, worker_count: Quantity, **options: Any) -> Quantity:
+        """Return how often the busiest port sends all bytes. [1]"""
+        return 2
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        return _rounds_of_trees(worker_count, 1)
+        return _rounds_of_trees(colours(worker_count), worker_count, 1)
 
     def sent_share(self, worker_count: int, **options: Any) -> float:  # noqa: D102
         return 2.0 * (worker_count - 1)  # half of the bytes over each edge of both trees, up and down
@@ -324,16 +329,21 @@ class LibraryTrees(Collective):
         return 4 * levels(worker_count) * far_s
 
 
-def _rounds_of_trees(machine_count: int, group_size: int) -> tuple[Round, ...]:
-    """Return rounds up and down both trees of the machines' first ranks, with a chain of ranks inside each machine."""
+def _rounds_of_trees(sets: Sequence[Integers], machine_count: int, group_size: int) -> tuple[Round, ...]:
+    """Return rounds up and down both trees of the machines' first ranks, with a chain of ranks inside each machine.
+
+    A round has the edges of one set, and its part of what all chains pass.
+    """
     starts = np.arange(0, machine_count * group_size, group_size)
     chain = (starts[:, np.newaxis] + np.arange(group_size - 1)).ravel()
-    both = [
-        [np.concatenate(ends) for ends in zip((chain, chain + 1), group_size * edges.T, strict=True)]
-        for edges in colours(machine_count)
-    ]
-    up = [Round(children, parents, 0.5, reduced_share=0.5) for parents, children in both]
-    return (*up, *(Round(parents, children, 0.5) for parents, children in both))
+    up, down = [], []
+    for edges in sets:
+        parents, children = map(np.concatenate, zip((chain, chain + 1), group_size * edges.T, strict=True))
+        chained = 1 / len(sets)
+        share = np.repeat([chained, 0.5], [len(chain), len(edges)]) if chained > 0.5 else 0.5
+        up.append(Round(children, parents, share, reduced_share=chained if len(chain) else 0.5))
+        down.append(Round(parents, children, share))
+    return (*up, *down)
 
 
 class MachineTrees(LibraryTrees, DoubleBinaryTree):
@@ -346,7 +356,10 @@ class MachineTrees(LibraryTrees, DoubleBinaryTree):
 
     Notes
     -----
-    Valid for: two or more equal machines. Ignores: what ``LibraryTrees`` ignores.
+    Valid for: two or more equal machines. Ignores: what ``LibraryTrees`` ignores. Of two machines each has the root of
+    one tree and the leaf of the other, so that all bytes pass the adapters once each way, and chains twice [2]_: with
+    one worker each, :math:`n \beta` and :math:`n \gamma` are halved. They keep two latencies a level, as the network's
+    counts twice in NCCL's estimate for its protocol ``simple`` [3]_.
 
     Examples
     --------
@@ -358,6 +371,8 @@ class MachineTrees(LibraryTrees, DoubleBinaryTree):
     References
     ----------
     .. [1] S. Jeaugey, Massively scale your deep learning training with NCCL 2.4, NVIDIA developer blog, 2019.
+    .. [2] S. Jeaugey in NVIDIA/nccl, issue 946, Tree bandwidth larger than ring on two nodes, 2023.
+    .. [3] NVIDIA/nccl, src/graph/tuning.cc: ``interLat += latencyInter``, once more for ``NCCL_PROTO_SIMPLE``.
     """
 
     name = "machine_trees"
@@ -368,7 +383,13 @@ class MachineTrees(LibraryTrees, DoubleBinaryTree):
     chunk_counts = ()
 
     def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        return _rounds_of_trees(int(group_count(worker_count, group_size)), int(group_size or 1))
+        machines = int(group_count(worker_count, group_size))
+        sets = (np.concatenate(two_trees(2)),) if machines == 2 else colours(machines)
+        return _rounds_of_trees(sets, machines, int(group_size or 1))
+
+    def passes(self, worker_count: Quantity, *, group_size: int | None = None, **options: Any) -> Quantity:  # noqa: D102
+        size = group_size or 1
+        return 2 if size > 1 else minimum(worker_count - 1, 2)
 
     def fill_latency(  # noqa: D102
         self,

@@ -61,3 +61,22 @@ def test_a_job_takes_machines_of_a_cloud():
     p = pm.predict(graph, system="aws_p5_48xlarge", machines=16, workers=128, shard_stage=3, **how)
     assert p.sync_s > 0
     assert p.interval_s[0] < p.step_s < p.interval_s[1]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "published_us"),
+    [(2**10, 165.0), (2**20, 309.4), (2**24, 1191.8), (2**26, 2644.6), (2**28, 7201.7), (2**31, 51406)],
+)
+def test_two_p4de_sum_in_about_the_time_that_their_vendor_published(size_bytes, published_us):
+    # the same page; the rate of an adapter comes from the last row: trees that cross the network once each way
+    assert 1e6 * all_reduce_s("aws_p4de_24xlarge", 2, size_bytes) == pytest.approx(published_us, rel=0.2)
+
+
+def test_calls_inside_a_machine_keep_protocols_that_its_fabric_does_not_allow():
+    topology = load_system("aws_p4de_24xlarge", machines=2).topology
+    devices, library = topology.devices(), load_collective_library("nccl_2_27")
+    names = [
+        {protocol.name for protocol in place_library(library, "all_gather", topology, ranks).protocols}
+        for ranks in (devices[:8], devices)
+    ]
+    assert names[0] - names[1] == {"ll", "ll128"}

@@ -170,3 +170,20 @@ def test_all_reduces_of_four_machines_take_about_what_was_measured():
     errors = np.abs(np.log(call.time(sizes) / (sizes / (np.array(gb_per_s) * 1e9))))
     assert errors.mean() < 0.22  # 0.34 without what a round between machines costs
     assert errors.max() < np.log(1.7)  # 1 to 8 MiB: 0.6 to 0.7 of what was measured
+
+
+@pytest.mark.parametrize(
+    ("link", "algorithm"), [("infiniband_edr", "machine_trees"), ("infiniband_hdr", "ring_all_reduce")]
+)
+def test_two_machines_of_a100_use_trees_over_slow_adapters_and_rings_over_fast_ones(link, algorithm, tmp_path):
+    path = tmp_path / "dgx_a100.toml"
+    path.write_text(spec_files.find("systems", "dgx_a100").read_text().replace("infiniband_hdr", link))
+    topology = load_system(path, machines=2).topology
+    call = place_library(LIBRARY, "all_reduce", topology, topology.devices())
+    assert call.choice(8e9)[0] == algorithm
+    (trees,) = [placed for placed in call.algorithms if placed.collective.name == "machine_trees"]
+    (simple,) = [protocol for protocol in call.protocols if protocol.name == "simple"]
+    assert trees.paired_share == pytest.approx(1 / 8)
+    # eight channels of 11.8 GB/s, or the adapters' 0.92
+    carried = min(8 * 11.8e9, 0.92 / trees.seconds_per_byte)
+    assert simple.links_share(trees) / trees.seconds_per_byte == pytest.approx(carried)

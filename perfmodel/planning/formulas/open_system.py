@@ -117,6 +117,7 @@ class Form:
     crossings: Any = 0.0
     waits_for_network: bool = False
     fill_rounds: int = 0
+    paired_share: Any = 0.0
     rounds: bool = True
 
     def time(self, size_bytes: Any) -> Any:
@@ -209,6 +210,7 @@ class InWorkers:
             crossings=in_workers(self.symbol, counts, crossings),
             waits_for_network=True in waiting,
             fill_rounds=last.fill_rounds,
+            paired_share=in_workers(self.symbol, counts, [one.paired_share for one in placed]),
         )
 
     def _by_lines(self, placed: Placed) -> Callable[..., Any]:
