@@ -380,7 +380,11 @@ class Workers:
         prepared, target = kind.prepared, kind.target
         by_library = LIBRARY in self._strategies
         habits = prepared.profile.exchange
-        exchange: Hashable = id(prepared.profile) if by_library else habits.model_copy(update={"collectives": None})
+        # calls to servers also take the time of the framework's operations on CPUs
+        is_of_framework = by_library or habits.server_step_us
+        exchange: Hashable = (
+            id(prepared.profile) if is_of_framework else habits.model_copy(update={"collectives": None})
+        )
         self._profiles[id(prepared.profile)] = prepared.profile
         subject = prepared.subject
         return Alike(
@@ -397,11 +401,12 @@ class Workers:
 
     def _wiring(self, target: Target) -> Hashable:
         """Return a key for the route of mini-batches and gradients."""
+        part = target.system_part
         if not isinstance(target, GpuTarget):
-            return (target.processor, target.name)
-        if target.system_part is None:
+            return (target.processor, target.name, None if part is None else id(part.system))  # kept by known jobs
+        if part is None:
             return (target.processor, target.link.name)
-        system = target.system_part.system
+        system = part.system
         if id(system) not in self._wirings:
             self._wirings[id(system)] = system, self._wired(system)
         return self._wirings[id(system)][1]
@@ -414,7 +419,10 @@ class Workers:
         places = tuple((place.name, place.kind, place.node, place.has_rdma) for place in system.wiring.places)
         drives = tuple((array.name, array.drive, array.drive_count, array.efficiency) for array in system.storages)
         networks = tuple(system.networks)
-        hosts = tuple((name, host.core_count, host.memory_capacity_bytes) for name, host in system.hosts.items())
+        hosts = tuple(
+            (name, id(host.processor), host.core_count, host.memory_capacity_bytes)
+            for name, host in system.hosts.items()
+        )
         key = (system.wiring.wires, places, alike, boards, drives, networks, hosts)
         return self._number(key)
 
