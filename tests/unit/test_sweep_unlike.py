@@ -151,6 +151,17 @@ def _toml_of_t4(folder, bandwidth_gb_per_s):
     return path
 
 
+def test_a_device_is_not_compared_with_every_other_one(monkeypatch):
+    compared, equal, counts = [], pm.Gpu.__eq__, []
+    monkeypatch.setattr(pm.Gpu, "__eq__", lambda one, other: compared.append(one) or equal(one, other))
+    for count in (5, 20):
+        compared.clear()
+        devices = [_t4(bandwidth_gb_per_s=300.0 + place) for place in range(count)]
+        assert len(pm.sweep(GRAPH, batch_size=16, device=devices, system="survey_fig5", workers=2)) == count
+        counts.append(len(compared))
+    assert counts[1] <= 4 * counts[0]
+
+
 @pytest.mark.parametrize("system", ["survey_fig5", "survey_fig6"])
 def test_a_device_made_in_python_is_itself_in_a_system_too(tmp_path, system):
     asked = {"batch_size": 16, "system": system, "workers": [1, 4], "sync": ["all_reduce", "ring_all_reduce"]}

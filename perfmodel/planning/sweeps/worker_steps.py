@@ -246,8 +246,8 @@ class Section:
     @derived_property
     def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
         """The different names under which devices may have prices, and each worker's index among them."""
-        names = list(dict.fromkeys(kind.device for kind in self.kinds))
-        return names, self.joined([names.index(kind.device) for kind in self.kinds])
+        place_of = {names: place for place, names in enumerate(dict.fromkeys(kind.device for kind in self.kinds))}
+        return list(place_of), self.joined([place_of[kind.device] for kind in self.kinds])
 
     def some(self, members: NDArray[np.int64]) -> Section:
         """Return some of the workers, by their index in the section."""
@@ -296,7 +296,6 @@ class Workers:
 
     def __post_init__(self) -> None:
         self._known = KnownJobs(self.space)
-        self._processors: list[tuple[Gpu, Cpu | None]] = []
         self._numbers: dict[Hashable, int] = {}
         self._wirings: dict[int, tuple[Wired, int]] = {}  # by identity, as profiles are: kept, so that none is reused
         self._profiles: dict[int, FrameworkProfile] = {}
@@ -368,12 +367,8 @@ class Workers:
         """Return a key that processors with the same times share."""
         if not isinstance(target, GpuTarget):
             return tuple((name, codes.get(name)) for name in ("device", "system"))
-        processor = target.device, target.host
-        for index, known in enumerate(self._processors):
-            if all(one is other or one == other for one, other in zip(known, processor, strict=True)):
-                return index
-        self._processors.append(processor)
-        return len(self._processors) - 1
+        specs: list[Gpu | Cpu] = [target.device] if target.host is None else [target.device, target.host]
+        return tuple([(spec.stem, spec.model_dump_json(warnings=False)) for spec in specs])
 
     def _section_key(self, kind: WorkerKind) -> Alike:
         """Return the key of the section that workers belong to."""
