@@ -111,7 +111,7 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
     ----------
     function : callable
         Takes an immutable object first, then further arguments that can be hashed; callers do not change its
-        results. [-]
+        results. Neither these nor the arguments refer to the object, which would then stay for ever. [-]
 
     Returns
     -------

@@ -144,7 +144,7 @@ def reuse_of(distances: Sequence[float], seconds: Sequence[float], *, hot_s: flo
         best = min(best, (float(off), float(capacity), float(parts[1])))
     _, capacity, whole_s = best
     gone_bytes = float(flushed_bytes([moved_bytes], reuse_bytes=capacity)[0])
-    return Reuse(capacity, whole_s / gone_bytes) if gone_bytes else None  # None: noise alone moves it
+    return Reuse(capacity, whole_s / gone_bytes) if gone_bytes else None  # noise alone has slowed a copy that fits
 
 
 def _slope(

@@ -166,7 +166,8 @@ class ExchangeTable(spec.SpecTable):
     gradients among workers (``forward_after_sums``: with ``no_sync`` once a step). ``outermost`` dimension of a
     pipeline's devices: ``stages``, with neighbouring workers of a stage, or ``workers``. ``sends``: while activations
     and gradients travel, a stage computes (``meanwhile``), waits while it sends and receives at once (``waited``), or
-    waits for each transfer in turn (``one_by_one``); ``interleaved_sends``: the same in interleaved schedules.
+    waits for each transfer in turn (``one_by_one``); with interleaved stages it computes (``interleaved_sends`` =
+    ``meanwhile``) or waits as ``sends`` says (``waited``).
     ``sent``: each device of a tensor group sends a common tensor as a ``whole``, or its part (``shares``), which the
     next stage's group gathers. ``cpu_collectives`` and ``collectives``: libraries for sums in host memory and on GPUs.
     A parameter server in a separate process (on another machine, or next to a worker on a machine's cores) takes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from perfmodel.derived import derived
+from perfmodel.derived import derived, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import Recompute
@@ -358,7 +358,30 @@ def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
     return replace(placement, stages=stages)
 
 
-@derived
+MOST_MADE: Final = 1024
+"""Stages that one function has made of others and a graph keeps; the oldest is dropped first. [1]"""
+
+
+def kept_by_graph(function: Callable[..., StageGraph]) -> Callable[..., StageGraph]:
+    """Return a function that makes a stage of another one, with a cache in their graph.
+
+    Results hold the graph: in a cache elsewhere they would keep it for ever.
+    """
+
+    @wraps(function)
+    def remembered(stage: StageGraph, *arguments: Any, **named: Any) -> StageGraph:
+        def make() -> tuple[StageGraph, StageGraph]:
+            return stage, function(stage, *arguments, **named)  # both stay, so that no other stage gets its id
+
+        made: tuple[StageGraph, StageGraph] = kept(
+            stage.graph.kept(function.__qualname__), (id(stage), *arguments, *named.items()), make, most=MOST_MADE
+        )
+        return made[1]
+
+    return remembered
+
+
+@kept_by_graph
 def with_repeated_exchanges(stage: StageGraph, *, recompute: Recompute, alike: LayerGraph | None = None) -> StageGraph:
     """Repeat the exchanges within layers that are computed again; ``alike`` is a graph of the same structure.
 

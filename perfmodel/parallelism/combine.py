@@ -12,7 +12,7 @@ from typing import Any, Final
 from perfmodel.derived import derived, kept
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
-from perfmodel.parallelism.base import Exchange, ExchangeKind, Layout, Request, StageGraph, in_order
+from perfmodel.parallelism.base import Exchange, ExchangeKind, Layout, Request, StageGraph, in_order, kept_by_graph
 from perfmodel.parallelism.context_split import context_split
 from perfmodel.parallelism.stages import (
     Cut,
@@ -188,14 +188,14 @@ def shared_in(layout: Layout) -> dict[str, Any]:
     }
 
 
-@derived
+@kept_by_graph
 def shared_as(stage: StageGraph, **sizes: Any) -> StageGraph:
     """Change what data-parallel workers share in a stage."""
     within = tuple(exchange for exchange in stage.exchanges if exchange.group != "data")
     return replace(stage, exchanges=(*within, *gradient_exchanges(stage.graph, **sizes)))
 
 
-@derived
+@kept_by_graph
 def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: Any) -> StageGraph:
     """Put a stage on a device, with sums of tied copies and exchanges among data-parallel workers."""
     exchanges = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))

@@ -77,6 +77,26 @@ def test_the_first_part_of_its_structure_stands_for_all_and_goes_with_its_graph(
     assert kept() is None
 
 
+SHARED = {
+    "workers": {"workers": 4},
+    "recomputed": {**TENSOR, "recompute": "full"},
+    "sharded": {"workers": 4, "shard_stage": 3},
+    "interleaved": {**PIPELINE, "stages": 2, "workers": 2, "schedule": "interleaved", "interleave": 2},
+}
+
+
+@pytest.mark.usefixtures("quick_collections")
+@pytest.mark.parametrize("job", SHARED.values(), ids=SHARED)
+def test_a_network_whose_parts_are_kept_goes_with_its_last_reader(job):
+    graph = chain(*[64] * 8)
+    pm.predict(graph, **{"system": "dgx_1_p100", "batch_size": 16, **job})
+    pm.sweep(graph, **{"system": "dgx_1_p100", "batch_size": [16, 32], **job, "shard_stage": [0, 1, 2]})
+    kept = weakref.ref(graph)
+    del graph
+    gc.collect()
+    assert kept() is None
+
+
 def test_memory_at_every_moment_is_worked_out_anew_for_more_layers_and_other_rules():
     graph = pm.LayerGraph("open", input_shape=(64,))
     x = graph.add("first", Dense(units=32), inputs=graph.input)

@@ -61,6 +61,43 @@ def test_frameworks_and_devices_with_libraries_of_their_own_are_told_apart():
     assert _worst(s) < 1e-9
 
 
+def _slow_cluster(folder):
+    """Write the survey's cluster with processors that are alike but for the time of their calls; return its path."""
+    texts = {"i7_3820": ("devices", "call_slowdown = 1.0", "call_slowdown = 3.0")}
+    texts |= {f"survey_fig6_{part}": ("systems", '"i7_3820"', '"./i7_3820.toml"') for part in ("node", "server")}
+    for stem, (kind, stated, other) in texts.items():
+        text = find(kind, stem).read_text(encoding="utf-8")
+        assert stated in text
+        (folder / f"{stem}.toml").write_text(text.replace(stated, other), encoding="utf-8")
+    text = find("systems", "survey_fig6").read_text(encoding="utf-8")
+    (folder / "cluster.toml").write_text(re.sub(r'"(survey_fig6_\w+)"', r'"./\1.toml"', text), encoding="utf-8")
+    return folder / "cluster.toml"
+
+
+def test_calls_to_a_server_take_the_time_of_its_machine_and_of_its_framework(tmp_path):
+    framework = pm.load_framework("tensorflow_1_1")
+    constants = framework.cpu.constants | {"dispatch_us": 2000.0}
+    slower = framework.model_copy(update={"cpu": framework.cpu.model_copy(update={"constants": constants})})
+    s = pm.sweep(
+        GRAPH, batch_size=16, system=["survey_fig6", _slow_cluster(tmp_path)], workers=8,
+        sync=["parameter_server", "downpour", "ring_all_reduce"], framework=[framework, slower],
+    )  # fmt: skip
+    assert len({row["step_s"] for row in s if row["sync"] == "downpour"}) == 4
+    assert _worst(s) < 1e-9
+
+
+def test_processors_of_one_name_are_told_apart_in_a_cluster():
+    cpu = pm.load_device("xeon_e5_2630_v3")
+    cpus = [cpu, cpu.model_copy(update={"core_count": 4, "call_slowdown": 3.0, "tdp_w": 30.0})]
+    s = pm.sweep(
+        GRAPH, batch_size=16, device=cpus, system="gce_n1_standard_4_x4", workers=2, framework="tensorflow_1_1",
+        sync=["parameter_server", "ring_all_reduce"], columns=["step_s", "energy_j"],
+    )  # fmt: skip
+    assert _worst(s) < 1e-9
+    for index, row in enumerate(s):
+        assert row["energy_j"] == pytest.approx(s.prediction(index).energy_j(), rel=1e-9)
+
+
 def test_a_refusal_names_the_processor_that_it_is_about():
     s = pm.sweep(GRAPH, batch_size=4, device=["i7_3820", "xeon_e5_2630_v3"], dataset="mnist", input_from="memory")
     for index, row in enumerate(s):
@@ -112,6 +149,17 @@ def _toml_of_t4(folder, bandwidth_gb_per_s):
     path = folder / "t4.toml"
     path.write_text(text.replace(stated, f"bandwidth_gb_per_s = {bandwidth_gb_per_s}"), encoding="utf-8")
     return path
+
+
+def test_a_device_is_not_compared_with_every_other_one(monkeypatch):
+    compared, equal, counts = [], pm.Gpu.__eq__, []
+    monkeypatch.setattr(pm.Gpu, "__eq__", lambda one, other: compared.append(one) or equal(one, other))
+    for count in (5, 20):
+        compared.clear()
+        devices = [_t4(bandwidth_gb_per_s=300.0 + place) for place in range(count)]
+        assert len(pm.sweep(GRAPH, batch_size=16, device=devices, system="survey_fig5", workers=2)) == count
+        counts.append(len(compared))
+    assert counts[1] <= 4 * counts[0]
 
 
 @pytest.mark.parametrize("system", ["survey_fig5", "survey_fig6"])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ import pytest
 import perfmodel as pm
 from perfmodel import derived as caches
 from perfmodel.derived import MOST_DERIVED, derived, drop_oldest, held, kept
+from perfmodel.planning.sweeps import tasks
+from perfmodel.prediction.device import gpu_libraries
+from perfmodel.prediction.device.factors import NO_FACTORS
 
 THREADS = 4
 GPU = {"device": "gtx_1080", "framework": "torch_423cfba"}
@@ -62,6 +66,46 @@ def answers(graph):
 
 def of_a_new_graph(_=0):
     return answers(pm.zoo.lenet5())
+
+
+def test_a_pool_of_threads_fills_in_the_rows_of_a_sweep(monkeypatch):
+    """Tasks of other workers at the same time: none takes the workers, or the caches, of another."""
+    monkeypatch.setattr(tasks, "WORKERS_PER_TASK", 4)
+    monkeypatch.setattr(tasks, "GRADIENTS_AT_ONCE", 0)
+    space = {"batch_size": range(8, 40), "system": "dgx_a100", "workers": [2, 4], "framework": ["pytorch_2", "generic"]}
+    graph, threads, evaluated = pm.zoo.lenet5(), {}, tasks.Evaluation.of
+    here = pm.sweep(graph, **space)
+
+    def noted(evaluation, task):
+        threads.setdefault(evaluation, set()).add(threading.get_ident())
+        time.sleep(1e-3)  # others take their turns
+        return evaluated(evaluation, task)
+
+    monkeypatch.setattr(tasks.Evaluation, "of", noted)
+    with switching_often(), ThreadPoolExecutor(THREADS) as pool:
+        assert pm.sweep(graph, executor=pool, **space)["step_s"].tolist() == here["step_s"].tolist()
+    assert len(threads) > 1
+    assert all(len(users) == 1 for users in threads.values())
+
+
+def test_a_thread_reads_no_constants_that_another_one_is_still_making(monkeypatch):
+    libraries = pm.predict(pm.zoo.lenet5(), batch_size=8, **GPU).basis.prepared.libraries
+    profile = pm.load_framework("torch_423cfba").model_copy()  # of which nothing is kept
+    made, seen = gpu_libraries._software, []
+
+    def ask():
+        blas_and_dnn = (libraries["gpu_blas"], libraries["gpu_dnn"])
+        return gpu_libraries.gpu_software(
+            profile, blas_and_dnn, pm.load_device("gtx_1080"), ("fp32", "fp32"), factors=NO_FACTORS
+        )
+
+    def making(*arguments):
+        monkeypatch.setattr(gpu_libraries, "_software", made)
+        seen.append(ask())  # the other thread's turn
+        return made(*arguments)
+
+    monkeypatch.setattr(gpu_libraries, "_software", making)
+    assert ask().blas == seen[0].blas
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import local
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -465,18 +466,24 @@ AT_ONCE: Final = 64
 TRIES: Final = 3
 """Attempts on an executor before a task is evaluated here. [1]"""
 
-_OPEN: dict[bytes, Evaluation] = {}
-"""The evaluation of this process's present sweep, by its pickle, so that its tasks share caches."""
+
+class _Open(local):
+    """The evaluation of a thread's present sweep, with its pickle, so that its tasks share caches."""
+
+    pickled: bytes = b""
+    evaluation: Evaluation
+
+
+_OPEN: Final = _Open()
 
 
 @uncollected
 def evaluate_pickled(pickled: bytes, task: AnyTask) -> TaskColumns:
-    """Evaluate a task in a worker process."""
-    evaluation = _OPEN.get(pickled)
-    if evaluation is None:
-        _OPEN.clear()
-        evaluation = _OPEN[pickled] = pickle.loads(pickled)  # pickled by this library in the parent process
-    return evaluation.of(task)
+    """Evaluate a task in a worker process, or a thread."""
+    if _OPEN.pickled != pickled:
+        _OPEN.evaluation = pickle.loads(pickled)  # pickled by this library in the parent process
+        _OPEN.pickled = pickled
+    return _OPEN.evaluation.of(task)
 
 
 def outcomes(

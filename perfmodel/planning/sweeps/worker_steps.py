@@ -248,8 +248,8 @@ class Section:
     @derived_property
     def numbered_devices(self) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
         """The different names under which devices may have prices, and each worker's index among them."""
-        names = list(dict.fromkeys(kind.device for kind in self.kinds))
-        return names, self.joined([names.index(kind.device) for kind in self.kinds])
+        place_of = {names: place for place, names in enumerate(dict.fromkeys(kind.device for kind in self.kinds))}
+        return list(place_of), self.joined([place_of[kind.device] for kind in self.kinds])
 
     def some(self, members: NDArray[np.int64]) -> Section:
         """Return some of the workers, by their index in the section."""
@@ -299,7 +299,6 @@ class Workers:
 
     def __post_init__(self) -> None:
         self._known = KnownJobs(self.space)
-        self._processors: list[tuple[Gpu, Cpu | None]] = []
         self._numbers: dict[Hashable, int] = {}
         self._wirings: dict[int, tuple[Wired, int]] = {}  # by identity, as profiles are: kept, so that none is reused
         self._profiles: dict[int, tuple[FrameworkProfile, int]] = {}
@@ -372,12 +371,8 @@ class Workers:
         """Return a key that processors with the same times share."""
         if not isinstance(target, GpuTarget):
             return tuple((name, codes.get(name)) for name in ("device", "system"))
-        processor = target.device, target.host
-        for index, known in enumerate(self._processors):
-            if all(one is other or one == other for one, other in zip(known, processor, strict=True)):
-                return index
-        self._processors.append(processor)
-        return len(self._processors) - 1
+        specs: list[Gpu | Cpu] = [target.device] if target.host is None else [target.device, target.host]
+        return tuple([(spec.stem, spec.model_dump_json(warnings=False)) for spec in specs])
 
     def _section_key(self, kind: WorkerKind) -> Alike:
         """Return the key of the section that workers belong to."""
@@ -399,7 +394,10 @@ class Workers:
     def _exchange(self, profile: FrameworkProfile, *, by_library: bool) -> int:
         """Return a number for how a framework exchanges gradients; ``sync`` may leave that to its library."""
         if id(profile) not in self._profiles:
-            habits = id(profile) if by_library else profile.exchange.model_copy(update={"collectives": None})
+            exchange = profile.exchange
+            # calls to servers also take the time of the framework's operations on CPUs
+            is_of_framework = by_library or exchange.server_step_us
+            habits = id(profile) if is_of_framework else exchange.model_copy(update={"collectives": None})
             self._profiles[id(profile)] = profile, self._number(("habits", habits))
         return self._profiles[id(profile)][1]
 
@@ -410,11 +408,12 @@ class Workers:
 
     def _wiring(self, target: Target) -> Hashable:
         """Return a key for the route of mini-batches and gradients."""
+        part = target.system_part
         if not isinstance(target, GpuTarget):
-            return (target.processor, target.name)
-        if target.system_part is None:
+            return (target.processor, target.name, None if part is None else id(part.system))  # kept by known jobs
+        if part is None:
             return (target.processor, target.link.name)
-        system = target.system_part.system
+        system = part.system
         if id(system) not in self._wirings:
             self._wirings[id(system)] = system, self._wired(system)
         return self._wirings[id(system)][1]
@@ -427,7 +426,10 @@ class Workers:
         places = tuple((place.name, place.kind, place.node, place.has_rdma) for place in system.wiring.places)
         drives = tuple((array.name, array.drive, array.drive_count, array.efficiency) for array in system.storages)
         networks = tuple(system.networks)
-        hosts = tuple((name, host.core_count, host.memory_capacity_bytes) for name, host in system.hosts.items())
+        hosts = tuple(
+            (name, id(host.processor), host.core_count, host.memory_capacity_bytes)
+            for name, host in system.hosts.items()
+        )
         key = (system.wiring.wires, places, alike, boards, drives, networks, hosts)
         return self._number(key)
 

@@ -279,9 +279,9 @@ def _software(
 
 
 @derived
-def _kept_software(profile: FrameworkProfile, *_: Hashable) -> dict[str, Any]:
-    """Cache of the constants that a framework and some libraries state."""
-    return {}
+def _kept_software(profile: FrameworkProfile, *_: Hashable) -> list[tuple[tuple[LibraryProfile, ...], GpuSoftware]]:
+    """Cache of the constants that a framework and some libraries state: at most one entry."""
+    return []
 
 
 def gpu_software(
@@ -297,8 +297,9 @@ def gpu_software(
         return _software(profile, libraries, device, dtypes, factors)
     kept = _kept_software(profile, device.architecture, dtypes)
     # Libraries are distinguished by identity: profiles of a hundred constants take long to compare.
-    if not kept or any(map(is_not, kept["libraries"], libraries)):
-        kept["libraries"] = libraries
-        kept["software"] = _software(profile, libraries, device, dtypes, NO_FACTORS)
-    software: GpuSoftware = kept["software"]
+    for known, software in kept:
+        if not any(map(is_not, known, libraries)):
+            return software
+    software = _software(profile, libraries, device, dtypes, NO_FACTORS)
+    kept[:] = [(libraries, software)]  # both at once, as other threads may read them
     return software
