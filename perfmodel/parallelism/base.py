@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
+from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
@@ -210,6 +211,16 @@ class Layout:
         if self.holds_shares:
             return (Phase.FORWARD,)
         return (Phase.UPDATE,) if self.shard_stage else ()
+
+    def orders(self, chunk_count: int, *, trains: bool) -> Orders:
+        """Return the turns in which the devices of a worker process micro-batches of so many chunks [1]."""
+        return orders_of(
+            self.schedule,
+            stage_count=self.stages,
+            micro_batch_count=self.micro_batches,
+            interleave=chunk_count // self.stages,
+            trains=trains,
+        )
 
     @property
     def gathers_ahead(self) -> int | None:

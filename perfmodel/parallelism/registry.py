@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar, Final, final
 
-from perfmodel.cost.pipeline_order import SCHEDULES, check_turns, orders_of
+from perfmodel.cost.pipeline_order import SCHEDULES, check_turns
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Dense
@@ -85,13 +85,7 @@ class PipelineParallelism(Combined):
         if layout.interleave > 1 and layout.stages == 1:
             raise ArgumentError("interleave", layout.interleave, "1 with a single stage, because it never waits")
         if layout.stages > 1:
-            orders_of(
-                layout.schedule,
-                stage_count=layout.stages,
-                micro_batch_count=layout.micro_batches,
-                interleave=layout.interleave,
-                trains=True,
-            )
+            layout.orders(layout.stages * layout.interleave, trains=True)  # raises for turns that cannot be
         if layout.shard_stage == 3 and layout.stages > 1:
             allowed = "0, 1 or 2 in a pipeline; FSDP keeps parameters gathered there, which is 2 with no_sync=True"
             raise ArgumentError("shard_stage", layout.shard_stage, allowed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from perfmodel.cost.pipeline_order import kept_counts, orders_of
+from perfmodel.cost.pipeline_order import kept_counts
 from perfmodel.derived import derived_property
 from perfmodel.numeric import maximum
 from perfmodel.planning.sweeps.known_jobs import groups
@@ -108,13 +108,7 @@ class Stack:
     def orders(self, layout: Layout) -> Orders:
         """Return the turns of a layout."""
         prepared = self.units[0].prepared
-        return orders_of(
-            layout.schedule,
-            stage_count=layout.stages,
-            micro_batch_count=layout.micro_batches,
-            interleave=len(prepared.stages) // layout.stages,
-            trains=prepared.trains,
-        )
+        return layout.orders(len(prepared.stages), trains=prepared.trains)
 
     def exchanges(self, turns: Turned, used: Ints, order: Ints) -> Exchanges:
         """Return the exchanges of configurations at the ends of their turns, each in one of several orders."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from perfmodel.cost.pipeline_order import Orders, orders_of
+from perfmodel.cost.pipeline_order import Orders
 from perfmodel.derived import derived_property, record
 from perfmodel.framework.profile import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
@@ -225,14 +225,7 @@ class Prepared:
     @derived_property
     def orders(self) -> Orders:
         """Order in which a worker's devices process micro-batches."""
-        layout = self.layout
-        return orders_of(
-            layout.schedule,
-            stage_count=layout.stages,
-            micro_batch_count=layout.micro_batches,
-            interleave=len(self.stages) // layout.stages,
-            trains=self.trains,
-        )
+        return self.layout.orders(len(self.stages), trains=self.trains)
 
     def samples(self, stage: Stage) -> Any:
         """Return the samples of a micro-batch at a stage; those of all workers if they share its layers. [samples]"""
