@@ -21,8 +21,8 @@ Distance = Callable[[int, int], tuple[float, float]]
 EXACT_UP_TO: Final = 9
 """Most places for which every tour is tried; each further place doubles the time. [1]"""
 
-RINGS_TRIED: Final = 64
-"""Most rings of a machine that are tried in each place of a set of disjoint ones. [1]"""
+RINGS_TRIED: Final = 256
+"""Most rings of a machine that are tried to find disjoint ones: all sets would take minutes on irregular wiring. [1]"""
 
 
 def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool = False) -> tuple[str, ...]:
@@ -194,20 +194,20 @@ def _rings_side_by_side(topology: Topology, tour: tuple[str, ...], through_host:
     if not rates.any():
         return one_ring
     lanes = np.rint(rates / rates[rates > 0].min()).astype(int)
-    rings = _disjoint_rings(lanes, int(lanes.sum(axis=0).min()) // 2)
+    rings = _disjoint_rings(lanes, int(lanes.sum(axis=0).min()) // 2, iter(range(RINGS_TRIED)))
     both_ways = [way for ring in rings for way in (ring, (ring[0], *reversed(ring[1:])))]
     return np.array(both_ways) if both_ways else one_ring
 
 
-def _disjoint_rings(lanes: NDArray[np.int64], most: int) -> list[tuple[int, ...]]:
+def _disjoint_rings(lanes: NDArray[np.int64], most: int, tries: Iterator[int]) -> list[tuple[int, ...]]:
     """Return as many rings of all places as are found that share no lane, at most so many."""
     best: list[tuple[int, ...]] = []
-    for ring in itertools.islice(_rings_over(lanes, (0,)) if most else (), RINGS_TRIED):
+    for ring, _ in zip(_rings_over(lanes, (0,)) if most else (), tries, strict=False):
         ends = list(ring), [*ring[1:], ring[0]]
         left = lanes.copy()
         left[ends] -= 1
         left[ends[::-1]] -= 1
-        best = max(best, [ring, *_disjoint_rings(left, most - 1)], key=len)
+        best = max(best, [ring, *_disjoint_rings(left, most - 1, tries)], key=len)
         if len(best) == most:
             break
     return best

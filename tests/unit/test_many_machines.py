@@ -17,7 +17,7 @@ from perfmodel.parallelism.units import sharded_units
 from perfmodel.sync.base import Collective
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective, place_library
-from perfmodel.sync.ring_order import ring_starts
+from perfmodel.sync.ring_order import RINGS_TRIED, _disjoint_rings, ring_starts
 from perfmodel.validation.reports.clusters import with_adapters
 
 NCCL = "nccl_2_27"
@@ -136,6 +136,22 @@ def test_copies_through_the_host_have_one_ring():
 def test_five_devices_of_a_cube_mesh_have_no_ring_over_links_alone():
     topology = load_system("dgx_1_p100").topology  # the fifth hangs on one link
     assert len(ring_starts(topology, topology.devices()[:5])) == 1
+
+
+def test_rings_on_irregular_wiring_are_found_after_a_bounded_number_of_tries():
+    """They share no lane; to try all sets of six rings on wiring like this takes minutes."""
+    tries = iter(range(RINGS_TRIED))
+    lanes = np.triu(np.random.default_rng(1).integers(0, 5, (9, 9)), 1)
+    lanes += lanes.T
+    rings = _disjoint_rings(lanes, int(lanes.sum(axis=0).min()) // 2, tries)
+    assert next(tries, None) is None
+    assert len(rings) > 1
+    for ring in rings:
+        assert sorted(ring) == list(range(9))
+        for one, other in itertools.pairwise([*ring, ring[0]]):
+            lanes[one, other] -= 1
+            lanes[other, one] -= 1
+    assert lanes.min() >= 0
 
 
 @pytest.mark.parametrize(("count", "ratio"), [(4, 1.2), (5, 4 / 3), (6, 10 / 7), (7, 1.5), (8, 14 / 9)])
