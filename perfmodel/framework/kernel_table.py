@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -115,6 +116,8 @@ class KernelTable:
     operation_kinds: tuple[str, ...]
     occurrences: tuple[Occurrence, ...]
     rows_of: KernelTable | None = None
+    lowered: tuple[list[_Lowered], ...] = ()
+    """Alternatives of each group as they were lowered, which tables of equal operations share. [-]"""
 
     @property
     def rows(self) -> KernelTable:
@@ -401,7 +404,7 @@ class _TableBuilder:
         self.group_roles: list[Role] = []
         self.group_kinds: list[str] = []
 
-    def add_group(self, operation: Operation, alternatives: Sequence[_Lowered]) -> int:
+    def add_group(self, operation: Operation, alternatives: Sequence[_Lowered]) -> None:
         choices = []
         for alternative in alternatives:
             choices.append(len(self.alternatives))
@@ -413,9 +416,8 @@ class _TableBuilder:
         self.group_choices.append(choices)
         self.group_roles.append(operation.role)
         self.group_kinds.append(UPDATE_KIND if operation.role is Role.UPDATE else operation.kind)
-        return len(self.group_choices) - 1
 
-    def finish(self, occurrences: Sequence[Occurrence]) -> KernelTable:
+    def finish(self, occurrences: Sequence[Occurrence], lowered: Sequence[list[_Lowered]]) -> KernelTable:
         matmul_rows, stream_rows = self.rows[Matmul.kernel_class], self.rows[Stream.kernel_class]
         matmul, matmul_efficiency, matmul_places = matmul_rows.sorted()
         stream, stream_efficiency, stream_places = stream_rows.sorted()
@@ -444,7 +446,12 @@ class _TableBuilder:
             is_update=np.array([role is Role.UPDATE for role in self.group_roles], dtype=bool),
             operation_kinds=tuple(self.group_kinds),
             occurrences=tuple(occurrences),
+            lowered=tuple(lowered),
         )
+
+
+_SAME_ROWS: WeakValueDictionary[tuple[int, ...], KernelTable] = WeakValueDictionary()
+"""Tables by the identities of their groups' alternatives, which a table keeps alive as long as it is listed."""
 
 
 def build_kernel_table(
@@ -458,10 +465,9 @@ def probed_table(
     probes: Sequence[LayerProbes], *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> KernelTable:
     """Lower a graph's operations into one table."""
-    builder = _TableBuilder()
     group_of: dict[Hashable, int] = {}
     group_of_same: dict[Hashable, int] = {}  # equal layers share their operations, whose content is slow to hash
-    occurrences = []
+    occurrences, first, lowered = [], [], []
     for layer, phase, operations, stated_bytes in probes:
         own_bytes = element_bytes if stated_bytes is None else stated_bytes
         same = (*map(id, operations), own_bytes)
@@ -472,14 +478,24 @@ def probed_table(
             if group is None:
                 make = partial(_lowered, rules, operations, own_bytes, processor)
                 # The entry holds the rules, so that no other set gets their identity while it is there.
-                lowered = kept(_LOWERED, (id(rules), *key, processor), lambda: (rules, make()), most=MOST_LOWERED)[1]  # noqa: B023
-                group = group_of[key] = builder.add_group(operations[0], lowered)
+                of_group = kept(_LOWERED, (id(rules), *key, processor), lambda: (rules, make()), most=MOST_LOWERED)[1]  # noqa: B023
+                group = group_of[key] = len(lowered)
+                first.append(operations[0])
+                lowered.append(of_group)
             group_of_same[same] = group
         occurrences.append(Occurrence(layer, phase, operations[0].role, group))
     if not occurrences:
         msg = "the graph has no operations in this phase"
         raise GraphError(msg)
-    return builder.finish(occurrences)
+    same_rows = tuple(map(id, lowered))
+    table = _SAME_ROWS.get(same_rows)
+    if table is not None:
+        return table.with_occurrences(occurrences)
+    builder = _TableBuilder()
+    for operation, alternatives in zip(first, lowered, strict=True):
+        builder.add_group(operation, alternatives)
+    table = _SAME_ROWS[same_rows] = builder.finish(occurrences, lowered)
+    return table
 
 
 LAUNCH_COLUMNS = ("launches", "library_launches")

@@ -74,7 +74,7 @@ class Layouts:
         request = _Request(self.space, rows, refuse)
         jobs = request.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
         layouts = request.grouped(
-            [name for name in self.space.by_name if name in ORDERED_BY], self._layout, alike=PASSES
+            [name for name in self.space.by_name if name in ORDERED_BY], self._layout, alike=(PASSES, "tensor_size")
         )
         kinds = []
         for job, places in jobs:
@@ -287,32 +287,33 @@ class _Request:
         return np.array(values, dtype=np.int64)[self.codes[name]]
 
     def grouped(
-        self, names: Sequence[str], make: Callable[[dict[str, int]], Any], *, alike: str | None = None
+        self, names: Sequence[str], make: Callable[[dict[str, int]], Any], *, alike: tuple[str, ...] = ()
     ) -> list[tuple[Any, Ints]]:
         """Call ``make`` for each combination of some axes' values; return values and rows; reject failures.
 
-        On the axis ``alike``, all values but the default give one result; each fails separately only if the error
-        names that axis.
+        On the axes ``alike``, all values but the default give one result; each fails separately only if the error
+        names one of these axes.
         """
         made = []
         fixed = dict.fromkeys(names, 0)
         columns = {name: self.codes[name] for name in names if name in self.codes}
+        alike = tuple([name for name in alike if name in columns])
+        compared = columns | {name: self._first_alike(name)[columns[name]] for name in alike}
         everything = [np.zeros(len(self.rows), dtype=np.int64)]
-        if alike in columns:
-            columns[alike] = self._first_alike(alike)[columns[alike]]
-        for key, places in groups(list(columns.values()) or everything):
+        for _, places in groups(list(compared.values()) or everything):
             if not self.is_open[places].any():
                 continue
-            codes = fixed | dict(zip(columns, key, strict=bool(columns)))
+            first = places[self.is_open[places].argmax()]
+            codes = fixed | {name: int(column[first]) for name, column in columns.items()}
             try:
                 made.append((make(codes), places))
             except PerfmodelError as error:
-                if alike not in columns or getattr(error, "argument", alike) != alike:
+                if not alike or getattr(error, "argument", alike[0]) not in alike:
                     self.refused(places, error)
                     continue
-                for (code,), some in groups([self.codes[alike][places]]):
+                for key, some in groups([columns[name][places] for name in alike]):
                     with self.refusing(places[some]):
-                        made.append((make(codes | {alike: code}), places[some]))
+                        made.append((make(codes | dict(zip(alike, key, strict=True))), places[some]))
         return made
 
     def _first_alike(self, name: str) -> Ints:

@@ -76,7 +76,8 @@ class LayoutKind:
         stage_works = known.setdefault(("stages", alike), {})
         if key not in known:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
-            known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works)
+            memory = known.setdefault(("memory", self.lowering.gathers_narrow, self.lowering.gradient_sizes, among), {})
+            known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works, of_memory=memory)
         alone: Alone = known[key]
         layout, has_buckets = prepared.layout, prepared.has_buckets(prepared.agreement)
         memory = tuple(device.shared(layout, has_buckets=has_buckets) for device in alone.memory)
@@ -109,12 +110,22 @@ class Alone:
 
     @classmethod
     def of(
-        cls, prepared: Prepared, timed: Sequence[TimedStage], sizes: tuple[int, ...], columns: Any, *, known: Any
+        cls,
+        prepared: Prepared,
+        timed: Sequence[TimedStage],
+        sizes: tuple[int, ...],
+        columns: Any,
+        *,
+        known: Any,
+        of_memory: Any,
     ) -> Alone:
-        """Make the numbers of a cut at some micro-batch sizes; ``columns`` are their indices in the stages' times."""
+        """Make the numbers of a cut at some micro-batch sizes; ``columns`` are their indices in the stages' times.
+
+        ``known`` caches the work of stages for cuts of one layout, ``of_memory`` their memory for those of all.
+        """
         works = works_of(prepared, timed, known)
         devices = range(prepared.layout.stages)
-        memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=known) for place in devices)
+        memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=of_memory) for place in devices)
         return cls(
             prepared=prepared,
             works=works,

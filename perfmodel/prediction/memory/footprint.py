@@ -544,7 +544,7 @@ def device_memory(
         chunks=tuple(known[key] for key in keys),
         units=partial(unit_bytes, prepared, [timed.stage for timed in chunks.values()]),
         trains=prepared.trains,
-        known=known.setdefault(("shared", *keys), {}),
+        known=known.setdefault(("shared", prepared.layout, *keys), {}),
     )
 
 
