@@ -255,10 +255,24 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 
 @derived
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
-    groups = [occurrence.group for occurrence in table.occurrences if occurrence.phase is phase]
-    every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
-    sums = _summed_weights(every, table.is_update)
+    sums = _phase_sums(table, phase)
     return table.weights._replace(sums=sums, of_row=sums[table.rows.group_of_row])
+
+
+def _phase_sums(table: KernelTable, phase: Phase) -> NDArray[np.float64]:
+    groups = [group for _, of_phase, _, group in table.occurrences if of_phase is phase]
+    return _summed_weights(np.bincount(groups, minlength=len(table.multiplicity)).astype(float), table.is_update)
+
+
+class JoinedTables(NamedTuple):
+    """Tables one after the other, whose phases are added up at once."""
+
+    tables: tuple[KernelTable, ...]
+
+    def phase_weights(self, phase: Phase) -> GroupWeights:
+        """Count each group of each table in a single phase; only the sums are joined. [1]"""
+        sums = np.concatenate([_phase_sums(table, phase) for table in self.tables])
+        return self.tables[0].weights._replace(sums=sums)
 
 
 def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:

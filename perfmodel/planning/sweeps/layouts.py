@@ -26,6 +26,7 @@ from perfmodel.prediction.job.compose import fed_with
 from perfmodel.prediction.job.parameter_server import server_of
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import taken
+from perfmodel.prediction.job.stage import time_phases
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,6 +100,7 @@ class Layouts:
             if len(places):
                 for unit, unit_places, at in self._units(request, kind, places, sizes[places], among):
                     depths[unit.alike].append((unit, unit_places, at))
+        time_phases(stage for listed in depths.values() for unit, _, _ in listed for stage in unit.alone.timed)
         of_stacks = []
         for listed in depths.values():
             units = [unit for unit, _, _ in listed]

@@ -7,7 +7,7 @@ the cost of launches and dispatch; everything else is arithmetic on the columns 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from perfmodel.framework.kernel_table import GroupWeights, KernelTable
+    from perfmodel.framework.kernel_table import GroupWeights, JoinedTables, KernelTable
 
 
 @lru_cache(maxsize=256)
@@ -242,16 +242,40 @@ class GroupTimes(NamedTuple):
         """The costs themselves, as :class:`ChosenRows` has them."""
         return self
 
-    def sums(self, weights: GroupWeights) -> Sums:
+    def sums(self, weights: GroupWeights, weighted: Callable[[Any, Any], Any] | None = None) -> Sums:
         """Add up the costs of some occurrences."""
+        weighted = weighted or _weighted
         return (
-            _weighted(self.compute_s, weights.forward_backward),
-            _weighted(self.memory_s, weights.forward_backward),
-            _weighted(self.compute_s + self.memory_s, weights.update),
-            _weighted(self.launches, weights.every),
-            _weighted(self.dispatch_s, weights.every),
-            _weighted(self.exposed_dispatch_s, weights.every),
+            weighted(self.compute_s, weights.forward_backward),
+            weighted(self.memory_s, weights.forward_backward),
+            weighted(self.compute_s + self.memory_s, weights.update),
+            weighted(self.launches, weights.every),
+            weighted(self.dispatch_s, weights.every),
+            weighted(self.exposed_dispatch_s, weights.every),
         )
+
+
+@record
+class JoinedTimes:
+    """Costs of the groups of several tables, one table after the other; sums are rows, one for each table."""
+
+    groups: GroupTimes
+    starts: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, of_tables: Sequence[GroupTimes]) -> JoinedTimes:
+        """Join the costs of tables over the same configurations."""
+        counts = [len(groups.dispatch_s) for groups in of_tables]
+        joined = GroupTimes._make(map(np.concatenate, zip(*of_tables, strict=True)))
+        return cls(groups=joined, starts=np.cumsum([0, *counts[:-1]]))
+
+    def sums(self, weights: GroupWeights) -> Sums:
+        """Add up the costs of some occurrences of each table."""
+
+        def weighted(values: Any, of_groups: Any) -> Any:
+            return np.add.reduceat(values * of_groups[:, None], self.starts, axis=0)
+
+        return self.groups.sums(weights, weighted)
 
 
 @record
@@ -282,8 +306,8 @@ class ChosenRows:
         return compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2]
 
 
-Chosen = GroupTimes | ChosenRows
-"""Costs of a table with the alternatives that are chosen."""
+Chosen = GroupTimes | ChosenRows | JoinedTimes
+"""Costs of a table, or of several, with the alternatives that are chosen."""
 
 
 def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Quantity:
@@ -493,7 +517,7 @@ def _weighted(values: Quantity, weights: Quantity) -> Quantity:
 
 
 def step_time(
-    table: KernelTable,
+    table: KernelTable | JoinedTables,
     numbers: ProcessorNumbers,
     *,
     batch_size: Quantity,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from perfmodel.derived import derived_property, record
-from perfmodel.framework.kernel_table import ColumnsAt, columns_at
+from perfmodel.framework.kernel_table import ColumnsAt, JoinedTables, columns_at
 from perfmodel.numeric import total
 from perfmodel.prediction.device.step_time import (
     NO_TIME,
     Chosen,
     ChosenRows,
     GroupTimes,
+    JoinedTimes,
     ProcessorNumbers,
     StepTime,
     chosen_times,
@@ -24,7 +29,7 @@ from perfmodel.records import Phase
 from perfmodel.symbolic import named, naming_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.measurements.table import FeedItem
@@ -176,6 +181,30 @@ class TimedStage:
                 parameter_counts=self.stage.subject.graph.trained_parameter_counts,
                 element_bytes=self.element_bytes,
             )
+
+
+PHASES: Final = {"forward": Phase.FORWARD, "backward": Phase.BACKWARD, "update": Phase.UPDATE}
+"""Phases of a timed stage, each computed when it is read."""
+
+
+def time_phases(stages: Iterable[TimedStage]) -> None:
+    """Compute the phases of stages of many configurations, all at once where they share the numbers of a processor."""
+    by_numbers: dict[int, dict[int, TimedStage]] = defaultdict(dict)
+    for stage in stages:
+        first = stage.alike or stage
+        if "forward" not in first.__dict__ and first.how["scheduler_threads"] == 1:
+            by_numbers[id(first.numbers)][id(first)] = first
+    for listed in by_numbers.values():
+        together = tuple(listed.values())
+        tables = JoinedTables(tuple([stage.stage.lowered.table for stage in together]))
+        groups = JoinedTimes.of([stage.groups for stage in together])
+        numbers, how = together[0].numbers, dict(together[0].how)
+        how["subnormal_s"] = np.array([stage.how["subnormal_s"] for stage in together]).reshape(len(together), -1)
+        for name, phase in PHASES.items():
+            times = step_time(tables, numbers, groups=groups, phase=phase, **how)
+            rows = zip(*[repeat(values) if np.ndim(values) == 0 else values for values in times], strict=False)
+            for stage, row in zip(together, rows, strict=False):
+                stage.__dict__[name] = StepTime._make(row)
 
 
 @dataclass(frozen=True, eq=False)
