@@ -255,13 +255,14 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 
 @derived
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
-    sums = _phase_sums(table, phase)
+    sums = _summed_weights(_counts_in(table, phase), table.is_update)
     return table.weights._replace(sums=sums, of_row=sums[table.rows.group_of_row])
 
 
-def _phase_sums(table: KernelTable, phase: Phase) -> NDArray[np.float64]:
+def _counts_in(table: KernelTable, phase: Phase) -> NDArray[np.float64]:
+    """Occurrences of each group in a phase. [1]"""
     groups = [group for _, of_phase, _, group in table.occurrences if of_phase is phase]
-    return _summed_weights(np.bincount(groups, minlength=len(table.multiplicity)).astype(float), table.is_update)
+    return np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
 
 
 class JoinedTables(NamedTuple):
@@ -271,8 +272,9 @@ class JoinedTables(NamedTuple):
 
     def phase_weights(self, phase: Phase) -> GroupWeights:
         """Count each group of each table in a single phase; only the sums are joined. [1]"""
-        sums = np.concatenate([_phase_sums(table, phase) for table in self.tables])
-        return self.tables[0].weights._replace(sums=sums)
+        counts = np.concatenate([_counts_in(table, phase) for table in self.tables])
+        is_update = np.concatenate([table.is_update for table in self.tables])
+        return self.tables[0].weights._replace(sums=_summed_weights(counts, is_update))
 
 
 def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -186,6 +186,9 @@ class TimedStage:
 PHASES: Final = {"forward": Phase.FORWARD, "backward": Phase.BACKWARD, "update": Phase.UPDATE}
 """Phases of a timed stage, each computed when it is read."""
 
+STAGES_AT_ONCE: Final = 32
+"""Stages whose phases are computed at once, so that their arrays stay in a processor's cache. [1]"""
+
 
 def time_phases(stages: Iterable[TimedStage]) -> None:
     """Compute the phases of stages of many configurations, all at once where they share the numbers of a processor."""
@@ -195,16 +198,20 @@ def time_phases(stages: Iterable[TimedStage]) -> None:
         if "forward" not in first.__dict__ and first.how["scheduler_threads"] == 1:
             by_numbers[id(first.numbers)][id(first)] = first
     for listed in by_numbers.values():
-        together = tuple(listed.values())
-        tables = JoinedTables(tuple([stage.stage.lowered.table for stage in together]))
-        groups = JoinedTimes.of([stage.groups for stage in together])
-        numbers, how = together[0].numbers, dict(together[0].how)
-        how["subnormal_s"] = np.array([stage.how["subnormal_s"] for stage in together]).reshape(len(together), -1)
-        for name, phase in PHASES.items():
-            times = step_time(tables, numbers, groups=groups, phase=phase, **how)
-            rows = zip(*[repeat(values) if np.ndim(values) == 0 else values for values in times], strict=False)
-            for stage, row in zip(together, rows, strict=False):
-                stage.__dict__[name] = StepTime._make(row)
+        for start in range(0, len(listed), STAGES_AT_ONCE):
+            _time_phases(tuple(listed.values())[start : start + STAGES_AT_ONCE])
+
+
+def _time_phases(stages: tuple[TimedStage, ...]) -> None:
+    tables = JoinedTables(tuple([stage.stage.lowered.table for stage in stages]))
+    groups = JoinedTimes.of([stage.groups for stage in stages])
+    numbers, how = stages[0].numbers, dict(stages[0].how)
+    how["subnormal_s"] = np.array([stage.how["subnormal_s"] for stage in stages]).reshape(len(stages), -1)
+    for name, phase in PHASES.items():
+        times = step_time(tables, numbers, groups=groups, phase=phase, **how)
+        rows = zip(*[repeat(values) if np.ndim(values) == 0 else values for values in times], strict=False)
+        for stage, row in zip(stages, rows, strict=False):
+            stage.__dict__[name] = StepTime._make(row)
 
 
 @dataclass(frozen=True, eq=False)
