@@ -42,6 +42,8 @@ PASSES: Final = "accumulation_steps"
 """Axis that counts passes of all micro-batches, which take the same turns."""
 SHARED: Final = ("shard_stage", "no_sync")
 """Axes that only concern sharing among workers: the steps of a single worker do not depend on them."""
+RERUN: Final = ("recompute",)
+"""Axes that do not change how workers agree, besides those that decide the turns."""
 TURNS: Final = ("schedule", "micro_batches", PASSES)
 """Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
@@ -126,8 +128,10 @@ class Layouts:
         if job.target.lowered_for not in FAST_TARGETS or not job.target.takes_parts:
             return None
         on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
-        shared = tuple((name, code) for name, code in codes.items() if name not in SHARED)
-        return _UnplacedJob(job, interleave, on, shared)
+        shared, agreed = (
+            tuple((name, code) for name, code in codes.items() if name not in names) for names in (SHARED, RERUN)
+        )
+        return _UnplacedJob(job, interleave, on, shared, agreed)
 
     def _kind(self, request: _UnplacedJob) -> LayoutKind:
         job = request.job
@@ -136,6 +140,7 @@ class Layouts:
         # dies of a board slow down as more of them work
         known = self._known.once(("known", request.on, id(job.target.processor_spec)), Known)
         lowering = lowering_of(job, known=known)
+        lowering.__dict__["_agreements"] = self._known.once(("agreements", request.agreed), dict)
         return LayoutKind(job=job, lowering=lowering, shared=request.shared)
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
@@ -251,6 +256,7 @@ class _UnplacedJob(NamedTuple):
     interleave: int
     on: Hashable
     shared: tuple[Hashable, ...]
+    agreed: Hashable
 
 
 class _Request:
