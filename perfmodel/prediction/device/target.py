@@ -223,9 +223,15 @@ class Target(ABC):
 
     @abstractmethod
     def numbers(
-        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+        self,
+        profile: FrameworkProfile,
+        libraries: Libraries,
+        *,
+        dtype: str,
+        factors: Factors = NO_FACTORS,
+        board_energy: Quantity = 1.0,
     ) -> ProcessorNumbers:
-        """Plain numbers that time a step."""
+        """Plain numbers that time a step, on a board that draws ``board_energy`` times the mean one's for a FLOP."""
 
     @abstractmethod
     def peak_flop_per_s(self, dtype: str) -> float:

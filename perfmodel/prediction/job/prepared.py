@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders
+from perfmodel.cost.power import board_energy
 from perfmodel.derived import derived_property, record
 from perfmodel.framework.profile import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     _StageTimes = TimedStage | SlowedTimes
     _ExchangeTimes = dict[tuple[Phase, str], list[tuple[Exchange, Any]]]
     from perfmodel.prediction.memory.footprint import MemoryFootprint
+    from perfmodel.symbolic import Quantity
 
 
 @record
@@ -122,6 +124,8 @@ class Prepared:
     recompute: Recompute = None
     data_path: DataPath | None = None
     agreement: Agreement | None = None
+    waits_for: tuple[int, int] | None = None
+    """Workers that end a step together, and all of whom they are the fastest, if no agreement says so. [1]"""
 
     @derived_property
     def layout(self) -> Layout:
@@ -300,7 +304,22 @@ class Prepared:
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
         """Plain numbers of hardware, libraries and framework."""
-        return self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
+        how: dict[str, Any] = {"dtype": self.dtype, "factors": factors, "board_energy": self.board_energy}
+        return self.target.numbers(self.profile, self.libraries, **how)
+
+    @property
+    def board_energy(self) -> Quantity:
+        """Energy of a FLOP on the slowest board that a step waits for, over that of the mean board. [1]"""
+        layout, agreement, waits_for = self.layout, self.agreement, self.waits_for
+        if agreement is not None:
+            waits_for = agreement.waited_for
+        elif waits_for is None:
+            if layout.workers == 1:
+                return 1.0
+            waits_for = layout.context_size, layout.context_size
+        counted, copies = waits_for
+        boards = layout.tensor_size * len({stage.placed.device for stage in self.stages if stage.placed.graph.layers})
+        return board_energy(rank=boards * counted, count=boards * copies)
 
     @derived_property
     def nominal(self) -> TimedStep:
