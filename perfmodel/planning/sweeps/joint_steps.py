@@ -71,7 +71,7 @@ class JointSteps:
             section = section.beside_working_dies
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
-        section = section.among_boards(agreement)
+        section = section.among_devices(agreement)
         alike = id(agreement), job.fed
         kept = section.kept.setdefault("outcomes", {})
         if alike not in kept:

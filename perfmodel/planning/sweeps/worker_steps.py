@@ -15,7 +15,6 @@ from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Needs
 from perfmodel.planning.sweeps.space import DEFAULTS, OF_WORKER, Space
 from perfmodel.prediction.bill import processor_count, server_power_w
-from perfmodel.prediction.device.gpu_clock import is_limited
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device_prices import price_names
@@ -52,7 +51,7 @@ class WorkerKind:
     places: NDArray[np.int64]
     asked: Mapping[str, Any]
     slower: dict[tuple[int, int], TimedStep] = field(default_factory=dict)
-    """Such workers that wait for the slowest of some boards; other kinds with these times share them. [s]"""
+    """Steps of such workers that wait for the slowest of some; other kinds with these times share them. [s]"""
 
     @derived_property
     def schedule(self) -> GradientSchedule | None:
@@ -265,14 +264,14 @@ class Section:
         """The same workers at the clock that a die keeps while other dies of its board work."""
         return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
 
-    def among_boards(self, agreement: Agreement | None) -> Section:
-        """Return the same workers, each at the clock of the slowest board that it waits for."""
+    def among_devices(self, agreement: Agreement | None) -> Section:
+        """Return the same workers, each at the clock of the slowest device that it waits for."""
         waited_for = (1, 1) if agreement is None else agreement.waited_for
         if waited_for == (1, 1):
             return self
-        known = self.kept.setdefault("boards", {})
+        known = self.kept.setdefault("among", {})
         if waited_for not in known:
-            kinds = [_among_boards(kind, waited_for) for kind in self.kinds]
+            kinds = [_among_devices(kind, waited_for) for kind in self.kinds]
             is_same = all(one is other for one, other in zip(kinds, self.kinds, strict=True))
             known[waited_for] = self if is_same else replace(self, kinds=kinds, kept={})
         among: Section = known[waited_for]
@@ -293,10 +292,10 @@ def _slower(kind: WorkerKind) -> WorkerKind:
     return replace(kind, prepared=prepared, timed=timed, footprint=prepared.footprint(timed), slower={})
 
 
-def _among_boards(kind: WorkerKind, waits_for: tuple[int, int]) -> WorkerKind:
-    """Return workers that wait for the slowest of some boards; the same ones if no power limit slows it."""
+def _among_devices(kind: WorkerKind, waits_for: tuple[int, int]) -> WorkerKind:
+    """Return workers that wait for the slowest of some; the same ones if no power limit slows it."""
     prepared = replace(kind.prepared, waits_for=waits_for)
-    if not isinstance(kind.target, GpuTarget) or not is_limited(kind.target.device, prepared.board_energy):
+    if kind.target.slowest_clock(prepared.energy_ratio) == 1:
         return kind
     if waits_for not in kind.slower:
         kind.slower[waits_for] = prepared.step()

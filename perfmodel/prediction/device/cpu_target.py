@@ -228,7 +228,7 @@ class CpuTarget(Target):
         *,
         dtype: str,
         factors: Factors = NO_FACTORS,
-        board_energy: Quantity = 1.0,
+        energy_ratio: Quantity = 1.0,
     ) -> ProcessorNumbers:
         """Join the facts of cores and memory, the BLAS's constants and the framework's into plain numbers."""
         cpu, system, library = self.cpu, self.system, libraries["cpu_blas"]

@@ -41,6 +41,7 @@ from perfmodel.prediction.device.gpu_clock import (
     clock_ratio,
     fed_share,
     loads_of,
+    slowest_clock,
     sustained_peak_flop_per_s,
     sustained_peaks,
 )
@@ -466,6 +467,9 @@ class GpuTarget(Target):
             notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
         return notes
 
+    def slowest_clock(self, energy_ratio: Any) -> float:  # noqa: D102
+        return slowest_clock(self.device, energy_ratio)
+
     def _of_board(self, system_part: SystemPart) -> tuple[str, ...]:
         """Remark on the clock that two working dies of one board share."""
         board = self.device.board
@@ -481,15 +485,15 @@ class GpuTarget(Target):
         *,
         dtype: str,
         factors: Factors = NO_FACTORS,
-        board_energy: Quantity = 1.0,
+        energy_ratio: Quantity = 1.0,
     ) -> ProcessorNumbers:
         """Plain numbers of the GPU, its libraries and the framework."""
-        if factors is not NO_FACTORS or type(board_energy) is not float:
-            return self._numbers(profile, libraries, dtype=dtype, factors=factors, board_energy=board_energy)
+        if factors is not NO_FACTORS or type(energy_ratio) is not float:
+            return self._numbers(profile, libraries, dtype=dtype, factors=factors, energy_ratio=energy_ratio)
         kept = self._plain
-        if kept is None or kept[0] is not profile or kept[1] is not libraries or kept[2:4] != (dtype, board_energy):
-            numbers = self._numbers(profile, libraries, dtype=dtype, factors=factors, board_energy=board_energy)
-            self._plain = kept = profile, libraries, dtype, board_energy, numbers
+        if kept is None or kept[0] is not profile or kept[1] is not libraries or kept[2:4] != (dtype, energy_ratio):
+            numbers = self._numbers(profile, libraries, dtype=dtype, factors=factors, energy_ratio=energy_ratio)
+            self._plain = kept = profile, libraries, dtype, energy_ratio, numbers
         return kept[4]
 
     def _numbers(
@@ -499,7 +503,7 @@ class GpuTarget(Target):
         *,
         dtype: str,
         factors: Factors,
-        board_energy: Quantity,
+        energy_ratio: Quantity,
     ) -> GpuNumbers:
         """Join the GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
         device, element_bytes = self.device, ELEMENT_BYTES[dtype]
@@ -513,7 +517,7 @@ class GpuTarget(Target):
         launch_us = device_constant(device.launch.latency_us, device, "launch.latency_us", factors=factors)
         attends = attention_role(device, profile, libraries, dtype=dtype)
         at_boost = boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
-        loads = loads_of(device, factors, board_energy=board_energy)
+        loads = loads_of(device, factors, energy_ratio=energy_ratio)
         peaks = sustained_peaks(device, at_boost, loads)
         bandwidth_bytes_per_s = device_constant(
             device.sustained_memory_bandwidth_bytes_per_s, device, "memory.bandwidth_gb_per_s", factors=factors
@@ -557,7 +561,7 @@ class GpuTarget(Target):
             step_overhead_s=slowdown * framework["step_overhead_us"],
             issuer_dispatch_s=tuple([slowdown * framework[name] for name in issuers]) or None,
         )
-        if factors is NO_FACTORS and type(numbers.dispatch_s) is type(board_energy) is float:
+        if factors is NO_FACTORS and type(numbers.dispatch_s) is type(energy_ratio) is float:
             object.__setattr__(numbers, "is_plain", True)
         return numbers
 

@@ -309,7 +309,7 @@ class MeasuredTarget(Target):
         *,
         dtype: str,
         factors: Factors = NO_FACTORS,
-        board_energy: Quantity = 1.0,
+        energy_ratio: Quantity = 1.0,
     ) -> ProcessorNumbers:
         """Curves of a data type as plain numbers."""
         classes = self.measured.classes(dtype)

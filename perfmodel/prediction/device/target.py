@@ -217,6 +217,10 @@ class Target(ABC):
         """Remarks specific to this kind of target."""
         return []
 
+    def slowest_clock(self, energy_ratio: Any) -> float:
+        """Clock of a device that draws this much more for a FLOP, over the mean one's, if power limits it. [1]"""
+        return 1.0
+
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """DNN-library features for a data type; none without such a library."""
         return LibrarySupport()
@@ -229,9 +233,9 @@ class Target(ABC):
         *,
         dtype: str,
         factors: Factors = NO_FACTORS,
-        board_energy: Quantity = 1.0,
+        energy_ratio: Quantity = 1.0,
     ) -> ProcessorNumbers:
-        """Plain numbers that time a step, on a board that draws ``board_energy`` times the mean one's for a FLOP."""
+        """Plain numbers that time a step, on a device that draws ``energy_ratio`` [1] times the mean one's for a FLOP."""
 
     @abstractmethod
     def peak_flop_per_s(self, dtype: str) -> float:
