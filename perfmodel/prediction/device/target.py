@@ -235,7 +235,7 @@ class Target(ABC):
         factors: Factors = NO_FACTORS,
         energy_ratio: Quantity = 1.0,
     ) -> ProcessorNumbers:
-        """Plain numbers that time a step, on a device that draws ``energy_ratio`` [1] times the mean one's for a FLOP."""
+        """Plain numbers that time a step, on a device that draws ``energy_ratio`` [1] times the mean one for a FLOP."""
 
     @abstractmethod
     def peak_flop_per_s(self, dtype: str) -> float:
