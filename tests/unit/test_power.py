@@ -5,7 +5,8 @@ import pytest
 import sympy
 
 import perfmodel as pm
-from perfmodel.cost.power import clock_under_power, work_energy
+from perfmodel.cost.order_statistics import Normal
+from perfmodel.cost.power import DEVICE_VARIATION, clock_under_power, energy_ratio, work_energy
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.gpu import Gpu
@@ -185,3 +186,80 @@ def test_each_pass_of_fused_attention_takes_the_energy_of_its_own_clock():
         if "attention" in row.kernel
     )
     assert left_j == pytest.approx(expected_j, rel=0.002)
+
+
+def test_the_slowest_of_several_devices_draws_what_normal_order_statistics_say():
+    assert energy_ratio(rank=1, count=1) == 1
+    for count in (4, 8, 64, 512):
+        for rank in (count // 2, count - 1, count):
+            exact = Normal(cv=DEVICE_VARIATION).order_statistic(rank=rank, count=count)
+            assert energy_ratio(rank=rank, count=count) == pytest.approx(float(exact), abs=0.06 * DEVICE_VARIATION)
+    counts = np.array([1, 2, 8, 1024])
+    each = [energy_ratio(rank=count, count=count) for count in counts.tolist()]
+    assert energy_ratio(rank=counts, count=counts) == pytest.approx(each)
+    assert np.all(np.diff(each) > 0)
+    n = sympy.Symbol("n", positive=True)
+    assert float(energy_ratio(rank=n, count=n).subs(n, 8)) == pytest.approx(each[2])
+
+
+def trained(device, **job):
+    """Return a step of products alone, on a device in the slots of a system."""
+    graph = pm.LayerGraph("square", input_shape=(8192,))
+    graph.add("product", Dense(units=8192), inputs=graph.input)
+    how = {"batch_size": 8192, "system": "dgx_a100_x4", "device": device, "framework": "pytorch_2"} | job
+    return pm.predict(graph, **how)
+
+
+def test_a_step_of_several_devices_is_as_slow_as_the_slowest_that_its_power_limit_slows():
+    alone = trained("a100_80_sxm", dtype="bf16")
+    for workers in (2, 8, 32):
+        p = trained("a100_80_sxm", dtype="bf16", workers=workers, sync="all_reduce")
+        slower = energy_ratio(rank=workers, count=workers) ** (1 / 3)
+        assert p.compute_s == pytest.approx(slower * alone.compute_s, rel=1e-3)
+        assert p.memory_bound_s == pytest.approx(alone.memory_bound_s, rel=0.05)
+    assert any("the slowest of 32 devices" in note for note in p.remarks)
+
+
+@pytest.mark.parametrize("job", [{"sync": "none"}, {"sync": "downpour"}, {"sync": "all_reduce", "phase": "forward"}])
+def test_devices_that_wait_for_nobody_are_the_mean_ones(job):
+    alone = trained("a100_80_sxm", dtype="bf16", phase=job.get("phase", "step"))
+    p = trained("a100_80_sxm", dtype="bf16", workers=8, **job)
+    assert p.compute_s == alone.compute_s
+    assert not any("slowest" in note for note in p.remarks)
+
+
+@pytest.mark.parametrize("device", ["tesla_p100_pcie", "gtx_titan_black"])
+def test_devices_that_no_limit_slows_are_alike(device):
+    how = {"system": "survey_fig6", "device": device, "sync": "ring_all_reduce"}
+    alone, p = (trained(workers=count, **how) for count in (1, 16))
+    assert p.compute_s == alone.compute_s
+
+
+def test_every_device_that_computes_is_counted_but_backup_workers():
+    graph = pm.zoo.gpt(layers=4, width=512, heads=8, sequence_length=256, vocabulary=4096)
+    how = {"batch_size": 8, "system": "dgx_a100", "dtype": "bf16", "framework": "pytorch_2", "sync": "all_reduce"}
+    layouts = (
+        {"workers": 8},
+        {"workers": 8, "shard_stage": 3},
+        {"workers": 4, "context_size": 2},
+        {"workers": 2, "parallelism": "pipeline", "stages": 4, "micro_batches": 4},
+        {"workers": 2, "parallelism": "tensor", "tensor_size": 4},
+        {"workers": 1, "parallelism": "pipeline", "tensor_size": 4, "stages": 2, "micro_batches": 4},
+    )
+    slowest = [pm.predict(graph, **how, **layout).basis.prepared for layout in layouts]
+    assert [prepared.devices_waited_for for prepared in slowest] == [(8, 8)] * 6
+    backup = {"straggler": {"distribution": "normal", "cv": 0.1}, "backup_workers": 2}
+    p = pm.predict(graph, **how, workers=8, **backup)
+    assert p.basis.prepared.devices_waited_for == (6, 8)
+    assert 1 < p.basis.prepared.energy_ratio < slowest[0].energy_ratio
+
+
+@pytest.mark.parametrize("sync", ["all_reduce", "downpour", "none"])
+def test_sweeps_wait_for_the_slowest_device_as_predictions_do(sync):
+    graph = pm.zoo.gpt(layers=4, width=512, heads=8, sequence_length=256, vocabulary=4096)
+    how = {"system": "dgx_a100_x4", "dtype": "bf16", "framework": "pytorch_2", "sync": sync}
+    for axes in ({"workers": [1, 2, 8, 32]}, {"workers": [1, 4], "parallelism": "pipeline", "stages": [1, 2, 4]}):
+        swept = pm.sweep(graph, batch_size=[8, 16], device=["a100_80_sxm", "h100_sxm"], **axes, **how)
+        for index, row in enumerate(swept):
+            if row["fits"]:
+                assert row["step_s"] == pytest.approx(swept.prediction(index).step_s, rel=1e-12)

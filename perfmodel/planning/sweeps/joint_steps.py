@@ -71,6 +71,7 @@ class JointSteps:
             section = section.beside_working_dies
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
+        section = section.among_devices(agreement)
         alike = id(agreement), job.fed
         kept = section.kept.setdefault("outcomes", {})
         if alike not in kept:
@@ -115,10 +116,10 @@ class JointSteps:
         return kept
 
     def _usd_per_hour(self, section: Section) -> Any:
-        if "usd_per_hour" not in section.kept:
+        if "usd_per_hour" not in section.known:
             devices, of_rows = section.numbered_devices
-            section.kept["usd_per_hour"] = np.array([self.prices.of(*device) for device in devices])[of_rows]
-        return section.kept["usd_per_hour"]
+            section.known["usd_per_hour"] = np.array([self.prices.of(*device) for device in devices])[of_rows]
+        return section.known["usd_per_hour"]
 
     def _target(self, section: Section, job: JobValues) -> Target:
         workers, has_server = job.values["workers"], job.values["sync"] in WITH_SERVER
@@ -164,7 +165,7 @@ class JointSteps:
     def _feed(self, section: Section, job: JobValues, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
         """Return the time of copies before a step and during it, and which frameworks have two mini-batches."""
         key = ("feed", job.size, path.prefetch > 0)
-        if key not in section.kept:
+        if key not in section.known:
             before_s, meanwhile_s = (np.zeros(len(section.batch_size)) for _ in range(2))
             has_two = []
             for kind, places in section.by_framework:
@@ -175,8 +176,8 @@ class JointSteps:
                 }
                 before_s[places], meanwhile_s[places] = replace(kind.prepared, **changed).feed_times()
                 has_two.append(path.prefetch > 0 and kind.copies_ahead)
-            section.kept[key] = (before_s, meanwhile_s, tuple(has_two))
-        return section.kept[key]  # type: ignore[no-any-return]
+            section.known[key] = (before_s, meanwhile_s, tuple(has_two))
+        return section.known[key]  # type: ignore[no-any-return]
 
     def _applied(self, section: Section, agreement: Agreement | None) -> Composed:
         """Return the joint step, without copies."""

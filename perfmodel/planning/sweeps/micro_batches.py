@@ -64,8 +64,6 @@ class LayoutKind:
         job, known = self.job, self.lowering.known.timed
         # parameters that are gathered in the type of the products need no casts
         placed = (self.shared, self.lowering.gradient_sizes, among, cut)
-        alike = (*placed[:-1], self.lowering.gathers_narrow)
-        key = (*alike, cut, sizes)
         columns = np.array([among.index(size) for size in sizes])
         if placed in known and job.subject.phase is Phase.STEP:
             prepared = self.lowering.shared(known[placed], job)
@@ -73,10 +71,13 @@ class LayoutKind:
             prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job, cuts=cut)
             prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
             known[placed] = prepared
+        slowest = prepared.energy_ratio
+        alike = (*placed[:-1], self.lowering.gathers_narrow, slowest)
+        key = (*alike, cut, sizes)
         stage_works = known.setdefault(("stages", alike), {})
         if key not in known:
-            timed = prepared.timed_stages(known=known.setdefault(among, {}))
-            memory = known.setdefault(("memory", self.lowering.gathers_narrow, self.lowering.gradient_sizes, among), {})
+            timed = prepared.timed_stages(known=known.setdefault((among, slowest), {}))
+            memory = known.setdefault(("memory", *alike[1:]), {})
             known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works, of_memory=memory)
         alone: Alone = known[key]
         layout, has_buckets = prepared.layout, prepared.has_buckets(prepared.agreement)

@@ -50,6 +50,8 @@ class WorkerKind:
     """Memory of workers that update their own parameters. [B]"""
     places: NDArray[np.int64]
     asked: Mapping[str, Any]
+    slower: dict[tuple[int, int], TimedStep] = field(default_factory=dict)
+    """Steps of such workers that wait for the slowest of some; other kinds with these times share them. [s]"""
 
     @derived_property
     def schedule(self) -> GradientSchedule | None:
@@ -102,6 +104,8 @@ class Section:
     alike: Alike
     only: NDArray[np.int64] | None = None
     kept: dict[Any, Any] = field(default_factory=dict)
+    known: dict[Any, Any] = field(default_factory=dict)
+    """What does not depend on the times of the workers. [-]"""
 
     @property
     def first(self) -> WorkerKind:
@@ -194,24 +198,24 @@ class Section:
         ``server_bytes`` are those of a parameter server beside the worker, and those that it lacks elsewhere.
         """
         key = ("needs", has_two, server_bytes, is_served(agreement), _all_reduces(agreement))
-        if key not in self.kept:
+        if key not in self.known:
             of_server, missing_elsewhere_bytes = server_bytes
             kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(agreement)
             buffers = np.ones(len(self.batch_size))
             for (_, places), with_two in zip(self.by_framework, has_two, strict=True):
                 buffers[places] += with_two
-            self.kept[key] = Needs(
+            self.known[key] = Needs(
                 memory_bytes=kept_bytes + (buffers - 1) * input_bytes + of_server,
                 capacity_bytes=capacity_bytes,
                 missing_elsewhere_bytes=missing_elsewhere_bytes,
             )
-        needs: Needs = self.kept[key]
+        needs: Needs = self.known[key]
         return needs
 
     def _memory_bytes(self, agreement: Agreement | None) -> tuple[Any, Any, Any]:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
         key = ("memory", is_served(agreement), _all_reduces(agreement))
-        if key not in self.kept:
+        if key not in self.known:
             footprints = [without_served_state(kind.footprint, agreement) for kind in self.kinds]
             one = [kind.one_input_bytes for kind in self.kinds]
             kept_bytes = [
@@ -220,8 +224,8 @@ class Section:
             ]
             buckets_bytes = self._joined_unless_none([kind.prepared.buckets_bytes(agreement) for kind in self.kinds])
             capacity_bytes = self.joined([footprint.capacity_bytes for footprint in footprints])
-            self.kept[key] = self.joined(kept_bytes) + buckets_bytes, self.joined(one), capacity_bytes
-        memory: tuple[Any, Any, Any] = self.kept[key]
+            self.known[key] = self.joined(kept_bytes) + buckets_bytes, self.joined(one), capacity_bytes
+        memory: tuple[Any, Any, Any] = self.known[key]
         return memory
 
     def energy_j(self, target: Target, agreement: Agreement | None, step_s: Any) -> Any:
@@ -260,6 +264,19 @@ class Section:
         """The same workers at the clock that a die keeps while other dies of its board work."""
         return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
 
+    def among_devices(self, agreement: Agreement | None) -> Section:
+        """Return the same workers, each at the clock of the slowest device that it waits for."""
+        waited_for = (1, 1) if agreement is None else agreement.waited_for
+        if waited_for == (1, 1):
+            return self
+        known = self.kept.setdefault("among", {})
+        if waited_for not in known:
+            kinds = [_among_devices(kind, waited_for) for kind in self.kinds]
+            is_same = all(one is other for one, other in zip(kinds, self.kinds, strict=True))
+            known[waited_for] = self if is_same else replace(self, kinds=kinds, kept={})
+        among: Section = known[waited_for]
+        return among
+
 
 def _all_reduces(agreement: Agreement | None) -> bool:
     """Whether workers exchange copies of gradients: all of an agreement that counts for these copies."""
@@ -272,7 +289,17 @@ def _slower(kind: WorkerKind) -> WorkerKind:
     slower = GpuTarget(target.device.beside_working_dies(), host=target.host, system_part=target.system_part)
     prepared = replace(kind.prepared, target=slower)
     timed = prepared.step()
-    return replace(kind, prepared=prepared, timed=timed, footprint=prepared.footprint(timed))
+    return replace(kind, prepared=prepared, timed=timed, footprint=prepared.footprint(timed), slower={})
+
+
+def _among_devices(kind: WorkerKind, waits_for: tuple[int, int]) -> WorkerKind:
+    """Return workers that wait for the slowest of some; the same ones if no power limit slows it."""
+    prepared = replace(kind.prepared, waits_for=waits_for)
+    if kind.target.slowest_clock(prepared.energy_ratio) == 1:
+        return kind
+    if waits_for not in kind.slower:
+        kind.slower[waits_for] = prepared.step()
+    return replace(kind, prepared=prepared, timed=kind.slower[waits_for])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -309,7 +336,7 @@ class Workers:
         names = [name for name in OF_WORKER if name in codes and name != "batch_size"]
         sections: dict[Alike, list[WorkerKind]] = defaultdict(list)
         refused, slow = [], []
-        timed: dict[Hashable, tuple[TimedStep, MemoryFootprint]] = {}
+        timed: dict[Hashable, tuple[TimedStep, MemoryFootprint, dict[tuple[int, int], TimedStep]]] = {}
         for key, places in groups([codes[name] for name in names] or [no_codes]):
             batches = codes.get("batch_size", no_codes)[places]
             try:
@@ -333,7 +360,7 @@ class Workers:
         codes: dict[str, int],
         places: NDArray[np.int64],
         batches: NDArray[np.int64],
-        timed: dict[Hashable, tuple[TimedStep, MemoryFootprint]],
+        timed: dict[Hashable, tuple[TimedStep, MemoryFootprint, dict[tuple[int, int], TimedStep]]],
     ) -> WorkerKind | None:
         """Return workers that differ only in batch size; None where predict must evaluate each."""
         arguments = self.space.resolved(codes)
@@ -358,9 +385,10 @@ class Workers:
         same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
         key = (self._processor(job.target, codes), same, tuple(sizes))
         if key not in timed:
-            timed[key] = prepared.step(), prepared.footprint(prepared.step())
-        step, footprint = timed[key]
-        return WorkerKind(prepared=prepared, timed=step, footprint=footprint, places=places, asked=asked)
+            timed[key] = prepared.step(), prepared.footprint(prepared.step()), {}
+        step, footprint, slower = timed[key]
+        how: dict[str, Any] = {"timed": step, "footprint": footprint, "slower": slower}
+        return WorkerKind(prepared=prepared, places=places, asked=asked, **how)
 
     def _batch_size(self, code: int) -> int:
         batch_size = self.space.value("batch_size", code)

@@ -44,8 +44,8 @@ def clock_ratio(
     )
 
 
-def loads_of(device: Gpu, factors: Factors) -> dict[str, Load]:
-    """Power of each kind of arithmetic; none for an unknown power."""
+def loads_of(device: Gpu, factors: Factors, *, energy_ratio: Quantity = 1.0) -> dict[str, Load]:
+    """Power of each kind of arithmetic, with ``energy_ratio`` times the mean device's for a FLOP; none if unknown."""
     stated = device.power_constants()
     known = stated if factors is NO_FACTORS else scaled(stated, place=f"devices/{device.stem}/", factors=factors)
     peaks = {kind: _listed_peak(device, dtype, factors) for kind, dtype in device.powered_types.items()}
@@ -56,9 +56,15 @@ def loads_of(device: Gpu, factors: Factors) -> dict[str, Load]:
     resting_w = known["idle_w"] + memory * device.memory_w_in_products
     limit_w = known["power_limit_w"] if "power_limit_w" in known else known["tdp_w"]
     return {
-        kind: Load(limit_w, resting_w, PICO * known[f"power.{kind}_pj"] * device.issue_limit * peak)
+        kind: Load(limit_w, resting_w, energy_ratio * PICO * known[f"power.{kind}_pj"] * device.issue_limit * peak)
         for kind, peak in peaks.items()
     }
+
+
+def slowest_clock(device: Gpu, energy_ratio: float) -> float:
+    """Lowest clock, over that of the mean device, of large products on one that draws this much more for a FLOP. [1]"""
+    loads = loads_of(device, NO_FACTORS, energy_ratio=energy_ratio)
+    return min([float(clock_ratio(device, kind, loads=loads) / clock_ratio(device, kind)) for kind in loads], default=1)
 
 
 def boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:

@@ -41,6 +41,7 @@ from perfmodel.prediction.device.gpu_clock import (
     clock_ratio,
     fed_share,
     loads_of,
+    slowest_clock,
     sustained_peak_flop_per_s,
     sustained_peaks,
 )
@@ -318,7 +319,7 @@ class GpuTarget(Target):
     attention_roles = ATTENTION_ROLES
     threads = None
     _files: _Files | None = None
-    _plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
+    _plain: tuple[FrameworkProfile, Libraries, str, float, ProcessorNumbers] | None = None
 
     def __init__(self, device: Gpu, *, host: Cpu | None = None, system_part: SystemPart | None = None) -> None:
         self.device = self.processor_spec = device
@@ -466,6 +467,9 @@ class GpuTarget(Target):
             notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
         return notes
 
+    def slowest_clock(self, energy_ratio: Any) -> float:  # noqa: D102
+        return slowest_clock(self.device, energy_ratio)
+
     def _of_board(self, system_part: SystemPart) -> tuple[str, ...]:
         """Remark on the clock that two working dies of one board share."""
         board = self.device.board
@@ -475,18 +479,32 @@ class GpuTarget(Target):
         return (f"dies of a board work at once: each keeps {clock}, and all workers are taken to be that slow",)
 
     def numbers(
-        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+        self,
+        profile: FrameworkProfile,
+        libraries: Libraries,
+        *,
+        dtype: str,
+        factors: Factors = NO_FACTORS,
+        energy_ratio: Quantity = 1.0,
     ) -> ProcessorNumbers:
         """Plain numbers of the GPU, its libraries and the framework."""
-        if factors is not NO_FACTORS:
-            return self._numbers(profile, libraries, dtype=dtype, factors=factors)
+        if factors is not NO_FACTORS or type(energy_ratio) is not float:
+            return self._numbers(profile, libraries, dtype=dtype, factors=factors, energy_ratio=energy_ratio)
         kept = self._plain
-        if kept is None or kept[0] is not profile or kept[1] is not libraries or kept[2] != dtype:
-            numbers = self._numbers(profile, libraries, dtype=dtype, factors=factors)
-            self._plain = kept = profile, libraries, dtype, numbers
-        return kept[3]
+        if kept is None or kept[0] is not profile or kept[1] is not libraries or kept[2:4] != (dtype, energy_ratio):
+            numbers = self._numbers(profile, libraries, dtype=dtype, factors=factors, energy_ratio=energy_ratio)
+            self._plain = kept = profile, libraries, dtype, energy_ratio, numbers
+        return kept[4]
 
-    def _numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors) -> GpuNumbers:
+    def _numbers(
+        self,
+        profile: FrameworkProfile,
+        libraries: Libraries,
+        *,
+        dtype: str,
+        factors: Factors,
+        energy_ratio: Quantity,
+    ) -> GpuNumbers:
         """Join the GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
         device, element_bytes = self.device, ELEMENT_BYTES[dtype]
         recipe, dtype = dtype, base_dtype(dtype)
@@ -499,7 +517,7 @@ class GpuTarget(Target):
         launch_us = device_constant(device.launch.latency_us, device, "launch.latency_us", factors=factors)
         attends = attention_role(device, profile, libraries, dtype=dtype)
         at_boost = boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
-        loads = loads_of(device, factors)
+        loads = loads_of(device, factors, energy_ratio=energy_ratio)
         peaks = sustained_peaks(device, at_boost, loads)
         bandwidth_bytes_per_s = device_constant(
             device.sustained_memory_bandwidth_bytes_per_s, device, "memory.bandwidth_gb_per_s", factors=factors
@@ -543,7 +561,7 @@ class GpuTarget(Target):
             step_overhead_s=slowdown * framework["step_overhead_us"],
             issuer_dispatch_s=tuple([slowdown * framework[name] for name in issuers]) or None,
         )
-        if factors is NO_FACTORS and type(numbers.dispatch_s) is float:
+        if factors is NO_FACTORS and type(numbers.dispatch_s) is type(energy_ratio) is float:
             object.__setattr__(numbers, "is_plain", True)
         return numbers
 

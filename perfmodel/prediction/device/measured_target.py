@@ -303,7 +303,13 @@ class MeasuredTarget(Target):
         return self.specs
 
     def numbers(
-        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+        self,
+        profile: FrameworkProfile,
+        libraries: Libraries,
+        *,
+        dtype: str,
+        factors: Factors = NO_FACTORS,
+        energy_ratio: Quantity = 1.0,
     ) -> ProcessorNumbers:
         """Curves of a data type as plain numbers."""
         classes = self.measured.classes(dtype)

@@ -217,15 +217,25 @@ class Target(ABC):
         """Remarks specific to this kind of target."""
         return []
 
+    def slowest_clock(self, energy_ratio: Any) -> float:
+        """Clock of a device that draws this much more for a FLOP, over the mean one's, if power limits it. [1]"""
+        return 1.0
+
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """DNN-library features for a data type; none without such a library."""
         return LibrarySupport()
 
     @abstractmethod
     def numbers(
-        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+        self,
+        profile: FrameworkProfile,
+        libraries: Libraries,
+        *,
+        dtype: str,
+        factors: Factors = NO_FACTORS,
+        energy_ratio: Quantity = 1.0,
     ) -> ProcessorNumbers:
-        """Plain numbers that time a step."""
+        """Plain numbers that time a step, on a device that draws ``energy_ratio`` [1] times the mean one for a FLOP."""
 
     @abstractmethod
     def peak_flop_per_s(self, dtype: str) -> float:

@@ -64,6 +64,11 @@ class Agreement(ABC):
         return self.worker_count
 
     @property
+    def waited_for(self) -> tuple[int, int]:
+        """Workers that end a step together, and all of whom they are the fastest; one if none waits for others. [1]"""
+        return 1, 1
+
+    @property
     def batches_per_update(self) -> int:
         """Mini-batches of one worker behind each update. [1]"""
         return self.counted_workers
@@ -379,6 +384,10 @@ class Synchronous(Agreement):
     def counted_workers(self) -> int:
         """Workers that the others wait for. [1]"""
         return self.worker_count if self.straggler is None else self.straggler.counted(self.worker_count)
+
+    @property
+    def waited_for(self) -> tuple[int, int]:  # noqa: D102
+        return self.counted_workers, self.worker_count
 
     @property
     def hides_copies(self) -> bool:  # noqa: D102

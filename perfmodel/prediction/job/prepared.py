@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders
+from perfmodel.cost.power import energy_ratio
 from perfmodel.derived import derived_property, record
 from perfmodel.framework.profile import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     _StageTimes = TimedStage | SlowedTimes
     _ExchangeTimes = dict[tuple[Phase, str], list[tuple[Exchange, Any]]]
     from perfmodel.prediction.memory.footprint import MemoryFootprint
+    from perfmodel.symbolic import Quantity
 
 
 @record
@@ -122,6 +124,8 @@ class Prepared:
     recompute: Recompute = None
     data_path: DataPath | None = None
     agreement: Agreement | None = None
+    waits_for: tuple[int, int] | None = None
+    """Workers that end a step together, and all of whom they are the fastest, if no agreement says so. [1]"""
 
     @derived_property
     def layout(self) -> Layout:
@@ -284,6 +288,11 @@ class Prepared:
             as_measured = measured_sum_of(self.agreement) is not None
             by_library = self.exchanges_by_library
             notes = (*notes, *self.target.exchange_remarks(by_library=by_library, as_measured=as_measured))
+        if (slower := 1 - self.target.slowest_clock(self.energy_ratio)) > 0:
+            rank, count = self.devices_waited_for
+            among = f"{count} devices" if rank == count else f"the {rank} fastest of {count} devices"
+            what = f"a step waits for the slowest of {among}, which differ in what a FLOP draws"
+            notes = (*notes, f"{what}: at the power limit its clock is up to {slower:.1%} below the mean one's")
         if self.data_path is not None:
             notes = (*notes, *self.data_path.remarks(self.subject))
         server = None if self.agreement is None else self.agreement.server
@@ -300,7 +309,27 @@ class Prepared:
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
         """Plain numbers of hardware, libraries and framework."""
-        return self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
+        how: dict[str, Any] = {"dtype": self.dtype, "factors": factors, "energy_ratio": self.energy_ratio}
+        return self.target.numbers(self.profile, self.libraries, **how)
+
+    @property
+    def energy_ratio(self) -> Quantity:
+        """Energy of a FLOP on the slowest device that a step waits for, over that of the mean device. [1]"""
+        rank, count = self.devices_waited_for
+        return 1.0 if count is rank == 1 else energy_ratio(rank=rank, count=count)
+
+    @property
+    def devices_waited_for(self) -> tuple[Any, Any]:
+        """Devices that end a step together, and all of whom they are the fastest. [1]"""
+        layout, agreement = self.layout, self.agreement
+        if agreement is not None:
+            counted, copies = agreement.waited_for
+        else:
+            counted, copies = self.waits_for or (layout.context_size, layout.context_size)
+        if layout.is_whole:
+            return counted, copies
+        working = layout.tensor_size * len({stage.placed.device for stage in self.stages if stage.placed.graph.layers})
+        return working * counted, working * copies
 
     @derived_property
     def nominal(self) -> TimedStep:
