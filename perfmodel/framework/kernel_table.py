@@ -130,6 +130,14 @@ class KernelTable:
         return _group_weights(self)
 
     @derived_property
+    def parts(self) -> tuple[NDArray[np.float64], ...]:
+        """Occurrences of each group in each part of the step that a host issues. [1]"""
+        part_of_group = self.rows.weights.part_of_group
+        return tuple(
+            np.where(part_of_group == part, self.multiplicity, 0.0) for part in range(part_of_group.max() + 1)
+        )
+
+    @derived_property
     def alternative_of_row(self) -> NDArray[np.intp]:
         """Alternative that each entry of ``row_order`` belongs to."""
         lengths = np.diff(self.alternative_starts, append=len(self.row_order))
@@ -193,7 +201,6 @@ class GroupWeights(NamedTuple):
     every_group: NDArray[np.intp]
     issuer_of_group: NDArray[np.intp]
     part_of_group: NDArray[np.intp]
-    parts: tuple[NDArray[np.float64], ...]
     records: bool
 
     @property
@@ -216,8 +223,7 @@ def _group_weights(table: KernelTable) -> GroupWeights:
     sums = _summed_weights(table.multiplicity, table.is_update)
     of_row = sums[table.rows.group_of_row]
     if table.rows_of is not None:  # the same operations, which are issued alike
-        weights = table.rows.weights
-        return weights._replace(sums=sums, of_row=of_row, parts=_parts(table, weights.part_of_group))
+        return table.rows.weights._replace(sums=sums, of_row=of_row)
     has_library_launches, issuer_of_row = table.issuer_of_row
     issuers = _issuers(table)
     _, part_of_group = np.unique(issuers, return_inverse=True)
@@ -229,14 +235,8 @@ def _group_weights(table: KernelTable) -> GroupWeights:
         every_group=np.arange(len(table.multiplicity)),
         issuer_of_group=issuers,
         part_of_group=part_of_group,
-        parts=_parts(table, part_of_group),
         records=bool((issuers == ISSUERS.index("backward")).any()),
     )
-
-
-def _parts(table: KernelTable, part_of_group: NDArray[np.intp]) -> tuple[NDArray[np.float64], ...]:
-    """Occurrences of each group in each part of the step that a host issues. [1]"""
-    return tuple(np.where(part_of_group == part, table.multiplicity, 0.0) for part in range(part_of_group.max() + 1))
 
 
 ISSUERS = ("forward", "backward", "update")
@@ -274,7 +274,7 @@ class JoinedTables(NamedTuple):
         """Count each group of each table in a single phase; only the sums are joined. [1]"""
         counts = np.concatenate([_counts_in(table, phase) for table in self.tables])
         is_update = np.concatenate([table.is_update for table in self.tables])
-        return self.tables[0].weights._replace(sums=_summed_weights(counts, is_update))
+        return self.tables[0].rows.weights._replace(sums=_summed_weights(counts, is_update))
 
 
 def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:

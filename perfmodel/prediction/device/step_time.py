@@ -385,23 +385,27 @@ def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
     return values if getattr(values, "shape", None) == shape else np.broadcast_to(values, shape)
 
 
+def _issued(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -> GroupTimes:
+    """Add the dispatch of each launch by the part of the step that issues it; until then nothing of it is exposed."""
+    if numbers.issuer_dispatch_s is None:
+        return groups
+    weights = table.rows.weights
+    forward_s, *others, recording_s = numbers.issuer_dispatch_s
+    of_issuer = (forward_s + recording_s if weights.records else forward_s, *others)
+    of_launch_s = by_row(of_issuer, weights.issuer_of_group, axes=getattr(groups.launches, "ndim", 1))
+    return groups._replace(dispatch_s=groups.dispatch_s + groups.exposed_dispatch_s * of_launch_s)
+
+
 def _run_ahead(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -> GroupTimes:
     """Share the dispatch that a queue of launches exposes in each part of the step, in proportion to dispatch."""
-    weights = table.weights
-    dispatch_s = groups.dispatch_s
-    axes = getattr(groups.launches, "ndim", 1)
-    if numbers.issuer_dispatch_s is not None:
-        forward_s, *others, recording_s = numbers.issuer_dispatch_s
-        of_issuer = (forward_s + recording_s if weights.records else forward_s, *others)
-        dispatch_s = dispatch_s + groups.exposed_dispatch_s * by_row(of_issuer, weights.issuer_of_group, axes=axes)
     busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
-    busy, issued = ([_weighted(seconds, part) for part in weights.parts] for seconds in (busy_s, dispatch_s))
+    busy, issued = ([_weighted(seconds, part) for part in table.parts] for seconds in (busy_s, groups.dispatch_s))
     exposed_s = queued_dispatch_time(busy_s=busy, dispatch_s=issued)
     shares = [
         exposed / where(exceeds(of_part, 0), of_part, 1.0) for exposed, of_part in zip(exposed_s, issued, strict=True)
     ]
-    share = by_row(shares, weights.part_of_group, axes=axes)
-    return groups._replace(dispatch_s=dispatch_s, exposed_dispatch_s=dispatch_s * share)
+    share = by_row(shares, table.rows.weights.part_of_group, axes=getattr(groups.launches, "ndim", 1))
+    return groups._replace(exposed_dispatch_s=groups.dispatch_s * share)
 
 
 def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Quantity) -> GroupTimes:
@@ -444,12 +448,17 @@ def chosen_times(
     ``known`` caches what tables with the same rows share at this batch size.
     """
     how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
-    if known is None:
+
+    def fastest() -> Chosen:
         chosen = _fastest(table, numbers, **how)
+        return _issued(table, chosen.groups, numbers) if numbers.queued else chosen
+
+    if known is None:
+        chosen = fastest()
     else:
         key = (table.rows, id(numbers))
         if key not in known:
-            known[key] = _fastest(table, numbers, **how), numbers  # kept alive, so that their ids are not reused
+            known[key] = fastest(), numbers  # kept alive, so that their ids are not reused
         chosen = known[key][0]
     return _run_ahead(table, chosen.groups, numbers) if numbers.queued else chosen
 
