@@ -133,9 +133,7 @@ class KernelTable:
     def parts(self) -> tuple[NDArray[np.float64], ...]:
         """Occurrences of each group in each part of the step that a host issues. [1]"""
         part_of_group = self.rows.weights.part_of_group
-        return tuple(
-            np.where(part_of_group == part, self.multiplicity, 0.0) for part in range(part_of_group.max() + 1)
-        )
+        return tuple(np.where(part_of_group == part, self.multiplicity, 0.0) for part in range(part_of_group.max() + 1))
 
     @derived_property
     def alternative_of_row(self) -> NDArray[np.intp]:

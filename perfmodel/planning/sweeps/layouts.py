@@ -15,7 +15,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.parallelism.base import Layout
 from perfmodel.parallelism.registry import SHARING
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
-from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit
+from perfmodel.planning.sweeps.micro_batches import Columns, Draft, LayoutKind, Unit
 from perfmodel.planning.sweeps.results import Needs, Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.planning.sweeps.stacks import Stack, StackRows, TurnedRows, turned_rows
@@ -95,13 +95,12 @@ class Layouts:
             turns[places] = ordered.setdefault(_in_order(layout), len(ordered))
         orders = list(ordered)
         sizes = batch // (micro * passes)
-        among = tuple(np.unique(sizes[request.is_open]).tolist())
         depths: dict[Any, list[tuple[Unit, Ints, Ints]]] = defaultdict(list)
+        self._draw_up(request, kinds, sizes)
         for kind, places in kinds:
             places = places[request.is_open[places]]
-            if len(places):
-                for unit, unit_places, at in self._units(request, kind, places, sizes[places], among):
-                    depths[unit.alike].append((unit, unit_places, at))
+            for unit, unit_places, at in self._units(kind, places, sizes[places]):
+                depths[unit.alike].append((unit, unit_places, at))
         time_phases(stage for listed in depths.values() for unit, _, _ in listed for stage in unit.alone.timed)
         of_stacks = []
         for listed in depths.values():
@@ -169,16 +168,28 @@ class Layouts:
             with request.refusing(uneven[places]):
                 Layout(micro_batches=count, accumulation_steps=times).micro_batch_size(samples)
 
-    def _units(
-        self, request: _Request, kind: LayoutKind, places: Ints, sizes: Ints, among: tuple[int, ...]
-    ) -> Iterator[tuple[Unit, Ints, Ints]]:
+    def _draw_up(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]], sizes: Ints) -> None:
+        """Make the units that are missing: all are drafted before any is timed, as stages are timed in like columns."""
+        drafts: list[tuple[LayoutKind, Ints, Draft]] = []
+        for kind, places in kinds:
+            places, known = places[request.is_open[places]], self._units_of(kind)
+            missing = [size for size in np.unique(sizes[places]).tolist() if size not in known]
+            with request.refusing(places):
+                drafts += [(kind, places, draft) for draft in kind.drafts(missing)]
+        among = Columns.of(draft for _, _, draft in drafts)
+        for kind, places, draft in drafts:
+            with request.refusing(places):
+                unit = kind.unit(draft, among)
+                self._units_of(kind).update((size, (unit, at)) for at, size in enumerate(draft.sizes))
+
+    def _units_of(self, kind: LayoutKind) -> dict[int, tuple[Unit, int]]:
+        """Units of a kind by micro-batch size, with the place of the size in the unit."""
+        return self._known.once(("units", id(kind)), dict)  # type: ignore[no-any-return]
+
+    def _units(self, kind: LayoutKind, places: Ints, sizes: Ints) -> Iterator[tuple[Unit, Ints, Ints]]:
         """Yield the units of a kind, each with its rows and their columns in the unit."""
-        known = self._known.once(("units", id(kind)), dict)
+        known = self._units_of(kind)
         different, of_row = np.unique(sizes, return_inverse=True)
-        missing = [size for size in different.tolist() if size not in known]
-        with request.refusing(places):
-            for unit in kind.units(missing, among=among):
-                known.update((size, (unit, at)) for at, size in enumerate(unit.alone.sizes))
         by_unit: dict[int, tuple[Unit, list[tuple[int, int]]]] = {}
         for index, size in enumerate(different.tolist()):
             if size in known:

@@ -307,9 +307,10 @@ class Prepared:
         files = (*self.target.sources(self.profile, self.libraries), *exchanging, *agreed)
         return files if self.data_path is None else (*files, *self.data_path.sources)
 
-    def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
-        """Plain numbers of hardware, libraries and framework."""
-        how: dict[str, Any] = {"dtype": self.dtype, "factors": factors, "energy_ratio": self.energy_ratio}
+    def numbers(self, factors: Factors = NO_FACTORS, *, energy_ratio: Quantity | None = None) -> ProcessorNumbers:
+        """Plain numbers of hardware, libraries and framework, on the slowest device unless its energy is given [1]."""
+        ratio = self.energy_ratio if energy_ratio is None else energy_ratio
+        how: dict[str, Any] = {"dtype": self.dtype, "factors": factors, "energy_ratio": ratio}
         return self.target.numbers(self.profile, self.libraries, **how)
 
     @property
@@ -345,13 +346,19 @@ class Prepared:
         return TimedStep(stages=stages, composed=self.composed(stages, factors))
 
     def timed_stages(
-        self, factors: Factors = NO_FACTORS, *, known: dict[Any, Any] | None = None
+        self,
+        factors: Factors = NO_FACTORS,
+        *,
+        known: dict[Any, Any] | None = None,
+        energy_ratio: Quantity | None = None,
     ) -> tuple[TimedStage, ...]:
         """Time each stage for one micro-batch; stages of the same structure only once. [s]"""
         if len(self.stages) == 1 and known is None:
             return (self._timed_stage(self.stages[0], self.numbers(factors)),)
         known = {} if known is None else known
-        numbers = known["numbers"] if "numbers" in known else known.setdefault("numbers", self.numbers(factors))
+        if "numbers" not in known:
+            known["numbers"] = self.numbers(factors, energy_ratio=energy_ratio)
+        numbers = known["numbers"]
         timed_stages = []
         for stage in self.stages:
             key = (id(stage.lowered), stage.placed.batch_factor, self.exchanged_bytes)
