@@ -94,12 +94,12 @@ class Layouts:
         for layout, places in layouts:
             turns[places] = ordered.setdefault(_in_order(layout), len(ordered))
         orders = list(ordered)
-        sizes = batch // (micro * passes)
+        sizes = _Sizes(batch // (micro * passes), request.is_open)
         depths: dict[Any, list[tuple[Unit, Ints, Ints]]] = defaultdict(list)
         self._draw_up(request, kinds, sizes)
         for kind, places in kinds:
             places = places[request.is_open[places]]
-            for unit, unit_places, at in self._units(kind, places, sizes[places]):
+            for unit, unit_places, at in self._units(kind, places, sizes):
                 depths[unit.alike].append((unit, unit_places, at))
         time_phases(stage for listed in depths.values() for unit, _, _ in listed for stage in unit.alone.timed)
         of_stacks = []
@@ -168,12 +168,12 @@ class Layouts:
             with request.refusing(uneven[places]):
                 Layout(micro_batches=count, accumulation_steps=times).micro_batch_size(samples)
 
-    def _draw_up(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]], sizes: Ints) -> None:
+    def _draw_up(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]], sizes: _Sizes) -> None:
         """Make the units that are missing: all are drafted before any is timed, as stages are timed in like columns."""
         drafts: list[tuple[LayoutKind, Ints, Draft]] = []
         for kind, places in kinds:
             places, known = places[request.is_open[places]], self._units_of(kind)
-            missing = [size for size in np.unique(sizes[places]).tolist() if size not in known]
+            missing = [size for size in sizes.among(places) if size not in known]
             with request.refusing(places):
                 drafts += [(kind, places, draft) for draft in kind.drafts(missing)]
         among = Columns.of(draft for _, _, draft in drafts)
@@ -186,20 +186,19 @@ class Layouts:
         """Units of a kind by micro-batch size, with the place of the size in the unit."""
         return self._known.once(("units", id(kind)), dict)  # type: ignore[no-any-return]
 
-    def _units(self, kind: LayoutKind, places: Ints, sizes: Ints) -> Iterator[tuple[Unit, Ints, Ints]]:
+    def _units(self, kind: LayoutKind, places: Ints, sizes: _Sizes) -> Iterator[tuple[Unit, Ints, Ints]]:
         """Yield the units of a kind, each with its rows and their columns in the unit."""
         known = self._units_of(kind)
-        different, of_row = np.unique(sizes, return_inverse=True)
         by_unit: dict[int, tuple[Unit, list[tuple[int, int]]]] = {}
-        for index, size in enumerate(different.tolist()):
+        for size, code in sizes.among(places).items():
             if size in known:
                 unit, at = known[size]
-                by_unit.setdefault(id(unit), (unit, []))[1].append((index, at))
+                by_unit.setdefault(id(unit), (unit, []))[1].append((code, at))
         for unit, listed in by_unit.values():
-            place_of = np.full(len(different), -1)
-            for index, at in listed:
-                place_of[index] = at
-            at_rows = place_of[of_row]
+            place_of = np.full(len(sizes.different), -1)
+            for code, at in listed:
+                place_of[code] = at
+            at_rows = place_of[sizes.codes[places]]
             is_of_unit = at_rows >= 0
             yield unit, places[is_of_unit], at_rows[is_of_unit]
 
@@ -268,6 +267,20 @@ class _UnplacedJob(NamedTuple):
     on: Hashable
     shared: tuple[Hashable, ...]
     agreed: Hashable
+
+
+class _Sizes:
+    """Micro-batch sizes of the rows of a request that are open, as codes."""
+
+    def __init__(self, sizes: Ints, is_open: NDArray[np.bool_]) -> None:
+        self.codes = np.zeros(len(sizes), dtype=np.intp)
+        different, self.codes[is_open] = np.unique(sizes[is_open], return_inverse=True)
+        self.different: list[int] = different.tolist()
+
+    def among(self, places: Ints) -> dict[int, int]:
+        """Return the sizes of some rows, rising, with their codes."""
+        present = np.flatnonzero(np.bincount(self.codes[places], minlength=1)).tolist()
+        return {self.different[code]: code for code in present} if len(places) else {}
 
 
 class _Request:
