@@ -132,8 +132,12 @@ class KernelTable:
     @derived_property
     def parts(self) -> tuple[NDArray[np.float64], ...]:
         """Occurrences of each group in each part of the step that a host issues. [1]"""
-        part_of_group = self.rows.weights.part_of_group
-        return tuple(np.where(part_of_group == part, self.multiplicity, 0.0) for part in range(part_of_group.max() + 1))
+        return _parts(self.part_of_group, self.multiplicity)
+
+    @property
+    def part_of_group(self) -> NDArray[np.intp]:
+        """The part that issues each group."""
+        return self.rows.weights.part_of_group
 
     @derived_property
     def alternative_of_row(self) -> NDArray[np.intp]:
@@ -263,10 +267,31 @@ def _counts_in(table: KernelTable, phase: Phase) -> NDArray[np.float64]:
     return np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
 
 
-class JoinedTables(NamedTuple):
-    """Tables one after the other, whose phases are added up at once."""
+def _parts(part_of_group: NDArray[np.intp], multiplicity: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    return tuple(np.where(part_of_group == part, multiplicity, 0.0) for part in range(part_of_group.max() + 1))
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedTables:
+    """Tables one after the other, whose parts and phases are added up at once."""
 
     tables: tuple[KernelTable, ...]
+
+    @derived_property
+    def counts(self) -> list[int]:
+        """Groups of each table. [1]"""
+        return [len(table.multiplicity) for table in self.tables]
+
+    @derived_property
+    def parts(self) -> tuple[NDArray[np.float64], ...]:
+        """Occurrences of each group in each part of its step. [1]"""
+        return _parts(self.part_of_group[0], np.concatenate([table.multiplicity for table in self.tables]))
+
+    @derived_property
+    def part_of_group(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The part that issues each group, and the table that it is in."""
+        parts = np.concatenate([table.part_of_group for table in self.tables])
+        return parts, np.repeat(np.arange(len(self.tables)), self.counts)
 
     def phase_weights(self, phase: Phase) -> GroupWeights:
         """Count each group of each table in a single phase; only the sums are joined. [1]"""

@@ -26,7 +26,7 @@ from perfmodel.prediction.job.compose import fed_with
 from perfmodel.prediction.job.parameter_server import server_of
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import taken
-from perfmodel.prediction.job.stage import time_phases
+from perfmodel.prediction.job.stage import time_together
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,7 +101,6 @@ class Layouts:
             places = places[request.is_open[places]]
             for unit, unit_places, at in self._units(kind, places, sizes):
                 depths[unit.alike].append((unit, unit_places, at))
-        time_phases(stage for listed in depths.values() for unit, _, _ in listed for stage in unit.alone.timed)
         of_stacks = []
         for listed in depths.values():
             units = [unit for unit, _, _ in listed]
@@ -177,6 +176,7 @@ class Layouts:
             with request.refusing(places):
                 drafts += [(kind, places, draft) for draft in kind.drafts(missing)]
         among = Columns.of(draft for _, _, draft in drafts)
+        time_together(stage for kind, _, draft in drafts for stage in kind.timed(draft, among))
         for kind, places, draft in drafts:
             with request.refusing(places):
                 unit = kind.unit(draft, among)

@@ -106,19 +106,30 @@ class LayoutKind:
         known[key] = self.lowering.prepared(size, pinned=job.pinned, data_path=job.data_path, job=job, cuts=cut)
         return known[key]  # type: ignore[no-any-return]
 
+    def _alike(self, among: Columns) -> tuple[Hashable, ...]:
+        """Key of jobs whose stages take the same times in the same columns."""
+        # parameters that are gathered in the type of the products need no casts
+        return self.shared, self.lowering.gradient_sizes, self.lowering.gathers_narrow, among
+
+    def timed(self, draft: Draft, among: Columns) -> Sequence[TimedStage]:
+        """Return the stages of a draft, timed in the columns of all configurations."""
+        known, key = self.lowering.known.timed, ("timed", *self._alike(among), draft.cut)
+        if key not in known:
+            prepared = replace(draft.prepared, batch_size=among.sizes)  # type: ignore[arg-type]
+            known[key] = prepared.timed_stages(known=known.setdefault(among, {}), energy_ratio=among.ratios)
+        return known[key]  # type: ignore[no-any-return]
+
     def unit(self, draft: Draft, among: Columns) -> Unit:
-        """Time a draft, in the columns of all configurations."""
-        known, lowering = self.lowering.known.timed, self.lowering
+        """Make a unit of a draft."""
+        known, alike = self.lowering.known.timed, self._alike(among)
         prepared = replace(draft.prepared, batch_size=among.sizes)  # type: ignore[arg-type]
         ratio = prepared.energy_ratio
-        # parameters that are gathered in the type of the products need no casts
-        alike = (self.shared, lowering.gradient_sizes, lowering.gathers_narrow, among)
         key = (*alike, *draft[1:], ratio)
         stage_works = known.setdefault(("stages", alike), {})
         if key not in known:
-            timed = prepared.timed_stages(known=known.setdefault(among, {}), energy_ratio=among.ratios)
+            timed, columns = self.timed(draft, among), among.places(draft.sizes, ratio)
             how = {"known": stage_works, "of_memory": known.setdefault(("memory", *alike[1:]), {})}
-            known[key] = Alone.of(prepared, timed, draft.sizes, among.places(draft.sizes, ratio), **how)
+            known[key] = Alone.of(prepared, timed, draft.sizes, columns, **how)
         alone: Alone = known[key]
         layout, has_buckets = prepared.layout, prepared.has_buckets(prepared.agreement)
         memory = tuple(device.shared(layout, has_buckets=has_buckets) for device in alone.memory)

@@ -77,7 +77,7 @@ def run_of(rows: Sequence[int]) -> slice | NDArray[np.intp]:
     return slice(first, last + 1) if last - first + 1 == len(rows) else np.array(rows, dtype=np.intp)
 
 
-def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, axes: int) -> Any:
+def by_row(of_name: Sequence[Quantity], code_of_row: Any, *, axes: int) -> Any:
     """Spread one value per distinct name over the rows.
 
     Examples
@@ -263,19 +263,28 @@ class JoinedTimes:
     starts: NDArray[np.intp]
 
     @classmethod
-    def of(cls, of_tables: Sequence[GroupTimes]) -> JoinedTimes:
-        """Join the costs of tables over the same configurations."""
-        counts = [len(groups.dispatch_s) for groups in of_tables]
-        joined = GroupTimes._make(map(np.concatenate, zip(*of_tables, strict=True)))
-        return cls(groups=joined, starts=np.cumsum([0, *counts[:-1]]))
+    def of(cls, issued: Sequence[Chosen], tables: JoinedTables, numbers: ProcessorNumbers) -> JoinedTimes:
+        """Join costs of tables over the same configurations, and share the dispatch that the queue of each exposes."""
+        groups = GroupTimes._make(map(np.concatenate, zip(*[of_table.groups for of_table in issued], strict=True)))
+        joined = cls(groups=groups, starts=np.cumsum([0, *tables.counts[:-1]]))
+        if numbers.queued:
+            joined.groups = _run_ahead(tables, groups, numbers, weighted=joined.weighted)
+        return joined
+
+    def weighted(self, values: Any, weights: Any) -> Any:
+        """Sum of value times occurrences over the groups of each table."""
+        return np.add.reduceat(values * weights[:, None], self.starts, axis=0)
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences of each table."""
+        return self.groups.sums(weights, self.weighted)
 
-        def weighted(values: Any, of_groups: Any) -> Any:
-            return np.add.reduceat(values * of_groups[:, None], self.starts, axis=0)
-
-        return self.groups.sums(weights, weighted)
+    def of_tables(self) -> list[GroupTimes]:
+        """Costs of each table."""
+        return [
+            GroupTimes._make(of_one)
+            for of_one in zip(*[np.split(of, self.starts[1:]) for of in self.groups], strict=True)
+        ]
 
 
 @record
@@ -396,15 +405,22 @@ def _issued(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -
     return groups._replace(dispatch_s=groups.dispatch_s + groups.exposed_dispatch_s * of_launch_s)
 
 
-def _run_ahead(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -> GroupTimes:
+def _run_ahead(
+    table: KernelTable | JoinedTables,
+    groups: GroupTimes,
+    numbers: ProcessorNumbers,
+    *,
+    weighted: Callable[[Any, Any], Any] | None = None,
+) -> GroupTimes:
     """Share the dispatch that a queue of launches exposes in each part of the step, in proportion to dispatch."""
+    weighted = weighted or _weighted
     busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
-    busy, issued = ([_weighted(seconds, part) for part in table.parts] for seconds in (busy_s, groups.dispatch_s))
+    busy, issued = ([weighted(seconds, part) for part in table.parts] for seconds in (busy_s, groups.dispatch_s))
     exposed_s = queued_dispatch_time(busy_s=busy, dispatch_s=issued)
     shares = [
         exposed / where(exceeds(of_part, 0), of_part, 1.0) for exposed, of_part in zip(exposed_s, issued, strict=True)
     ]
-    share = by_row(shares, table.rows.weights.part_of_group, axes=getattr(groups.launches, "ndim", 1))
+    share = by_row(shares, table.part_of_group, axes=getattr(groups.launches, "ndim", 1))
     return groups._replace(exposed_dispatch_s=groups.dispatch_s * share)
 
 
@@ -448,25 +464,41 @@ def chosen_times(
     ``known`` caches what tables with the same rows share at this batch size.
     """
     how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
+    return queued(issued_times(table, numbers, **how, known=known), table, numbers)
+
+
+def queued(issued: Chosen, table: KernelTable, numbers: ProcessorNumbers) -> Chosen:
+    """Share the dispatch that a queue exposes, if the host has one."""
+    return _run_ahead(table, issued.groups, numbers) if numbers.queued else issued
+
+
+def issued_times(
+    table: KernelTable,
+    numbers: ProcessorNumbers,
+    *,
+    batch_size: Quantity,
+    workspace_limit_bytes: float,
+    known: dict[Any, Any] | None = None,
+) -> Chosen:
+    """Time and choose alternatives; the dispatch of a queue is not spread over groups yet."""
+    how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
 
     def fastest() -> Chosen:
         chosen = _fastest(table, numbers, **how)
         return _issued(table, chosen.groups, numbers) if numbers.queued else chosen
 
     if known is None:
-        chosen = fastest()
-    else:
-        key = (table.rows, id(numbers))
-        if key not in known:
-            known[key] = fastest(), numbers  # kept alive, so that their ids are not reused
-        chosen = known[key][0]
-    return _run_ahead(table, chosen.groups, numbers) if numbers.queued else chosen
+        return fastest()
+    key = (table.rows, id(numbers))
+    if key not in known:
+        known[key] = fastest(), numbers  # kept alive, so that their ids are not reused
+    return known[key][0]  # type: ignore[no-any-return]
 
 
 def _fastest(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> Chosen:
-    """Choose the fastest alternative of each group; the dispatch of a queue is not spread over groups yet."""
+    """Choose the fastest alternative of each group."""
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)

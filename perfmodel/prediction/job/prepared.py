@@ -15,7 +15,7 @@ from perfmodel.framework.profile import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
-from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, chosen_times
+from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime
 from perfmodel.prediction.device.target import NO_COPY, Copy, Feed
 from perfmodel.prediction.job.beside import alike_exchanges, rings_s, runs_beside, started_s
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
@@ -25,7 +25,7 @@ from perfmodel.prediction.job.sharing import gathered, moved_s
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory, fullest_of
 from perfmodel.records import ELEMENT_BYTES, Phase
-from perfmodel.symbolic import is_symbolic, naming_of
+from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -371,19 +371,14 @@ class Prepared:
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers, known: dict[Any, Any] | None = None) -> TimedStage:
         table, samples = stage.lowered.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
-        limit_bytes = self.workspace_limit_bytes
-        with naming_of(table):
-            of_rows = None if known is None else known.setdefault(("rows", stage.placed.batch_factor), {})
-            chosen = chosen_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes, known=of_rows)
         return TimedStage(
             stage=stage,
             numbers=numbers,
-            chosen=chosen,
             known=known,
             element_bytes=self.exchanged_bytes,
             how={
                 "batch_size": samples,
-                "workspace_limit_bytes": limit_bytes,
+                "workspace_limit_bytes": self.workspace_limit_bytes,
                 "scheduler_threads": self.target.scheduler_threads(self.profile),
                 "subnormal_s": self.target.subnormal_time(
                     numbers, samples * stage.subject.subnormal_products_per_sample
