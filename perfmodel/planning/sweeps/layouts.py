@@ -176,7 +176,9 @@ class Layouts:
             with request.refusing(places):
                 drafts += [(kind, places, draft) for draft in kind.drafts(missing)]
         among = Columns.of(draft for _, _, draft in drafts)
-        time_together(stage for kind, _, draft in drafts for stage in kind.timed(draft, among))
+        for gathers in (False, True):
+            alike = [(kind, draft) for kind, _, draft in drafts if kind.lowering.gathers_narrow is gathers]
+            time_together(stage for kind, draft in alike for stage in kind.timed(draft, among))
         for kind, places, draft in drafts:
             with request.refusing(places):
                 unit = kind.unit(draft, among)

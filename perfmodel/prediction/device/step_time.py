@@ -273,7 +273,7 @@ class JoinedTimes:
 
     def weighted(self, values: Any, weights: Any) -> Any:
         """Sum of value times occurrences over the groups of each table."""
-        return np.add.reduceat(values * weights[:, None], self.starts, axis=0)
+        return np.add.reduceat(values * weights.reshape(-1, *[1] * (values.ndim - 1)), self.starts, axis=0)
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences of each table."""

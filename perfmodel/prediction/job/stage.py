@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,9 +31,10 @@ from perfmodel.records import Phase
 from perfmodel.symbolic import named, naming_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.graph import LayerGraph
     from perfmodel.measurements.table import FeedItem
     from perfmodel.parallelism.base import StageGraph
     from perfmodel.prediction.device.target import Target
@@ -75,6 +76,8 @@ class TimedStage:
     alike: TimedStage | None = None
     known: dict[Any, Any] | None = None
     """Times shared by stages that are timed together: of passes over gradients, and of kernel rows. [s]"""
+    together: Sequence[tuple[LoweredGraph, LayerGraph]] = ()
+    """All stages whose passes over gradients are timed together. [-]"""
 
     @derived_property
     def issued(self) -> Chosen:
@@ -168,25 +171,32 @@ class TimedStage:
             return 0.0
         if self.alike is not None:
             return self.alike.moved_s(bytes_per_parameter)
-        moved = self._over(self.stage.lowered.over_units(bytes_per_parameter, self.stage.placed.graph), batch_size=1)
+        moved = self._over(lambda lowered, graph: lowered.over_units(bytes_per_parameter, graph), batch_size=1)
         return moved.compute_s + moved.memory_bound_s + moved.launch_s
 
     def _over_gradients(self, purpose: str, *, batch_size: Any) -> StepTime:
-        return self._over(self.stage.lowered.over_gradients(purpose, self.stage.placed.graph), batch_size=batch_size)
+        return self._over(lambda lowered, graph: lowered.over_gradients(purpose, graph), batch_size=batch_size)
 
-    def _over(self, table: KernelTable | None, *, batch_size: Any) -> StepTime:
+    def _over(self, table_of: Callable[[LoweredGraph, LayerGraph], KernelTable | None], *, batch_size: Any) -> StepTime:
+        table = table_of(self.stage.lowered, self.stage.placed.graph)
         if table is None:
             return NO_TIME
         numbers = self.numbers.beside_a_step
         how = self._choice | {"batch_size": batch_size}
         known = {} if self.known is None else self.known
-        key = (table, id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
-        if key not in known:
+        alike = (id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
+        if (table, *alike) not in known and self.together:
+            tables = [*dict.fromkeys(other for at in self.together if (other := table_of(*at)) is not None)]
+            for joined in JoinedTables.of(tables):
+                issued = [issued_times(other, numbers, **how, known=self._of_rows) for other in joined.tables]
+                groups = JoinedTimes.of(issued, joined, numbers)
+                times = step_time(joined, numbers, groups=groups, phase=Phase.BACKWARD, **how)
+                known |= {(other, *alike): row for other, row in zip(joined.tables, _rows_of(times), strict=False)}
+        elif (table, *alike) not in known:
             with naming_of(table):
                 chosen = chosen_times(table, numbers, **how, known=self._of_rows)
-                known[key] = step_time(table, numbers, groups=chosen, phase=Phase.BACKWARD, **how)
-        times: StepTime = known[key]
-        return times
+                known[table, *alike] = step_time(table, numbers, groups=chosen, phase=Phase.BACKWARD, **how)
+        return known[table, *alike]  # type: ignore[no-any-return]
 
     def operations_s(self, groups: Sequence[int]) -> Any:
         """Time of operations, by their groups in the kernel table, each once. [s]"""
@@ -213,34 +223,33 @@ class TimedStage:
 PHASES: Final = {"forward": Phase.FORWARD, "backward": Phase.BACKWARD, "update": Phase.UPDATE}
 """Phases of a timed stage, each computed when it is read."""
 
-STAGES_AT_ONCE: Final = 32
-"""Stages that are timed at once, so that their arrays stay in a processor's cache. [1]"""
-
 
 def time_together(stages: Iterable[TimedStage]) -> None:
     """Time stages of many configurations and their phases, all at once where they share the numbers of a processor."""
-    by_numbers: dict[int, dict[int, TimedStage]] = defaultdict(dict)
+    alike: dict[tuple[int, int], dict[int, TimedStage]] = defaultdict(dict)
     for stage in stages:
         first = stage.alike or stage
         if "forward" not in first.__dict__ and first.how["scheduler_threads"] == 1:
-            by_numbers[id(first.numbers)][id(first)] = first
-    for listed in by_numbers.values():
-        for start in range(0, len(listed), STAGES_AT_ONCE):
-            _time_together(tuple(listed.values())[start : start + STAGES_AT_ONCE])
+            alike[id(first.numbers), first.stage.placed.batch_factor][id(first)] = first
+    for listed in alike.values():
+        together = tuple([(stage.stage.lowered, stage.stage.placed.graph) for stage in listed.values()])
+        ordered = iter(listed.values())
+        for tables in JoinedTables.of([lowered.table for lowered, _ in together]):
+            some = [*islice(ordered, len(tables.tables))]
+            numbers, how = some[0].numbers, dict(some[0].how)
+            groups = JoinedTimes.of([stage.issued for stage in some], tables, numbers)
+            for stage, chosen in zip(some, groups.of_tables(), strict=True):
+                stage.__dict__.update(chosen=chosen, together=together)
+            how["subnormal_s"] = np.array([stage.how["subnormal_s"] for stage in some]).reshape(len(some), -1)
+            for name, phase in PHASES.items():
+                times = step_time(tables, numbers, groups=groups, phase=phase, **how)
+                for stage, row in zip(some, _rows_of(times), strict=False):
+                    stage.__dict__[name] = row
 
 
-def _time_together(stages: tuple[TimedStage, ...]) -> None:
-    tables = JoinedTables(tuple([stage.stage.lowered.table for stage in stages]))
-    numbers, how = stages[0].numbers, dict(stages[0].how)
-    groups = JoinedTimes.of([stage.issued for stage in stages], tables, numbers)
-    for stage, chosen in zip(stages, groups.of_tables(), strict=True):
-        stage.__dict__["chosen"] = chosen
-    how["subnormal_s"] = np.array([stage.how["subnormal_s"] for stage in stages]).reshape(len(stages), -1)
-    for name, phase in PHASES.items():
-        times = step_time(tables, numbers, groups=groups, phase=phase, **how)
-        rows = zip(*[repeat(values) if np.ndim(values) == 0 else values for values in times], strict=False)
-        for stage, row in zip(stages, rows, strict=False):
-            stage.__dict__[name] = StepTime._make(row)
+def _rows_of(times: StepTime) -> Iterator[StepTime]:
+    """Yield the times of each of several tables; what all of them share is repeated for ever."""
+    return map(StepTime._make, zip(*[values if np.ndim(values) else repeat(values) for values in times], strict=False))
 
 
 @dataclass(frozen=True, eq=False)
