@@ -131,6 +131,13 @@ class Asynchronous(Agreement):
     numbers: AsynchronousNumbers
 
     @property
+    def waited_for(self) -> tuple[int, int]:  # noqa: D102
+        used = self.scheme.in_effect(self.numbers)
+        # lasting differences use up any bound of staleness, so that all keep the pace of the slowest
+        count = used.group_size if used.staleness_bound is None else used.worker_count
+        return count, count
+
+    @property
     def batches_per_update(self) -> int:
         """Mini-batches of one worker, or one group, behind each update. [1]"""
         return int(self.times(1.0).batches_per_update)
