@@ -131,11 +131,26 @@ _FITTED_WORDS: Final = ("Fitted by ", "fitted on ", "fit plan ")
 _REMEMBERED_WORDS: Final = ("from memory", "not re-read", "not opened")
 
 
+Fault = tuple[tuple[int | str, ...], Any, str]
+"""A fault of a table: the place of a field below it, its value, and what is allowed."""
+
+
 class SpecTable(BaseModel):
     """A table of a spec file: immutable, no unknown keys."""
 
     # built on first use: few programs read every kind of file
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    def faults(self) -> Iterable["Fault"]:
+        """List what is wrong with several fields together; each field by itself is right."""
+        return ()
+
+    @model_validator(mode="after")
+    def _has_no_faults(self) -> Self:
+        details = [_detail("value_error", message, place, value) for place, value, message in self.faults()]
+        if details:
+            raise ValidationError.from_exception_data("fault", details)
+        return self
 
     def in_base_units(self, key: str) -> float:
         """Return a number of this table in base units, by the unit suffix of its key."""
@@ -191,20 +206,18 @@ class Source(SpecTable):
             invalid("an estimate needs a note that says how it was made")
         return note
 
-    @model_validator(mode="after")
-    def _provenance_fits_the_rest(self) -> Self:
+    def faults(self) -> Iterator[Fault]:  # noqa: D102
         stated = {"table": self.table, "rows": self.rows, "residual_percent": self.residual_percent}
         if self.provenance == "fitted" and None in stated.values():
             lacking = [name for name, value in stated.items() if value is None]
-            raise fault_at(("provenance",), self.provenance, f"a fit needs {', '.join(lacking)} as well")
+            yield ("provenance",), self.provenance, f"a fit needs {', '.join(lacking)} as well"
         named = [name for name, value in stated.items() if value is not None]
         if named and self.provenance not in ("fitted", "measured"):
-            raise fault_at((named[0],), stated[named[0]], 'is allowed only with provenance "fitted" or "measured"')
+            yield (named[0],), stated[named[0]], 'is allowed only with provenance "fitted" or "measured"'
         if self.title == ESTIMATE and self.provenance not in (None, ESTIMATE):
-            raise fault_at(("provenance",), self.provenance, 'must be "estimate", as the title says')
+            yield ("provenance",), self.provenance, 'must be "estimate", as the title says'
         if self.provenance == "memory" and self.verified:
-            raise fault_at(("verified",), self.verified, "must be false for what was remembered and not re-read")
-        return self
+            yield ("verified",), self.verified, "must be false for what was remembered and not re-read"
 
     @property
     def kind(self) -> Provenance:
