@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field
 
 from perfmodel.atomic_write import save_text
 from perfmodel.errors import nearest_hint
@@ -152,25 +152,22 @@ class KernelClass(spec.SpecTable):
     flop_range: Range
     byte_range: Range
 
-    @field_validator("constants")
-    @classmethod
-    def _constants_are_the_familys(cls, constants: dict[str, float], info: ValidationInfo) -> dict[str, float]:
-        family = info.data.get("family")
-        allowed = CONSTANTS_OF_FAMILY.get(str(family), ())
+    @spec.checks("constants", beside=("family",))
+    @staticmethod
+    def _constants_are_the_familys(constants: dict[str, float], family: str) -> None:
+        allowed = CONSTANTS_OF_FAMILY.get(family, ())
         for name in constants:
             if allowed and name not in allowed:
                 among = f"{', '.join(allowed)}{nearest_hint(name, allowed)}"
                 spec.invalid(f"{name!r} is not a constant of a {family}: must be among {among}")
         if not any(constants.values()):
             spec.invalid("at least one constant must be above zero, or the kernel takes no time")
-        return constants
 
-    @field_validator("flop_range", "byte_range")
-    @classmethod
-    def _range_rises(cls, ends: tuple[float, float]) -> tuple[float, float]:
+    @spec.checks("flop_range", "byte_range")
+    @staticmethod
+    def _range_rises(ends: tuple[float, float]) -> None:
         if ends[0] > ends[1]:
             spec.invalid("must be the smaller end, then the larger")
-        return ends
 
     def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
         for field in ("low", "high"):
@@ -255,13 +252,12 @@ class MeasuredMachine(Runnable):
     all_reduce: tuple[AllReduce, ...] = ()
     storage: tuple[MeasuredStorage, ...] = ()
 
-    @field_validator("kernel")
-    @classmethod
-    def _classes_differ(cls, kernel: tuple[KernelClass, ...]) -> tuple[KernelClass, ...]:
+    @spec.checks("kernel")
+    @staticmethod
+    def _classes_differ(kernel: tuple[KernelClass, ...]) -> None:
         (name, dtype), times = Counter((entry.name, entry.dtype) for entry in kernel).most_common(1)[0]
         if times > 1:
             spec.invalid(f"names must differ within a data type, but {name!r} occurs {times} times in {dtype}")
-        return kernel
 
     def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
         peaks = self.peaks.gemm_flop_per_s

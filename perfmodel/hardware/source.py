@@ -89,6 +89,33 @@ def at_least(field: str) -> Check:
     return _beside(field, allowed="at least", is_wrong=operator.lt)
 
 
+def checks(*fields: str, beside: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Let a function check the value of each field, given those of earlier fields if they are valid.
+
+    Parameters
+    ----------
+    *fields : str
+        Fields to check. [-]
+    beside : tuple of str
+        Earlier fields, whose values follow that of the field in the function's arguments. [-]
+
+    Returns
+    -------
+    callable
+        Decorator of a function that raises ValueError. [-]
+    """
+
+    def decorate(check: Callable[..., None]) -> Any:
+        def checked(value: Any, info: ValidationInfo) -> Any:
+            if all(name in info.data for name in beside):
+                check(value, *(info.data[name] for name in beside))
+            return value
+
+        return field_validator(*fields)(checked)
+
+    return decorate
+
+
 Count = Annotated[int, Field(ge=1, strict=True)]
 """A whole number of at least one."""
 IDENTIFIER: Final = r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$"
@@ -199,12 +226,11 @@ class Source(SpecTable):
     residual_percent: NonNegativeNumber | None = None
     verified: Annotated[bool, Field(strict=True)] | None = None
 
-    @field_validator("note")
-    @classmethod
-    def _an_estimate_says_how(cls, note: str | None, info: Any) -> str | None:
-        if info.data.get("title") == ESTIMATE and note is None:
+    @checks("note", beside=("title",))
+    @staticmethod
+    def _an_estimate_says_how(note: str | None, title: str) -> None:
+        if title == ESTIMATE and note is None:
             invalid("an estimate needs a note that says how it was made")
-        return note
 
     def faults(self) -> Iterator[Fault]:  # noqa: D102
         stated = {"table": self.table, "rows": self.rows, "residual_percent": self.residual_percent}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from perfmodel.errors import ArgumentError, whole_numbers_text
 from perfmodel.hardware import source as spec
@@ -266,21 +266,16 @@ class SystemFile(spec.SpecFile):
     nic: tuple[NicSlot, ...] = ()
     fabric: Fabric | None = None
 
-    @field_validator("socket_link")
-    @classmethod
-    def _several_sockets_are_linked(cls, link: SocketLink | None, info: ValidationInfo) -> SocketLink | None:
-        sockets = info.data.get("sockets")
-        if sockets is not None and (sockets.count > 1) != (link is not None):
+    @spec.checks("socket_link", beside=("sockets",))
+    @staticmethod
+    def _several_sockets_are_linked(link: SocketLink | None, sockets: Sockets) -> None:
+        if (sockets.count > 1) != (link is not None):
             needed = "is needed" if link is None else "must not be given"
             spec.invalid(f"table [socket_link] {needed} with sockets.count = {sockets.count}")
-        return link
 
-    @field_validator("memory")
-    @classmethod
-    def _remote_access_needs_a_link(cls, memory: SystemMemory, info: ValidationInfo) -> SystemMemory:
-        sockets, link = info.data.get("sockets"), info.data.get("socket_link")
-        if sockets is None:
-            return memory
+    @spec.checks("memory", beside=("sockets", "socket_link"))
+    @staticmethod
+    def _remote_access_needs_a_link(memory: SystemMemory, sockets: Sockets, link: SocketLink | None) -> None:
         remote = memory.remote_bandwidth_gb_per_s
         most = link.link_count * link.bandwidth_gb_per_s if link is not None else math.inf
         if sockets.count == 1 and (remote is not None or memory.remote_fraction > 0):
@@ -289,7 +284,6 @@ class SystemFile(spec.SpecFile):
             spec.invalid("remote_bandwidth_gb_per_s is needed with several sockets")
         if remote is not None and remote > most:
             spec.invalid(f"remote_bandwidth_gb_per_s must be at most {most:g}, the links' rate")
-        return memory
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
