@@ -322,7 +322,7 @@ SYSTEMS: Final = NAMES["boards"]
 """Board -> machine of eight. [-]"""
 
 FRAMEWORKS: Final = {"PURE": "llm_foundry_1_13", "DEFAULT": "llm_foundry"}
-"""Mode of mixed precision -> framework of the steps: LLM Foundry on PyTorch 1.13, and on 2.1 (docs/validation.md). [-]"""
+"""Mode of mixed precision -> framework of the steps, as docs/validation.md finds. [-]"""
 
 LATER_FRAMEWORK: Final = "pytorch_2"
 """A framework for comparison, which did not run the steps: FlashAttention 2, layer norms and losses in fp32. [-]"""
@@ -348,8 +348,8 @@ def sharded_steps(file: Path) -> RowReport:
     intervals = interval_row("steps", PERFMODEL, np.log(predicted_s), np.log(high_s / predicted_s), measured)
     fitted = {ONE_MFU: 1, MFU_BY_MODEL: len(SIZES)}
     note = (
-        f"with {' and '.join(FRAMEWORKS.values())}, whose attention kernels are of the time; no constant was fitted to them, "
-        "but that FlashAttention 1 divides long sequences among units was seen in them first; "
+        f"with {' and '.join(FRAMEWORKS.values())}, whose attention kernels are of the time; no constant was fitted to "
+        "them, but that FlashAttention 1 divides long sequences among units was seen in them first; "
         f"80 % intervals hold {intervals.coverage_percent:.1f} % of the steps, {intervals.median_ratio:.2f} times from "
         f"end to end in the median, interval score of ln(time) {intervals.log_score:.3f}"
     )
