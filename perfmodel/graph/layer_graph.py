@@ -36,6 +36,7 @@ from perfmodel.graph.execution import (
     segments,
     stays_dense,
     wants_gradient,
+    way_of,
 )
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, Step
@@ -163,7 +164,7 @@ class LayerGraph(GraphStructure):
 
     def _steps(self, parts: Sequence[Phase], *, input_gradient: bool, recompute: Recompute) -> Steps:
         """Return the steps of the forward and backward phases, for any batch size."""
-        check_recompute(recompute)
+        check_recompute(way_of(recompute))
         self._check_complete()
         steps: Steps = []
         if Phase.FORWARD in parts:
