@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.parallelism.base import Exchange, Layout
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
-    from perfmodel.prediction.job.stage import TimedStage
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.stage import TimedStage, TimedStep
 
 
 class LayerRow(NamedTuple):
