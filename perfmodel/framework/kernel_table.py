@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -115,6 +116,8 @@ class KernelTable:
     operation_kinds: tuple[str, ...]
     occurrences: tuple[Occurrence, ...]
     rows_of: KernelTable | None = None
+    lowered: tuple[list[_Lowered], ...] = ()
+    """Alternatives of each group as they were lowered, which tables of equal operations share. [-]"""
 
     @property
     def rows(self) -> KernelTable:
@@ -125,6 +128,16 @@ class KernelTable:
     def weights(self) -> GroupWeights:
         """Weight of each group. [1]"""
         return _group_weights(self)
+
+    @derived_property
+    def parts(self) -> tuple[NDArray[np.float64], ...]:
+        """Occurrences of each group in each part of the step that a host issues. [1]"""
+        return _parts(self.part_of_group, self.multiplicity)
+
+    @property
+    def part_of_group(self) -> NDArray[np.intp]:
+        """The part that issues each group."""
+        return self.rows.weights.part_of_group
 
     @derived_property
     def alternative_of_row(self) -> NDArray[np.intp]:
@@ -190,7 +203,6 @@ class GroupWeights(NamedTuple):
     every_group: NDArray[np.intp]
     issuer_of_group: NDArray[np.intp]
     part_of_group: NDArray[np.intp]
-    parts: tuple[NDArray[np.float64], ...]
     records: bool
 
     @property
@@ -213,8 +225,7 @@ def _group_weights(table: KernelTable) -> GroupWeights:
     sums = _summed_weights(table.multiplicity, table.is_update)
     of_row = sums[table.rows.group_of_row]
     if table.rows_of is not None:  # the same operations, which are issued alike
-        weights = table.rows.weights
-        return weights._replace(sums=sums, of_row=of_row, parts=_parts(table, weights.part_of_group))
+        return table.rows.weights._replace(sums=sums, of_row=of_row)
     has_library_launches, issuer_of_row = table.issuer_of_row
     issuers = _issuers(table)
     _, part_of_group = np.unique(issuers, return_inverse=True)
@@ -226,14 +237,8 @@ def _group_weights(table: KernelTable) -> GroupWeights:
         every_group=np.arange(len(table.multiplicity)),
         issuer_of_group=issuers,
         part_of_group=part_of_group,
-        parts=_parts(table, part_of_group),
         records=bool((issuers == ISSUERS.index("backward")).any()),
     )
-
-
-def _parts(table: KernelTable, part_of_group: NDArray[np.intp]) -> tuple[NDArray[np.float64], ...]:
-    """Occurrences of each group in each part of the step that a host issues. [1]"""
-    return tuple(np.where(part_of_group == part, table.multiplicity, 0.0) for part in range(part_of_group.max() + 1))
 
 
 ISSUERS = ("forward", "backward", "update")
@@ -252,10 +257,47 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 
 @derived
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
-    groups = [occurrence.group for occurrence in table.occurrences if occurrence.phase is phase]
-    every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
-    sums = _summed_weights(every, table.is_update)
+    sums = _summed_weights(_counts_in(table, phase), table.is_update)
     return table.weights._replace(sums=sums, of_row=sums[table.rows.group_of_row])
+
+
+def _counts_in(table: KernelTable, phase: Phase) -> NDArray[np.float64]:
+    """Occurrences of each group in a phase. [1]"""
+    groups = [group for _, of_phase, _, group in table.occurrences if of_phase is phase]
+    return np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
+
+
+def _parts(part_of_group: NDArray[np.intp], multiplicity: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    return tuple(np.where(part_of_group == part, multiplicity, 0.0) for part in range(part_of_group.max() + 1))
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedTables:
+    """Tables one after the other, whose parts and phases are added up at once."""
+
+    tables: tuple[KernelTable, ...]
+
+    @derived_property
+    def counts(self) -> list[int]:
+        """Groups of each table. [1]"""
+        return [len(table.multiplicity) for table in self.tables]
+
+    @derived_property
+    def parts(self) -> tuple[NDArray[np.float64], ...]:
+        """Occurrences of each group in each part of its step. [1]"""
+        return _parts(self.part_of_group[0], np.concatenate([table.multiplicity for table in self.tables]))
+
+    @derived_property
+    def part_of_group(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The part that issues each group, and the table that it is in."""
+        parts = np.concatenate([table.part_of_group for table in self.tables])
+        return parts, np.repeat(np.arange(len(self.tables)), self.counts)
+
+    def phase_weights(self, phase: Phase) -> GroupWeights:
+        """Count each group of each table in a single phase; only the sums are joined. [1]"""
+        counts = np.concatenate([_counts_in(table, phase) for table in self.tables])
+        is_update = np.concatenate([table.is_update for table in self.tables])
+        return self.tables[0].rows.weights._replace(sums=_summed_weights(counts, is_update))
 
 
 def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -401,7 +443,7 @@ class _TableBuilder:
         self.group_roles: list[Role] = []
         self.group_kinds: list[str] = []
 
-    def add_group(self, operation: Operation, alternatives: Sequence[_Lowered]) -> int:
+    def add_group(self, operation: Operation, alternatives: Sequence[_Lowered]) -> None:
         choices = []
         for alternative in alternatives:
             choices.append(len(self.alternatives))
@@ -413,9 +455,8 @@ class _TableBuilder:
         self.group_choices.append(choices)
         self.group_roles.append(operation.role)
         self.group_kinds.append(UPDATE_KIND if operation.role is Role.UPDATE else operation.kind)
-        return len(self.group_choices) - 1
 
-    def finish(self, occurrences: Sequence[Occurrence]) -> KernelTable:
+    def finish(self, occurrences: Sequence[Occurrence], lowered: Sequence[list[_Lowered]]) -> KernelTable:
         matmul_rows, stream_rows = self.rows[Matmul.kernel_class], self.rows[Stream.kernel_class]
         matmul, matmul_efficiency, matmul_places = matmul_rows.sorted()
         stream, stream_efficiency, stream_places = stream_rows.sorted()
@@ -444,7 +485,12 @@ class _TableBuilder:
             is_update=np.array([role is Role.UPDATE for role in self.group_roles], dtype=bool),
             operation_kinds=tuple(self.group_kinds),
             occurrences=tuple(occurrences),
+            lowered=tuple(lowered),
         )
+
+
+_SAME_ROWS: WeakValueDictionary[tuple[int, ...], KernelTable] = WeakValueDictionary()
+"""Tables by the identities of their groups' alternatives, which a table keeps alive as long as it is listed."""
 
 
 def build_kernel_table(
@@ -458,10 +504,9 @@ def probed_table(
     probes: Sequence[LayerProbes], *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> KernelTable:
     """Lower a graph's operations into one table."""
-    builder = _TableBuilder()
     group_of: dict[Hashable, int] = {}
     group_of_same: dict[Hashable, int] = {}  # equal layers share their operations, whose content is slow to hash
-    occurrences = []
+    occurrences, first, lowered = [], [], []
     for layer, phase, operations, stated_bytes in probes:
         own_bytes = element_bytes if stated_bytes is None else stated_bytes
         same = (*map(id, operations), own_bytes)
@@ -472,14 +517,24 @@ def probed_table(
             if group is None:
                 make = partial(_lowered, rules, operations, own_bytes, processor)
                 # The entry holds the rules, so that no other set gets their identity while it is there.
-                lowered = kept(_LOWERED, (id(rules), *key, processor), lambda: (rules, make()), most=MOST_LOWERED)[1]  # noqa: B023
-                group = group_of[key] = builder.add_group(operations[0], lowered)
+                of_group = kept(_LOWERED, (id(rules), *key, processor), lambda: (rules, make()), most=MOST_LOWERED)[1]  # noqa: B023
+                group = group_of[key] = len(lowered)
+                first.append(operations[0])
+                lowered.append(of_group)
             group_of_same[same] = group
         occurrences.append(Occurrence(layer, phase, operations[0].role, group))
     if not occurrences:
         msg = "the graph has no operations in this phase"
         raise GraphError(msg)
-    return builder.finish(occurrences)
+    same_rows = tuple(map(id, lowered))
+    table = _SAME_ROWS.get(same_rows)
+    if table is not None:
+        return table.with_occurrences(occurrences)
+    builder = _TableBuilder()
+    for operation, alternatives in zip(first, lowered, strict=True):
+        builder.add_group(operation, alternatives)
+    table = _SAME_ROWS[same_rows] = builder.finish(occurrences, lowered)
+    return table
 
 
 LAUNCH_COLUMNS = ("launches", "library_launches")

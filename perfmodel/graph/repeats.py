@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.derived import derived_property, kept
+from perfmodel.derived import derived, derived_property, kept
 from perfmodel.graph.execution import BLOCKS, Recompute, block_of, has_blocks, way_of
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules
 from perfmodel.layers import SharedShape
@@ -213,18 +213,36 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
     first_of: dict[str, int] = {}
 
     def of_node(node: Node) -> tuple[object, ...]:
-        usage, here, block = node.usage, places[node.name], block_of(node.name)
+        usage, here, (alone, block) = node.usage, places[node.name], _alone(node)
         return (
-            node.layer,
+            alone,
             tuple([here - places[name] for name in node.input_names]),
             tuple([(key, here - places[of[0]], of[1]) for key, of in usage.shared_parameters.items()]),
-            (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all, usage.keeps_result),
             regions.setdefault(usage.recomputed_in, len(regions)),
             None if block is None else here - first_of.setdefault(block, here),
         )
 
     inputs = tuple((type(shape).__name__, tuple(shape)) for shape in graph.input_shapes.values())
     return (graph.fixed_batch_size, inputs, tuple(of_node(node) for node in graph.layers))
+
+
+class _Hashed(tuple[object, ...]):
+    """A tuple that is hashed once, though it is part of many others."""
+
+    @derived_property
+    def _hash(self) -> int:
+        return tuple.__hash__(self)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@derived
+def _alone(node: Node) -> tuple[_Hashed, str | None]:
+    """Structure of a layer wherever it is, and its block; parts of a network share their layers."""
+    usage = node.usage
+    trained = (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all, usage.keeps_result)
+    return _Hashed((node.layer, *trained)), block_of(node.name)
 
 
 def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:

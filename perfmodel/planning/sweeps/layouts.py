@@ -15,7 +15,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.parallelism.base import Layout
 from perfmodel.parallelism.registry import SHARING
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
-from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit
+from perfmodel.planning.sweeps.micro_batches import Columns, Draft, LayoutKind, Unit
 from perfmodel.planning.sweeps.results import Needs, Outcome, epoch_size
 from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_WORKER
 from perfmodel.planning.sweeps.stacks import Stack, StackRows, TurnedRows, turned_rows
@@ -26,6 +26,7 @@ from perfmodel.prediction.job.compose import fed_with
 from perfmodel.prediction.job.parameter_server import server_of
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import taken
+from perfmodel.prediction.job.stage import time_together
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,6 +42,8 @@ PASSES: Final = "accumulation_steps"
 """Axis that counts passes of all micro-batches, which take the same turns."""
 SHARED: Final = ("shard_stage", "no_sync")
 """Axes that only concern sharing among workers: the steps of a single worker do not depend on them."""
+RERUN: Final = ("recompute",)
+"""Axes that do not change how workers agree, besides those that decide the turns."""
 TURNS: Final = ("schedule", "micro_batches", PASSES)
 """Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "workers", DEVICES, *(name for name in names_of("spread") if name not in SHARING))
@@ -74,7 +77,7 @@ class Layouts:
         request = _Request(self.space, rows, refuse)
         jobs = request.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
         layouts = request.grouped(
-            [name for name in self.space.by_name if name in ORDERED_BY], self._layout, alike=PASSES
+            [name for name in self.space.by_name if name in ORDERED_BY], self._layout, alike=(PASSES, "tensor_size")
         )
         kinds = []
         for job, places in jobs:
@@ -91,14 +94,13 @@ class Layouts:
         for layout, places in layouts:
             turns[places] = ordered.setdefault(_in_order(layout), len(ordered))
         orders = list(ordered)
-        sizes = batch // (micro * passes)
-        among = tuple(np.unique(sizes[request.is_open]).tolist())
+        sizes = _Sizes(batch // (micro * passes), request.is_open)
         depths: dict[Any, list[tuple[Unit, Ints, Ints]]] = defaultdict(list)
+        self._draw_up(request, kinds, sizes)
         for kind, places in kinds:
             places = places[request.is_open[places]]
-            if len(places):
-                for unit, unit_places, at in self._units(request, kind, places, sizes[places], among):
-                    depths[unit.alike].append((unit, unit_places, at))
+            for unit, unit_places, at in self._units(kind, places, sizes):
+                depths[unit.alike].append((unit, unit_places, at))
         of_stacks = []
         for listed in depths.values():
             units = [unit for unit, _, _ in listed]
@@ -124,8 +126,10 @@ class Layouts:
         if job.target.lowered_for not in FAST_TARGETS or not job.target.takes_parts:
             return None
         on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
-        shared = tuple((name, code) for name, code in codes.items() if name not in SHARED)
-        return _UnplacedJob(job, interleave, on, shared)
+        shared, agreed = (
+            tuple((name, code) for name, code in codes.items() if name not in names) for names in (SHARED, RERUN)
+        )
+        return _UnplacedJob(job, interleave, on, shared, agreed)
 
     def _kind(self, request: _UnplacedJob) -> LayoutKind:
         job = request.job
@@ -134,6 +138,7 @@ class Layouts:
         # dies of a board slow down as more of them work
         known = self._known.once(("known", request.on, id(job.target.processor_spec)), Known)
         lowering = lowering_of(job, known=known)
+        lowering.__dict__["_agreements"] = self._known.once(("agreements", request.agreed), dict)
         return LayoutKind(job=job, lowering=lowering, shared=request.shared)
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
@@ -162,26 +167,38 @@ class Layouts:
             with request.refusing(uneven[places]):
                 Layout(micro_batches=count, accumulation_steps=times).micro_batch_size(samples)
 
-    def _units(
-        self, request: _Request, kind: LayoutKind, places: Ints, sizes: Ints, among: tuple[int, ...]
-    ) -> Iterator[tuple[Unit, Ints, Ints]]:
+    def _draw_up(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]], sizes: _Sizes) -> None:
+        """Make the units that are missing: all are drafted before any is timed, as stages are timed in like columns."""
+        drafts: list[tuple[LayoutKind, Ints, Draft]] = []
+        for kind, places in kinds:
+            places, known = places[request.is_open[places]], self._units_of(kind)
+            missing = [size for size in sizes.among(places) if size not in known]
+            with request.refusing(places):
+                drafts += [(kind, places, draft) for draft in kind.drafts(missing)]
+        among = Columns.of(draft for _, _, draft in drafts)
+        time_together(stage for kind, _, draft in drafts for stage in kind.timed(draft, among))
+        for kind, places, draft in drafts:
+            with request.refusing(places):
+                unit = kind.unit(draft, among)
+                self._units_of(kind).update((size, (unit, at)) for at, size in enumerate(draft.sizes))
+
+    def _units_of(self, kind: LayoutKind) -> dict[int, tuple[Unit, int]]:
+        """Units of a kind by micro-batch size, with the place of the size in the unit."""
+        return self._known.once(("units", id(kind)), dict)  # type: ignore[no-any-return]
+
+    def _units(self, kind: LayoutKind, places: Ints, sizes: _Sizes) -> Iterator[tuple[Unit, Ints, Ints]]:
         """Yield the units of a kind, each with its rows and their columns in the unit."""
-        known = self._known.once(("units", id(kind)), dict)
-        different, of_row = np.unique(sizes, return_inverse=True)
-        missing = [size for size in different.tolist() if size not in known]
-        with request.refusing(places):
-            for unit in kind.units(missing, among=among):
-                known.update((size, (unit, at)) for at, size in enumerate(unit.alone.sizes))
+        known = self._units_of(kind)
         by_unit: dict[int, tuple[Unit, list[tuple[int, int]]]] = {}
-        for index, size in enumerate(different.tolist()):
+        for size, code in sizes.among(places).items():
             if size in known:
                 unit, at = known[size]
-                by_unit.setdefault(id(unit), (unit, []))[1].append((index, at))
+                by_unit.setdefault(id(unit), (unit, []))[1].append((code, at))
         for unit, listed in by_unit.values():
-            place_of = np.full(len(different), -1)
-            for index, at in listed:
-                place_of[index] = at
-            at_rows = place_of[of_row]
+            place_of = np.full(len(sizes.different), -1)
+            for code, at in listed:
+                place_of[code] = at
+            at_rows = place_of[sizes.codes[places]]
             is_of_unit = at_rows >= 0
             yield unit, places[is_of_unit], at_rows[is_of_unit]
 
@@ -249,6 +266,21 @@ class _UnplacedJob(NamedTuple):
     interleave: int
     on: Hashable
     shared: tuple[Hashable, ...]
+    agreed: Hashable
+
+
+class _Sizes:
+    """Micro-batch sizes of the rows of a request that are open, as codes."""
+
+    def __init__(self, sizes: Ints, is_open: NDArray[np.bool_]) -> None:
+        self.codes = np.zeros(len(sizes), dtype=np.intp)
+        different, self.codes[is_open] = np.unique(sizes[is_open], return_inverse=True)
+        self.different: list[int] = different.tolist()
+
+    def among(self, places: Ints) -> dict[int, int]:
+        """Return the sizes of some rows, rising, with their codes."""
+        present = np.flatnonzero(np.bincount(self.codes[places], minlength=1)).tolist()
+        return {self.different[code]: code for code in present} if len(places) else {}
 
 
 class _Request:
@@ -287,32 +319,33 @@ class _Request:
         return np.array(values, dtype=np.int64)[self.codes[name]]
 
     def grouped(
-        self, names: Sequence[str], make: Callable[[dict[str, int]], Any], *, alike: str | None = None
+        self, names: Sequence[str], make: Callable[[dict[str, int]], Any], *, alike: tuple[str, ...] = ()
     ) -> list[tuple[Any, Ints]]:
         """Call ``make`` for each combination of some axes' values; return values and rows; reject failures.
 
-        On the axis ``alike``, all values but the default give one result; each fails separately only if the error
-        names that axis.
+        On the axes ``alike``, all values but the default give one result; each fails separately only if the error
+        names one of these axes.
         """
         made = []
         fixed = dict.fromkeys(names, 0)
         columns = {name: self.codes[name] for name in names if name in self.codes}
+        alike = tuple([name for name in alike if name in columns])
+        compared = columns | {name: self._first_alike(name)[columns[name]] for name in alike}
         everything = [np.zeros(len(self.rows), dtype=np.int64)]
-        if alike in columns:
-            columns[alike] = self._first_alike(alike)[columns[alike]]
-        for key, places in groups(list(columns.values()) or everything):
+        for _, places in groups(list(compared.values()) or everything):
             if not self.is_open[places].any():
                 continue
-            codes = fixed | dict(zip(columns, key, strict=bool(columns)))
+            first = places[self.is_open[places].argmax()]
+            codes = fixed | {name: int(column[first]) for name, column in columns.items()}
             try:
                 made.append((make(codes), places))
             except PerfmodelError as error:
-                if alike not in columns or getattr(error, "argument", alike) != alike:
+                if not alike or getattr(error, "argument", alike[0]) not in alike:
                     self.refused(places, error)
                     continue
-                for (code,), some in groups([self.codes[alike][places]]):
+                for key, some in groups([columns[name][places] for name in alike]):
                     with self.refusing(places[some]):
-                        made.append((make(codes | {alike: code}), places[some]))
+                        made.append((make(codes | dict(zip(alike, key, strict=True))), places[some]))
         return made
 
     def _first_alike(self, name: str) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -26,6 +26,8 @@ from perfmodel.prediction.memory.footprint import DeviceMemory, SharedMemory, de
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.compose import PhaseTimes
     from perfmodel.prediction.job.gradients import GradientSchedule
@@ -45,6 +47,42 @@ class Exchanges(NamedTuple):
     messages: tuple[TurnMessages, ...]
 
 
+class Draft(NamedTuple):
+    """A unit that is not timed yet: a job for one of its micro-batch sizes, where it is cut, and all its sizes."""
+
+    prepared: Prepared
+    cut: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Columns in which stages are timed: sizes of a micro-batch, each on devices that draw more for a FLOP or less."""
+
+    place_of: Mapping[tuple[int, float], int]
+
+    @classmethod
+    def of(cls, drafts: Iterable[Draft]) -> Columns:
+        """Return a column for each size and device that occurs."""
+        different = {(size, draft.prepared.energy_ratio) for draft in drafts for size in draft.sizes}
+        return cls({pair: place for place, pair in enumerate(sorted(different))})
+
+    @derived_property
+    def sizes(self) -> NDArray[np.float64]:
+        """Samples of a micro-batch. [samples]"""
+        return np.array([size for size, _ in self.place_of], dtype=float)
+
+    @derived_property
+    def ratios(self) -> Any:
+        """Energy of a FLOP on the slowest device, over that of the mean device; one number if all are equal. [1]"""
+        ratios = [ratio for _, ratio in self.place_of]
+        return ratios[0] if len({*ratios}) == 1 else np.array(ratios)
+
+    def places(self, sizes: Sequence[int], ratio: float) -> NDArray[np.intp]:
+        """Return the columns of some sizes on one device."""
+        return np.array([self.place_of[size, ratio] for size in sizes])
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayoutKind:
     """Layouts that differ only in batch size, and in number and order of micro-batches."""
@@ -53,31 +91,45 @@ class LayoutKind:
     lowering: Lowering
     shared: Hashable
 
-    def units(self, sizes: Sequence[int], *, among: tuple[int, ...]) -> list[Unit]:
-        """Return units for some micro-batch sizes; sizes with the same cuts share one."""
+    def drafts(self, sizes: Sequence[int]) -> list[Draft]:
+        """Return drafts of units for some micro-batch sizes; sizes with the same cuts share one."""
         by_cut: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for size in sizes:
             by_cut[self.lowering.cut(size)].append(size)
-        return [self._unit(cut, tuple(alike), among) for cut, alike in by_cut.items()]
+        return [Draft(self._prepared(cut, alike[0]), cut, tuple(alike)) for cut, alike in by_cut.items()]
 
-    def _unit(self, cut: tuple[int, ...], sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
+    def _prepared(self, cut: tuple[int, ...], size: int) -> Prepared:
         job, known = self.job, self.lowering.known.timed
+        key = (self.shared, self.lowering.gradient_sizes, cut)
+        if key in known and job.subject.phase is Phase.STEP:
+            return self.lowering.shared(known[key], job)
+        known[key] = self.lowering.prepared(size, pinned=job.pinned, data_path=job.data_path, job=job, cuts=cut)
+        return known[key]  # type: ignore[no-any-return]
+
+    def _alike(self, among: Columns) -> tuple[Hashable, ...]:
+        """Key of jobs whose stages take the same times in the same columns."""
         # parameters that are gathered in the type of the products need no casts
-        placed = (self.shared, self.lowering.gradient_sizes, among, cut)
-        columns = np.array([among.index(size) for size in sizes])
-        if placed in known and job.subject.phase is Phase.STEP:
-            prepared = self.lowering.shared(known[placed], job)
-        else:
-            prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job, cuts=cut)
-            prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
-            known[placed] = prepared
-        slowest = prepared.energy_ratio
-        alike = (*placed[:-1], self.lowering.gathers_narrow, slowest)
-        key = (*alike, cut, sizes)
+        return self.shared, self.lowering.gradient_sizes, self.lowering.gathers_narrow, among
+
+    def timed(self, draft: Draft, among: Columns) -> Sequence[TimedStage]:
+        """Return the stages of a draft, timed in the columns of all configurations."""
+        known, key = self.lowering.known.timed, ("timed", *self._alike(among), draft.cut)
+        if key not in known:
+            prepared = replace(draft.prepared, batch_size=among.sizes)  # type: ignore[arg-type]
+            known[key] = prepared.timed_stages(known=known.setdefault(among, {}), energy_ratio=among.ratios)
+        return known[key]  # type: ignore[no-any-return]
+
+    def unit(self, draft: Draft, among: Columns) -> Unit:
+        """Make a unit of a draft."""
+        known, alike = self.lowering.known.timed, self._alike(among)
+        prepared = replace(draft.prepared, batch_size=among.sizes)  # type: ignore[arg-type]
+        ratio = prepared.energy_ratio
+        key = (*alike, *draft[1:], ratio)
         stage_works = known.setdefault(("stages", alike), {})
         if key not in known:
-            timed = prepared.timed_stages(known=known.setdefault((among, slowest), {}))
-            known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works)
+            timed, columns = self.timed(draft, among), among.places(draft.sizes, ratio)
+            how = {"known": stage_works, "of_memory": known.setdefault(("memory", *alike[1:]), {})}
+            known[key] = Alone.of(prepared, timed, draft.sizes, columns, **how)
         alone: Alone = known[key]
         layout, has_buckets = prepared.layout, prepared.has_buckets(prepared.agreement)
         memory = tuple(device.shared(layout, has_buckets=has_buckets) for device in alone.memory)
@@ -110,12 +162,22 @@ class Alone:
 
     @classmethod
     def of(
-        cls, prepared: Prepared, timed: Sequence[TimedStage], sizes: tuple[int, ...], columns: Any, *, known: Any
+        cls,
+        prepared: Prepared,
+        timed: Sequence[TimedStage],
+        sizes: tuple[int, ...],
+        columns: Any,
+        *,
+        known: Any,
+        of_memory: Any,
     ) -> Alone:
-        """Make the numbers of a cut at some micro-batch sizes; ``columns`` are their indices in the stages' times."""
+        """Make the numbers of a cut at some micro-batch sizes; ``columns`` are their indices in the stages' times.
+
+        ``known`` caches the work of stages for cuts of one layout, ``of_memory`` their memory for those of all.
+        """
         works = works_of(prepared, timed, known)
         devices = range(prepared.layout.stages)
-        memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=known) for place in devices)
+        memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=of_memory) for place in devices)
         return cls(
             prepared=prepared,
             works=works,
@@ -194,7 +256,7 @@ class Unit:
     def exchanged(self, devices: Sequence[DeviceWork], columns: Any) -> Exchanges:
         """Return the exchanges of devices in these configurations."""
         beside = [
-            replace(device, **(of_stages | {"gathers": taken(of_stages["gathers"], columns)}))
+            replace(device, **{name: taken(values, columns) for name, values in of_stages.items()})
             for device, of_stages in zip(devices, self._of_stages, strict=True)
         ]
         return self._exchanges(beside, np.arange(len(columns)))

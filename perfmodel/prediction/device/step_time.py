@@ -7,7 +7,7 @@ the cost of launches and dispatch; everything else is arithmetic on the columns 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from perfmodel.framework.kernel_table import GroupWeights, KernelTable
+    from perfmodel.framework.kernel_table import GroupWeights, JoinedTables, KernelTable
 
 
 @lru_cache(maxsize=256)
@@ -77,7 +77,7 @@ def run_of(rows: Sequence[int]) -> slice | NDArray[np.intp]:
     return slice(first, last + 1) if last - first + 1 == len(rows) else np.array(rows, dtype=np.intp)
 
 
-def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, axes: int) -> Any:
+def by_row(of_name: Sequence[Quantity], code_of_row: Any, *, axes: int) -> Any:
     """Spread one value per distinct name over the rows.
 
     Examples
@@ -242,16 +242,49 @@ class GroupTimes(NamedTuple):
         """The costs themselves, as :class:`ChosenRows` has them."""
         return self
 
-    def sums(self, weights: GroupWeights) -> Sums:
+    def sums(self, weights: GroupWeights, weighted: Callable[[Any, Any], Any] | None = None) -> Sums:
         """Add up the costs of some occurrences."""
+        weighted = weighted or _weighted
         return (
-            _weighted(self.compute_s, weights.forward_backward),
-            _weighted(self.memory_s, weights.forward_backward),
-            _weighted(self.compute_s + self.memory_s, weights.update),
-            _weighted(self.launches, weights.every),
-            _weighted(self.dispatch_s, weights.every),
-            _weighted(self.exposed_dispatch_s, weights.every),
+            weighted(self.compute_s, weights.forward_backward),
+            weighted(self.memory_s, weights.forward_backward),
+            weighted(self.compute_s + self.memory_s, weights.update),
+            weighted(self.launches, weights.every),
+            weighted(self.dispatch_s, weights.every),
+            weighted(self.exposed_dispatch_s, weights.every),
         )
+
+
+@record
+class JoinedTimes:
+    """Costs of the groups of several tables, one table after the other; sums are rows, one for each table."""
+
+    groups: GroupTimes
+    starts: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, issued: Sequence[Chosen], tables: JoinedTables, numbers: ProcessorNumbers) -> JoinedTimes:
+        """Join costs of tables over the same configurations, and share the dispatch that the queue of each exposes."""
+        groups = GroupTimes._make(map(np.concatenate, zip(*[of_table.groups for of_table in issued], strict=True)))
+        joined = cls(groups=groups, starts=np.cumsum([0, *tables.counts[:-1]]))
+        if numbers.queued:
+            joined.groups = _run_ahead(tables, groups, numbers, weighted=joined.weighted)
+        return joined
+
+    def weighted(self, values: Any, weights: Any) -> Any:
+        """Sum of value times occurrences over the groups of each table."""
+        return np.add.reduceat(values * weights[:, None], self.starts, axis=0)
+
+    def sums(self, weights: GroupWeights) -> Sums:
+        """Add up the costs of some occurrences of each table."""
+        return self.groups.sums(weights, self.weighted)
+
+    def of_tables(self) -> list[GroupTimes]:
+        """Costs of each table."""
+        return [
+            GroupTimes._make(of_one)
+            for of_one in zip(*[np.split(of, self.starts[1:]) for of in self.groups], strict=True)
+        ]
 
 
 @record
@@ -282,8 +315,8 @@ class ChosenRows:
         return compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2]
 
 
-Chosen = GroupTimes | ChosenRows
-"""Costs of a table with the alternatives that are chosen."""
+Chosen = GroupTimes | ChosenRows | JoinedTimes
+"""Costs of a table, or of several, with the alternatives that are chosen."""
 
 
 def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Quantity:
@@ -361,23 +394,34 @@ def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
     return values if getattr(values, "shape", None) == shape else np.broadcast_to(values, shape)
 
 
-def _run_ahead(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -> GroupTimes:
+def _issued(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -> GroupTimes:
+    """Add the dispatch of each launch by the part of the step that issues it; until then nothing of it is exposed."""
+    if numbers.issuer_dispatch_s is None:
+        return groups
+    weights = table.rows.weights
+    forward_s, *others, recording_s = numbers.issuer_dispatch_s
+    of_issuer = (forward_s + recording_s if weights.records else forward_s, *others)
+    of_launch_s = by_row(of_issuer, weights.issuer_of_group, axes=getattr(groups.launches, "ndim", 1))
+    return groups._replace(dispatch_s=groups.dispatch_s + groups.exposed_dispatch_s * of_launch_s)
+
+
+def _run_ahead(
+    table: KernelTable | JoinedTables,
+    groups: GroupTimes,
+    numbers: ProcessorNumbers,
+    *,
+    weighted: Callable[[Any, Any], Any] | None = None,
+) -> GroupTimes:
     """Share the dispatch that a queue of launches exposes in each part of the step, in proportion to dispatch."""
-    weights = table.weights
-    dispatch_s = groups.dispatch_s
-    axes = getattr(groups.launches, "ndim", 1)
-    if numbers.issuer_dispatch_s is not None:
-        forward_s, *others, recording_s = numbers.issuer_dispatch_s
-        of_issuer = (forward_s + recording_s if weights.records else forward_s, *others)
-        dispatch_s = dispatch_s + groups.exposed_dispatch_s * by_row(of_issuer, weights.issuer_of_group, axes=axes)
+    weighted = weighted or _weighted
     busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
-    busy, issued = ([_weighted(seconds, part) for part in weights.parts] for seconds in (busy_s, dispatch_s))
+    busy, issued = ([weighted(seconds, part) for part in table.parts] for seconds in (busy_s, groups.dispatch_s))
     exposed_s = queued_dispatch_time(busy_s=busy, dispatch_s=issued)
     shares = [
         exposed / where(exceeds(of_part, 0), of_part, 1.0) for exposed, of_part in zip(exposed_s, issued, strict=True)
     ]
-    share = by_row(shares, weights.part_of_group, axes=axes)
-    return groups._replace(dispatch_s=dispatch_s, exposed_dispatch_s=dispatch_s * share)
+    share = by_row(shares, table.part_of_group, axes=getattr(groups.launches, "ndim", 1))
+    return groups._replace(exposed_dispatch_s=groups.dispatch_s * share)
 
 
 def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Quantity) -> GroupTimes:
@@ -420,20 +464,41 @@ def chosen_times(
     ``known`` caches what tables with the same rows share at this batch size.
     """
     how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
-    if known is None:
+    return queued(issued_times(table, numbers, **how, known=known), table, numbers)
+
+
+def queued(issued: Chosen, table: KernelTable, numbers: ProcessorNumbers) -> Chosen:
+    """Share the dispatch that a queue exposes, if the host has one."""
+    return _run_ahead(table, issued.groups, numbers) if numbers.queued else issued
+
+
+def issued_times(
+    table: KernelTable,
+    numbers: ProcessorNumbers,
+    *,
+    batch_size: Quantity,
+    workspace_limit_bytes: float,
+    known: dict[Any, Any] | None = None,
+) -> Chosen:
+    """Time and choose alternatives; the dispatch of a queue is not spread over groups yet."""
+    how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
+
+    def fastest() -> Chosen:
         chosen = _fastest(table, numbers, **how)
-    else:
-        key = (table.rows, id(numbers))
-        if key not in known:
-            known[key] = _fastest(table, numbers, **how), numbers  # kept alive, so that their ids are not reused
-        chosen = known[key][0]
-    return _run_ahead(table, chosen.groups, numbers) if numbers.queued else chosen
+        return _issued(table, chosen.groups, numbers) if numbers.queued else chosen
+
+    if known is None:
+        return fastest()
+    key = (table.rows, id(numbers))
+    if key not in known:
+        known[key] = fastest(), numbers  # kept alive, so that their ids are not reused
+    return known[key][0]  # type: ignore[no-any-return]
 
 
 def _fastest(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> Chosen:
-    """Choose the fastest alternative of each group; the dispatch of a queue is not spread over groups yet."""
+    """Choose the fastest alternative of each group."""
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
@@ -493,7 +558,7 @@ def _weighted(values: Quantity, weights: Quantity) -> Quantity:
 
 
 def step_time(
-    table: KernelTable,
+    table: KernelTable | JoinedTables,
     numbers: ProcessorNumbers,
     *,
     batch_size: Quantity,

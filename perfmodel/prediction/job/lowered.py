@@ -172,6 +172,9 @@ def _at_any_size(layer: str, operation: MemoryPass, element_bytes: int | None = 
 MOST_LOWERED = 64
 """Lowered forms cached per graph; the oldest is dropped first. [1]"""
 
+MOST_TYPES = 12
+"""Types of layers cached per graph: devices and ways to run the backward phase share them. [1]"""
+
 MOST_OPERATIONS = 12
 """Operation lists cached per graph, one per way to run a phase; devices and frameworks share them. [1]"""
 
@@ -198,11 +201,16 @@ def _forward_operations(graph: LayerGraph) -> Operations:
 
 def _types(graph: LayerGraph, *, rules: MixedPrecisionTable, dtype: str, gathers: bool) -> Mapping[str, LayerTypes]:
     """Types of the layers under automatic mixed precision."""
-    operations = ((probes.layer, probes.operations[0]) for probes in _forward_operations(graph))
     narrow = gathers or rules.parameters == "narrow"  # as workers that share parameters gather them
-    return layer_types(
-        graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype], narrow_parameters=narrow
-    )
+
+    def make() -> tuple[MixedPrecisionTable, Mapping[str, LayerTypes]]:
+        operations = ((probes.layer, probes.operations[0]) for probes in _forward_operations(graph))
+        how: dict[str, Any] = {"narrow_bytes": ELEMENT_BYTES[dtype], "narrow_parameters": narrow}
+        return rules, layer_types(graph.layers, operations, rules=rules, **how)
+
+    # the entry keeps the rules alive, so that no others get their id
+    types: Mapping[str, LayerTypes] = kept(graph.kept("types"), (id(rules), dtype, narrow), make, most=MOST_TYPES)[1]
+    return types
 
 
 def _cast_counts(graph: LayerGraph) -> Mapping[str, int]:

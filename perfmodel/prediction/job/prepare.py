@@ -127,7 +127,7 @@ class Known:
     layer_seconds: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
     balances: dict[Hashable, dict[Hashable, Any]] = field(default_factory=dict)
     alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
-    cuts: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
+    cuts: dict[Hashable, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     lowered: dict[tuple[int, bool, GradientSizes], tuple[LayerGraph, Stage]] = field(default_factory=dict)
     feeding: dict[tuple[tuple[str, ...], int, int], Mapping[int, Target]] = field(default_factory=dict)
     timed: dict[Any, Any] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class Lowering:
         return Known() if self.shared_results is None else self.shared_results
 
     @derived_property
-    def _agreements(self) -> dict[int, tuple[Job, Placement, Agreement | None]]:
+    def _agreements(self) -> dict[int | None, tuple[Job, Placement, Agreement | None]]:
         return {}
 
     def _refuse_useless_recomputing(self) -> None:
@@ -296,7 +296,7 @@ class Lowering:
         from perfmodel.prediction.job.agreement_options import WITH_SERVER
         from perfmodel.prediction.job.agreements import agreement_of
 
-        key = id(placement) if job.sync in WITH_SERVER else id(job)  # only servers depend on where the network is cut
+        key = id(placement) if job.sync in WITH_SERVER else None  # only servers depend on where the network is cut
         if key not in self._agreements:
             agreement = agreement_of(
                 job,
@@ -360,18 +360,23 @@ class Lowering:
 
     def cut(self, samples: int) -> tuple[int, ...]:
         """Cuts of the network for micro-batches of this many samples [samples]."""
-        layout, known = self.layout, self.known.cuts
-        count = layout.stages * layout.interleave
-        if count == 1:
+        if self.layout.stages * self.layout.interleave == 1:
             return ()
-        from perfmodel.parallelism.registry import PARALLELISMS
+        known = self._cuts
+        if samples not in known:
+            from perfmodel.parallelism.registry import PARALLELISMS
 
-        # two stages of three chunks each are cut like six stages
+            known[samples] = PARALLELISMS[self.parallelism].cut(self._request(samples))
+        return known[samples]
+
+    @derived_property
+    def _cuts(self) -> dict[int, tuple[int, ...]]:
+        """Cuts known from jobs that are cut alike: two stages of three chunks each are cut like six stages."""
+        layout = self.layout
         width = (layout.tensor_size, layout.sequence_parallel, layout.context_size, layout.context_method)
-        key = (self.parallelism, count, layout.stages > 1, width, layout.stage_cut, self._way_out, samples)
-        if key not in known:
-            known[key] = PARALLELISMS[self.parallelism].cut(self._request(samples))
-        return known[key]
+        count, is_pipeline = layout.stages * layout.interleave, layout.stages > 1
+        key = (self.parallelism, count, is_pipeline, width, layout.stage_cut, self._way_out)
+        return self.known.cuts.setdefault(key, {})
 
     @derived_property
     def _way_out(self) -> tuple[float, float] | None:

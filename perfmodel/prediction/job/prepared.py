@@ -15,7 +15,7 @@ from perfmodel.framework.profile import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
-from perfmodel.prediction.device.step_time import ProcessorNumbers, chosen_times
+from perfmodel.prediction.device.step_time import ProcessorNumbers
 from perfmodel.prediction.device.target import NO_COPY, Copy, Feed
 from perfmodel.prediction.job.beside import alike_exchanges, rings_s, runs_beside, started_s
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
@@ -25,7 +25,7 @@ from perfmodel.prediction.job.sharing import gathered, moved_s
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage, TimedStep
 from perfmodel.prediction.memory.footprint import device_memory, fullest_of
 from perfmodel.records import ELEMENT_BYTES, Phase
-from perfmodel.symbolic import is_symbolic, naming_of
+from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -247,9 +247,9 @@ class Prepared:
         files = (*self.target.sources(self.profile, self.libraries), *exchanging, *agreed)
         return files if self.data_path is None else (*files, *self.data_path.sources)
 
-    def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
-        """Plain numbers of hardware, libraries and framework."""
-        target = self.target.drawing(self.energy_ratio)
+    def numbers(self, factors: Factors = NO_FACTORS, *, energy_ratio: Quantity | None = None) -> ProcessorNumbers:
+        """Plain numbers of hardware, libraries and framework, on the slowest device unless its energy is given [1]."""
+        target = self.target.drawing(self.energy_ratio if energy_ratio is None else energy_ratio)
         return target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
     @property
@@ -287,13 +287,19 @@ class Prepared:
         return TimedStep(stages=stages, composed=self.composed(stages, factors))
 
     def timed_stages(
-        self, factors: Factors = NO_FACTORS, *, known: dict[Any, Any] | None = None
+        self,
+        factors: Factors = NO_FACTORS,
+        *,
+        known: dict[Any, Any] | None = None,
+        energy_ratio: Quantity | None = None,
     ) -> tuple[TimedStage, ...]:
         """Time each stage for one micro-batch; stages of the same structure only once. [s]"""
         if len(self.stages) == 1 and known is None:
             return (self._timed_stage(self.stages[0], self.numbers(factors)),)
         known = {} if known is None else known
-        numbers = known["numbers"] if "numbers" in known else known.setdefault("numbers", self.numbers(factors))
+        if "numbers" not in known:
+            known["numbers"] = self.numbers(factors, energy_ratio=energy_ratio)
+        numbers = known["numbers"]
         timed_stages = []
         for stage in self.stages:
             key = (id(stage.lowered), stage.placed.batch_factor, self.exchanged_bytes)
@@ -306,19 +312,14 @@ class Prepared:
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers, known: dict[Any, Any] | None = None) -> TimedStage:
         table, samples = stage.lowered.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
-        limit_bytes = self.workspace_limit_bytes
-        with naming_of(table):
-            of_rows = None if known is None else known.setdefault(("rows", stage.placed.batch_factor), {})
-            chosen = chosen_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes, known=of_rows)
         return TimedStage(
             stage=stage,
             numbers=numbers,
-            chosen=chosen,
             known=known,
             element_bytes=self.exchanged_bytes,
             how={
                 "batch_size": samples,
-                "workspace_limit_bytes": limit_bytes,
+                "workspace_limit_bytes": self.workspace_limit_bytes,
                 "scheduler_threads": self.target.scheduler_threads(self.profile),
                 "subnormal_s": self.target.subnormal_time(
                     numbers, samples * stage.subject.subnormal_products_per_sample

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from perfmodel.derived import derived_property, record
-from perfmodel.framework.kernel_table import ColumnsAt, columns_at
+from perfmodel.framework.kernel_table import ColumnsAt, JoinedTables, columns_at
 from perfmodel.numeric import total
 from perfmodel.prediction.device.step_time import (
     NO_TIME,
     Chosen,
     ChosenRows,
     GroupTimes,
+    JoinedTimes,
     ProcessorNumbers,
     StepTime,
     chosen_times,
+    issued_times,
+    queued,
     step_time,
 )
 from perfmodel.prediction.device.target import Feed
@@ -24,7 +31,7 @@ from perfmodel.records import Phase
 from perfmodel.symbolic import named, naming_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.measurements.table import FeedItem
@@ -64,12 +71,38 @@ class TimedStage:
 
     stage: Stage
     numbers: ProcessorNumbers
-    chosen: Chosen
     element_bytes: int
     how: Mapping[str, Any]
     alike: TimedStage | None = None
     known: dict[Any, Any] | None = None
     """Times shared by stages that are timed together: of passes over gradients, and of kernel rows. [s]"""
+
+    @derived_property
+    def issued(self) -> Chosen:
+        """Times and chosen alternatives before the dispatch of a queue is spread over them. [s]"""
+        table = self.stage.lowered.table
+        with naming_of(table):
+            return issued_times(table, self.numbers, **self._choice, known=self._of_rows)
+
+    @derived_property
+    def chosen(self) -> Chosen:
+        """Times and chosen alternatives. [s]"""
+        if self.alike is not None:
+            return self.alike.chosen
+        table, issued = self.stage.lowered.table, self.issued
+        with naming_of(table):
+            return queued(issued, table, self.numbers)
+
+    @property
+    def _choice(self) -> dict[str, Any]:
+        """What alternatives are chosen by."""
+        return {name: self.how[name] for name in ("batch_size", "workspace_limit_bytes")}
+
+    @property
+    def _of_rows(self) -> dict[Any, Any] | None:
+        """Times that tables with the same rows share."""
+        known, factor = self.known, self.stage.placed.batch_factor
+        return None if known is None else known.setdefault(("rows", factor), {})  # type: ignore[no-any-return]
 
     @property
     def groups(self) -> GroupTimes:
@@ -146,13 +179,12 @@ class TimedStage:
         if table is None:
             return NO_TIME
         numbers = self.numbers.beside_a_step
-        how = {"batch_size": batch_size, "workspace_limit_bytes": self.how["workspace_limit_bytes"]}
+        how = self._choice | {"batch_size": batch_size}
         known = {} if self.known is None else self.known
         key = (table, id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
         if key not in known:
             with naming_of(table):
-                of_rows = known.setdefault(("rows", self.stage.placed.batch_factor), {})
-                chosen = chosen_times(table, numbers, **how, known=of_rows)
+                chosen = chosen_times(table, numbers, **how, known=self._of_rows)
                 known[key] = step_time(table, numbers, groups=chosen, phase=Phase.BACKWARD, **how)
         times: StepTime = known[key]
         return times
@@ -177,6 +209,39 @@ class TimedStage:
                 parameter_counts=self.stage.subject.graph.trained_parameter_counts,
                 element_bytes=self.element_bytes,
             )
+
+
+PHASES: Final = {"forward": Phase.FORWARD, "backward": Phase.BACKWARD, "update": Phase.UPDATE}
+"""Phases of a timed stage, each computed when it is read."""
+
+STAGES_AT_ONCE: Final = 32
+"""Stages that are timed at once, so that their arrays stay in a processor's cache. [1]"""
+
+
+def time_together(stages: Iterable[TimedStage]) -> None:
+    """Time stages of many configurations and their phases, all at once where they share the numbers of a processor."""
+    by_numbers: dict[int, dict[int, TimedStage]] = defaultdict(dict)
+    for stage in stages:
+        first = stage.alike or stage
+        if "forward" not in first.__dict__ and first.how["scheduler_threads"] == 1:
+            by_numbers[id(first.numbers)][id(first)] = first
+    for listed in by_numbers.values():
+        for start in range(0, len(listed), STAGES_AT_ONCE):
+            _time_together(tuple(listed.values())[start : start + STAGES_AT_ONCE])
+
+
+def _time_together(stages: tuple[TimedStage, ...]) -> None:
+    tables = JoinedTables(tuple([stage.stage.lowered.table for stage in stages]))
+    numbers, how = stages[0].numbers, dict(stages[0].how)
+    groups = JoinedTimes.of([stage.issued for stage in stages], tables, numbers)
+    for stage, chosen in zip(stages, groups.of_tables(), strict=True):
+        stage.__dict__["chosen"] = chosen
+    how["subnormal_s"] = np.array([stage.how["subnormal_s"] for stage in stages]).reshape(len(stages), -1)
+    for name, phase in PHASES.items():
+        times = step_time(tables, numbers, groups=groups, phase=phase, **how)
+        rows = zip(*[repeat(values) if np.ndim(values) == 0 else values for values in times], strict=False)
+        for stage, row in zip(stages, rows, strict=False):
+            stage.__dict__[name] = StepTime._make(row)
 
 
 @dataclass(frozen=True, eq=False)

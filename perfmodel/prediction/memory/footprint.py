@@ -439,7 +439,7 @@ class DeviceMemory:
     chunks: tuple[ChunkMemory, ...]
     units: Callable[[], UnitBytes]
     trains: bool
-    known: dict[Hashable, SharedMemory]
+    known: dict[Hashable, Any]
     """Memory of devices with chunks of the same structure. [-]"""
 
     def shared(self, layout: Layout, *, has_buckets: bool = False) -> SharedMemory:
@@ -450,7 +450,7 @@ class DeviceMemory:
         key = (layout.shard_stage, sharing_size, layout.no_sync, has_buckets)
         if key not in self.known:
             self.known[key] = self._shared(layout, has_buckets=has_buckets)
-        known = self.known[key]
+        known: SharedMemory = self.known[key]
         return known if known.chunks == self.places else replace(known, chunks=self.places)
 
     def _shared(self, layout: Layout, *, has_buckets: bool) -> SharedMemory:
@@ -458,7 +458,8 @@ class DeviceMemory:
         kept = [chunk.kept_gradients(rules) for chunk, rules in zip(self.chunks, cut, strict=True)]
         is_lent = layout.shard_stage > 1 and layout.no_sync  # whole until the chunk's last micro-batch
         lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
-        among = self._among(cut, kept)
+        if (among := self.known.get(tuple(cut))) is None:
+            among = self.known[tuple(cut)] = self._among(cut, kept)
         among = self._divided(replace(among, gradients_bytes=among.gradients_bytes - sum(lent)), layout)
         return SharedMemory(
             chunks=self.places,
@@ -544,7 +545,7 @@ def device_memory(
         chunks=tuple(known[key] for key in keys),
         units=partial(unit_bytes, prepared, [timed.stage for timed in chunks.values()]),
         trains=prepared.trains,
-        known=known.setdefault(("shared", *keys), {}),
+        known=known.setdefault(("shared", prepared.layout, *keys), {}),
     )
 
 
