@@ -133,6 +133,14 @@ class KernelTable:
         return np.repeat(np.arange(len(lengths)), lengths)
 
     @derived_property
+    def place_of_row(self) -> NDArray[np.intp]:
+        """Place of that alternative among those of its group; -1 if no group can choose it."""
+        place_of_alternative = np.full(len(self.alternative_names), -1)
+        for place, alternatives in reversed([*enumerate(self.choices)]):  # a group with fewer repeats its first
+            place_of_alternative[alternatives] = place
+        return place_of_alternative[self.alternative_of_row]
+
+    @derived_property
     def group_of_row(self) -> NDArray[np.intp]:
         """Group that chooses among the alternative of each entry of ``row_order``."""
         group_of_alternative = np.zeros(len(self.alternative_names), dtype=np.intp)
