@@ -142,9 +142,10 @@ class GpuNumbers(ProcessorNumbers):
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             efficiency=_efficiency_by_row(self.stream_efficiency, efficiency, moved_bytes.ndim),
         )
-        # Rows are many or long: waits of threads for their loads overlap, and the longest row decides.
-        waiting_s = columns["serial_steps"] * self.serial_step_s
-        return columns["flop_count"] / self.lane_peak_flop_per_s, maximum(memory_s, waiting_s)
+        if (serial_steps := columns.get("serial_steps")) is not None:
+            # Rows are many or long: waits of threads for their loads overlap, and the longest row decides.
+            memory_s = maximum(memory_s, serial_steps * self.serial_step_s)
+        return columns["flop_count"] / self.lane_peak_flop_per_s, memory_s
 
 
 @derived

@@ -476,7 +476,7 @@ def _fastest_of_numbers(
     else:
         duration = np.add.reduceat(duration_of_rows.take(table.row_order), table.alternative_starts)
         fits = columns.workspace_bytes <= workspace_limit_bytes
-        place = np.where(fits, duration, np.inf).take(table.choices).argmin(axis=0)
+        place = np.where(fits, duration, np.inf).take(table.choices_of_group).argmin(axis=1)
     return ChosenRows(table=table, columns=columns, costs=np.array(costs), place=place)
 
 
