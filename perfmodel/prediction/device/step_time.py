@@ -274,9 +274,7 @@ class ChosenRows:
     @derived_property
     def groups(self) -> GroupTimes:
         """Cost of each group."""
-        of_rows = self.costs.take(self.table.row_order, axis=1)
-        of_alternatives = np.add.reduceat(of_rows, self.table.alternative_starts, axis=1)
-        return GroupTimes(self.chosen, *of_alternatives.take(self.chosen, axis=1))
+        return GroupTimes(self.chosen, *self.table.of_alternatives(self.costs).take(self.chosen, axis=1))
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences."""
