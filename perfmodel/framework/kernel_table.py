@@ -36,7 +36,8 @@ GEMM = "gemm"
 """Beginning of the efficiency names of a BLAS's products."""
 UPDATE_KIND = "update"
 """Kind under which all operations of the optimizer are counted."""
-STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "launches", "library_launches")
+SERIAL_STEPS = "serial_steps"
+STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", SERIAL_STEPS, "launches", "library_launches")
 
 
 class Occurrence(NamedTuple):
@@ -86,7 +87,7 @@ class AffineColumns:
 
 def _evaluated(constant: NDArray[np.float64], slope: NDArray[np.float64], batch_size: Any) -> Any:
     if type(batch_size) is int:
-        return constant + slope * batch_size
+        return constant + slope * float(batch_size)  # numpy takes longer for an int
     if is_symbolic(batch_size):
         return exact(constant) + exact(slope) * batch_size
     if isinstance(batch_size, np.ndarray):
@@ -129,6 +130,18 @@ class KernelTable:
         """Weight of each group. [1]"""
         return _group_weights(self)
 
+    def of_alternatives(self, of_rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add up some quantities of rows, one after the other, over the rows of each alternative."""
+        sums: NDArray[np.float64] = np.add.reduceat(
+            of_rows.take(self.row_order, axis=1), self.alternative_starts, axis=1
+        )
+        return sums
+
+    @derived_property
+    def choices_of_group(self) -> NDArray[np.intp]:
+        """The choices, of one group after the other."""
+        return np.ascontiguousarray(self.choices.T)
+
     @derived_property
     def parts(self) -> tuple[NDArray[np.float64], ...]:
         """Occurrences of each group in each part of the step that a host issues. [1]"""
@@ -144,6 +157,14 @@ class KernelTable:
         """Alternative that each entry of ``row_order`` belongs to."""
         lengths = np.diff(self.alternative_starts, append=len(self.row_order))
         return np.repeat(np.arange(len(lengths)), lengths)
+
+    @derived_property
+    def place_of_row(self) -> NDArray[np.intp]:
+        """Place of that alternative among those of its group; -1 if no group can choose it."""
+        place_of_alternative = np.full(len(self.alternative_names), -1)
+        for place, alternatives in reversed([*enumerate(self.choices)]):  # a group with fewer repeats its first
+            place_of_alternative[alternatives] = place
+        return place_of_alternative[self.alternative_of_row]
 
     @derived_property
     def group_of_row(self) -> NDArray[np.intp]:
@@ -556,18 +577,20 @@ class Layout(NamedTuple):
 
     constant: NDArray[np.float64]
     slope: NDArray[np.float64]
-    matmul: tuple[slice, ...]
-    stream: tuple[slice, ...]
+    matmul: Mapping[str, slice]
+    stream: Mapping[str, slice]
     launches: slice
     library_launches: slice
     workspace: slice
 
 
 def _layout(table: KernelTable) -> Layout:
-    """Concatenate the columns: streams after matmuls, as if they were one column."""
+    """Concatenate the columns: streams after matmuls, as if they were one column; most tables have no serial steps."""
     classes = {"matmul": table.matmul, "stream": table.stream}
+    steps = [part[table.stream.names.index(SERIAL_STEPS)] for part in (table.stream.constant, table.stream.slope)]
+    separate = {*LAUNCH_COLUMNS} if np.any(steps) else {*LAUNCH_COLUMNS, SERIAL_STEPS}
     order = [(kind, name) for name in LAUNCH_COLUMNS for kind in classes]
-    order += [(kind, name) for kind, columns in classes.items() for name in columns.names if name not in LAUNCH_COLUMNS]
+    order += [(kind, name) for kind, columns in classes.items() for name in columns.names if name not in separate]
     places: dict[tuple[str, str], slice] = {}
     end = 0
     for kind, name in order:
@@ -580,7 +603,7 @@ def _layout(table: KernelTable) -> Layout:
         for part in ("constant", "slope")
     )
     matmul, stream = (
-        tuple(places[kind, name] for name in columns.names if name not in LAUNCH_COLUMNS)
+        {name: places[kind, name] for name in columns.names if name not in separate}
         for kind, columns in classes.items()
     )
     launches, library_launches = (
@@ -594,9 +617,9 @@ def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
     at = values.__getitem__
-    return ColumnsAt(  # launches, the last columns of each class, are those of both together
-        dict(zip(table.matmul.names, map(at, layout.matmul), strict=False)),
-        dict(zip(table.stream.names, map(at, layout.stream), strict=False)),
+    return ColumnsAt(
+        dict(zip(layout.matmul, map(at, layout.matmul.values()), strict=True)),
+        dict(zip(layout.stream, map(at, layout.stream.values()), strict=True)),
         values[layout.launches],
         values[layout.library_launches],
         values[layout.workspace],

@@ -144,9 +144,10 @@ class GpuNumbers(ProcessorNumbers):
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             efficiency=_efficiency_by_row(self.stream_efficiency, efficiency, moved_bytes.ndim),
         )
-        # Rows are many or long: waits of threads for their loads overlap, and the longest row decides.
-        waiting_s = columns["serial_steps"] * self.serial_step_s
-        return columns["flop_count"] / self.lane_peak_flop_per_s, maximum(memory_s, waiting_s)
+        if (serial_steps := columns.get("serial_steps")) is not None:
+            # Rows are many or long: waits of threads for their loads overlap, and the longest row decides.
+            memory_s = maximum(memory_s, serial_steps * self.serial_step_s)
+        return columns["flop_count"] / self.lane_peak_flop_per_s, memory_s
 
 
 @derived
@@ -207,17 +208,15 @@ def attention_role(
 def _attention(
     device: Gpu,
     libraries: Mapping[str, LibraryProfile],
-    attends: tuple[str, str] | None,
+    attends: tuple[str, str],
     *,
     at_boost: Mapping[str, Quantity],
     peaks: Mapping[str, Quantity],
     dtype: str,
     loads: Mapping[str, Load],
     factors: Factors,
-) -> AttentionLibrary | None:
-    """Constants of fused attention, each pass at the clock that its power leaves; None without a library for it."""
-    if attends is None:
-        return None
+) -> AttentionLibrary:
+    """Constants of fused attention, each pass at the clock that its power leaves."""
     role, computed_in = attends
     constants = library_constants(libraries[role], device, factors=factors, dtype=computed_in)
     kind = device.arithmetic_of(computed_in)
@@ -532,6 +531,11 @@ class GpuTarget(Target):
         of_convolutions = fed * at_boost[dtypes[1]] * in_convolutions / peaks[dtype]
         ramp_steps = _ramp_steps(dnn, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes)
         slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
+        narrow: tuple[MatmulLibrary, ...] = ()
+        if recipe != dtype:
+            narrow = _narrow_products(
+                device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], loads=loads, factors=factors
+            )
         issuers = ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
         numbers = GpuNumbers(
             peak_flop_per_s=peaks[dtype],
@@ -542,14 +546,14 @@ class GpuTarget(Target):
             matmul_libraries=(
                 MatmulLibrary(gemm, of_products, blas["latency_cycles"] / clock_hz, blas["ramp_steps"]),
                 MatmulLibrary(convolution, of_convolutions, dnn["latency_cycles"] / clock_hz, ramp_steps),
-                *_narrow_products(
-                    device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], loads=loads, factors=factors
-                ),
+                *narrow,
             ),
             recurrent_library=recurrent_library(
                 dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
             ),
-            attention_library=_attention(
+            attention_library=None
+            if attends is None
+            else _attention(
                 device, libraries, attends, at_boost=at_boost, peaks=peaks, dtype=dtype, loads=loads, factors=factors
             ),
             stream_efficiency=software.stream_efficiency
