@@ -203,7 +203,7 @@ def _by_heads(split: _Split, node: Node) -> None:
     names = _operands(split, node)
     layer = node.layer
     assert isinstance(layer, nn.ScaledDotProductAttention)
-    sizes = layer._attention(node.input_shapes, batch_size=1)
+    sizes = layer.attention(node.input_shapes, batch_size=1)
     for noun, count in (("heads", sizes.heads), ("heads of keys", sizes.key_heads)):
         if count % split.parts:
             allowed = f"'ring', or context_size a divisor of the {count} {noun} of layer {node.name!r}"
