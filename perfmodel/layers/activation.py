@@ -33,23 +33,28 @@ from perfmodel.numeric import share_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pointwise(OnePassLayer):
-    """A function of one element; each kind gives its arithmetic and what back-propagation reads besides dy."""
+class ElementByElement(OnePassLayer):
+    """A pass over elements; each kind gives its arithmetic and what back-propagation reads besides dy."""
 
     @property
     @abstractmethod
     def flop_per_element(self) -> tuple[int, int]:
-        """Arithmetic per element, forward and backward [FLOP]."""
+        """Arithmetic per element, forward and backward; 0 backward where dy is passed on or there is none [FLOP]."""
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
-        """Return a pass that reads x and writes y, and one that reads dy and whichever of x and y is kept."""
+        """Return a pass that reads x and writes y, and one, if any, that reads dy and whichever of x and y is kept."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         forward_flop, backward_flop = self.flop_per_element
+        forward = {"read": elements, "written": elements, "flop": forward_flop * elements}
+        if self.makes_mask:
+            forward |= {"written": 0, "tensor": elements, "written_index_bytes": MASK_BYTES * elements}
         reads = 1 + self.keeps_inputs + self.keeps_output
-        return (
-            {"read": elements, "written": elements, "flop": forward_flop * elements},
-            {"read": reads * elements, "written": elements, "flop": backward_flop * elements},
-        )
+        backward = {"read": reads * elements, "written": elements, "flop": backward_flop * elements}
+        return forward, backward if backward_flop else None
+
+
+class Pointwise(ElementByElement):
+    """A function of one element, not a mere copy: a kernel that fuses a gate makes it again."""
 
 
 @layer_kind("relu")
@@ -492,11 +497,3 @@ class Unary(Pointwise):
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
         return (self._of_function.backward_flop is not None,) * input_count
-
-    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
-        """Return a pass that reads x and writes y, and one that reads dy and x or y and writes dx, if there is one."""
-        forward, backward = super().traffic(input_shapes, batch_size=batch_size)
-        if self._of_function.writes == "mask":
-            elements = forward["read"]
-            forward = {**forward, "written": 0, "tensor": elements, "written_index_bytes": MASK_BYTES * elements}
-        return forward, backward if self._of_function.backward_flop else None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+from perfmodel.layers.activation import ElementByElement
 from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
 from perfmodel.layers.checks import check_axes, check_count, refuse
 from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
@@ -22,7 +23,7 @@ def _copied(call: OperatorCall) -> Translation | None:
 
 
 @layer_kind("copy")
-class Copy(OnePassLayer):
+class Copy(ElementByElement):
     """The same elements in new memory: a clone, or a change of data type.
 
     Notes
@@ -34,11 +35,7 @@ class Copy(OnePassLayer):
         ("aten.clone", "aten._to_copy", "aten.lift_fresh_copy", "aten.copy", "Cast", "CastLike"), _copied
     )
     keeps_inputs: ClassVar[bool] = False
-
-    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
-        """Return a pass that reads x and writes y."""
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        return {"read": elements, "written": elements}, None
+    flop_per_element: ClassVar[tuple[int, int]] = (0, 0)
 
 
 QUANTISED_BYTES = 1
@@ -46,7 +43,7 @@ QUANTISED_BYTES = 1
 
 
 @layer_kind("quantize")
-class Quantize(OnePassLayer):
+class Quantize(ElementByElement):
     """Elements rounded to eight bits, as a quantised network's activations are.
 
     Notes
@@ -58,12 +55,7 @@ class Quantize(OnePassLayer):
     operators: ClassVar[Operators] = {"QuantizeLinear": lambda call: of_first(call, Quantize())}
     makes_mask: ClassVar[bool] = True
     keeps_inputs: ClassVar[bool] = False
-
-    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
-        """Return a pass that reads x and writes bytes."""
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        counts = {"read": elements, "written": 0, "tensor": elements, "flop": 5 * elements}
-        return counts | {"written_index_bytes": QUANTISED_BYTES * elements}, None
+    flop_per_element: ClassVar[tuple[int, int]] = (5, 0)
 
 
 @layer_kind("dequantize")
