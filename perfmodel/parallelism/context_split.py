@@ -133,16 +133,8 @@ class _Split:
         self, kind: ExchangeKind, phase: Phase, layer: str, elements: int, beside: Beside | None = None
     ) -> None:
         """Add an exchange of so many elements of each sample [1]."""
-        self.exchanges.append(
-            Exchange(
-                kind=kind,
-                group="context",
-                phase=phase,
-                after_layer=layer,
-                bytes_per_sample=self.element_bytes * elements,
-                beside=beside,
-            )
-        )
+        size = self.element_bytes * elements
+        self.exchanges.append(Exchange(kind, "context", phase, layer, size, beside=beside))
 
 
 def _axis_after(node: Node, axis: int) -> int | None:
