@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.layers.shapes import (
@@ -209,12 +209,8 @@ class GELU(Pointwise):
 
     operators: ClassVar[Operators] = dict.fromkeys(("aten.gelu", "Gelu"), _gelu)
     checks: ClassVar[Checks] = {"approximation": one_of(GELU_FLOP)}
+    flop_per_element: ClassVar[tuple[int, int]] = of_options(lambda layer: GELU_FLOP[layer.approximation])
     approximation: str = "none"
-
-    @property
-    def flop_per_element(self) -> tuple[int, int]:
-        """Arithmetic per element, forward and backward [FLOP]."""
-        return GELU_FLOP[self.approximation]
 
 
 GLU_FORWARD_FLOP = 5
@@ -450,41 +446,19 @@ class Unary(Pointwise):
         "aten.hardtanh": _hard_tanh,
     }
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
+    flop_per_element: ClassVar[tuple[int, int]] = of_options(
+        lambda layer: (layer._of_function.flop, layer._of_function.backward_flop or 0)
+    )
+    pass_name: ClassVar[str] = of_options(lambda layer: layer.function)
+    keeps_inputs: ClassVar[bool] = of_options(lambda layer: layer._of_function.reads == "input")
+    keeps_output: ClassVar[bool] = of_options(lambda layer: layer._of_function.reads == "output")
+    makes_mask: ClassVar[bool] = of_options(lambda layer: layer._of_function.writes == "mask")
+    mask_inputs: ClassVar[tuple[int, ...]] = of_options(lambda layer: (0,) if layer.function == "logical_not" else ())
     function: str
 
     @property
     def _of_function(self) -> UnaryFunction:
         return FUNCTIONS[self.function]
-
-    @property
-    def flop_per_element(self) -> tuple[int, int]:
-        """Arithmetic per element, forward and backward [FLOP]."""
-        return self._of_function.flop, self._of_function.backward_flop or 0
-
-    @property
-    def pass_name(self) -> str:
-        """Name of the passes."""
-        return self.function
-
-    @property
-    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
-        """Whether the gradient reads x."""
-        return self._of_function.reads == "input"
-
-    @property
-    def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether the gradient reads y."""
-        return self._of_function.reads == "output"
-
-    @property
-    def makes_mask(self) -> bool:  # type: ignore[override]
-        """Whether the result is a truth value."""
-        return self._of_function.writes == "mask"
-
-    @property
-    def mask_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The operand of a negation."""
-        return (0,) if self.function == "logical_not" else ()
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind, of_options
 from perfmodel.layers.chained import ChainedLayer, Part
 from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
 from perfmodel.layers.linear import Dense
@@ -233,6 +233,9 @@ class ScaledDotProductAttention(LayerByInput):
         "MultiHeadAttention": _from_onnx_heads,
     }
     checks: ClassVar[Checks] = {"scores": one_of(SCORES), "ring": numbered()}
+    index_inputs: ClassVar[tuple[int, ...]] = of_options(lambda layer: () if layer.adds_bias else (MASK,))
+    # the gradient of recomputed scores reads row sums of the output
+    keeps_output: ClassVar[bool] = of_options(lambda layer: layer.scores == "recomputed")
     causal: bool = False
     scores: Literal["materialised", "recomputed"] = "recomputed"
     dropout: float = 0.0
@@ -248,16 +251,6 @@ class ScaledDotProductAttention(LayerByInput):
         super().__post_init__()
         if self.heads is None and self.key_heads is not None:
             refuse("key_heads", self.key_heads, "must be None if heads is None: the inputs then have an axis of heads")
-
-    @property
-    def index_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
-        """Position of a mask of Booleans [-]."""
-        return () if self.adds_bias else (MASK,)
-
-    @property
-    def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether back-propagation reads the output, as it does for the row sums of recomputed scores."""
-        return self.scores == "recomputed"
 
     def _split(self, shape: Shape, heads: int | None) -> tuple[Any, Any, Any]:
         """Return heads, positions and features per head of one input."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import ElementByElement
-from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import check_axes, check_count, refuse
 from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, mismatch, shape_text
@@ -203,6 +203,8 @@ class Transpose(OnePassLayer):
     keeps_inputs: ClassVar[bool] = False
     checks: ClassVar[Checks] = {"axes": check_axes}
     pass_name: ClassVar[str] = "rearrange"
+    is_view: ClassVar[bool] = of_options(lambda layer: not layer.copies)
+    turns_axes: ClassVar[bool] = of_options(lambda layer: layer.is_view and layer.axes != tuple(sorted(layer.axes)))
     axes: tuple[int, ...]
     copies: bool = False
 
@@ -210,16 +212,6 @@ class Transpose(OnePassLayer):
         super().__post_init__()
         if sorted(self.axes) != list(range(len(self.axes))):
             refuse("axes", self.axes, f"must name each of the {len(self.axes)} axes once, from 0")
-
-    @property
-    def is_view(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
-        """Whether nothing is moved."""
-        return not self.copies
-
-    @property
-    def turns_axes(self) -> bool:  # type: ignore[override]  # as above
-        """Whether axes change their order without a copy."""
-        return not self.copies and self.axes != tuple(range(len(self.axes)))
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the extents in their new order."""
@@ -272,14 +264,10 @@ class Rearrange(Layer):
         "aten.clone": lambda call: _from_call(call) if call.moved else None,
     }
     keeps_inputs: ClassVar[bool] = False
+    makes_samples: ClassVar[bool] = of_options(lambda layer: layer.per_sample)
     shape: Shape
     per_sample: bool = False
     copies_back: bool = True
-
-    @property
-    def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
-        """Whether every sample gets its own part of the output."""
-        return self.per_sample
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the requested shape."""
