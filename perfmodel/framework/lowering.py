@@ -101,25 +101,24 @@ def _materialised(op: Attention, target: _Target) -> tuple[Kernel, ...]:
     wide = op.softmax_bytes or narrow
     queries = op.batch_size * op.heads * op.queries * op.head_size
     values, keys = (op.batch_size * op.key_heads * op.keys * size for size in (op.value_size, op.head_size))
-    product = partial(target.attention_product, op)
-    score_pass = partial(_score_pass, op)
-    narrows = [score_pass("cast", moved=(wide, narrow))]
-    widens = [score_pass("cast", moved=(narrow, wide))]
-    made = wide if op.casts_scores else narrow
-    if op.role is Role.OUTPUT:
-        scores = product(op.queries, op.keys, op.head_size, reads=op.operand_elements - values, writes=n)
-        context = product(op.queries, op.value_size, op.keys, reads=n + values, writes=result)
+    multiply, score_pass = partial(target.attention_product, op), partial(_score_pass, op)
+    is_forward, made = op.role is Role.OUTPUT, wide if op.casts_scores else narrow
+    casts_before, casts_after = (op.casts_scores, wide != narrow) if is_forward else (wide != narrow, op.casts_scores)
+    before = [score_pass("cast", moved=(narrow, wide))] if casts_before else []
+    after = [score_pass("cast", moved=(wide, narrow))] if casts_after else []
+    if is_forward:
+        scores = multiply(op.queries, op.keys, op.head_size, reads=op.operand_elements - values, writes=n)
+        context = multiply(op.queries, op.value_size, op.keys, reads=n + values, writes=result)
         softmax = score_pass("softmax", moved=(made, wide), flop_per_score=5)
-        dropout = [score_pass("dropout", moved=(wide, wide), flop_per_score=2, mask_bytes=(0, n))] * op.drops
-        return (scores, *(widens * op.casts_scores), softmax, *dropout, *(narrows * (wide != narrow)), context)
-    to_values = product(op.keys, op.value_size, op.queries, reads=n + result, writes=values)
-    to_scores = product(op.queries, op.keys, op.value_size, reads=result + values, writes=n)
-    to_queries = product(op.queries, op.head_size, op.keys, reads=n + keys, writes=queries)
-    to_keys = product(op.keys, op.head_size, op.queries, reads=n + queries, writes=keys)
-    dropout = [score_pass("dropout_backward", moved=(wide, wide), flop_per_score=1, mask_bytes=(n, 0))] * op.drops
+        drop = score_pass("dropout", moved=(wide, wide), flop_per_score=2, mask_bytes=(0, n))
+        return (scores, *before, softmax, *([drop] if op.drops else []), *after, context)
+    to_values = multiply(op.keys, op.value_size, op.queries, reads=n + result, writes=values)
+    to_scores = multiply(op.queries, op.keys, op.value_size, reads=result + values, writes=n)
+    to_queries = multiply(op.queries, op.head_size, op.keys, reads=n + keys, writes=queries)
+    to_keys = multiply(op.keys, op.head_size, op.queries, reads=n + queries, writes=keys)
+    drop = score_pass("dropout_backward", moved=(wide, wide), flop_per_score=1, mask_bytes=(n, 0))
     softmax = score_pass("softmax_backward", moved=(2 * wide, made), flop_per_score=4)
-    passes = (*(widens * (wide != narrow)), *dropout, softmax, *(narrows * op.casts_scores))
-    return (to_values, to_scores, *passes, to_queries, to_keys)
+    return (to_values, to_scores, *before, *([drop] if op.drops else []), softmax, *after, to_queries, to_keys)
 
 
 ATTENTION_KERNELS: Final = {
