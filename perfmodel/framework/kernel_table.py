@@ -457,25 +457,19 @@ def _affine(names: tuple[str, ...], rows: Sequence[bytes]) -> AffineColumns:
 class _TableBuilder:
     def __init__(self) -> None:
         self.rows = {Matmul.kernel_class: _Rows(MATMUL_COLUMNS), Stream.kernel_class: _Rows(STREAM_COLUMNS)}
-        self.alternatives: list[list[tuple[str, int]]] = []
-        self.alternative_names: list[str] = []
-        self.workspaces: list[bytes] = []
-        self.group_choices: list[list[int]] = []
-        self.group_roles: list[Role] = []
-        self.group_kinds: list[str] = []
+        self.alternatives: list[_Lowered] = []
+        self.entries: list[list[tuple[str, int]]] = []
+        """Rows of each alternative, by kernel class and place in it."""
+        self.group_choices: list[range] = []
+        self.operations: list[Operation] = []
 
     def add_group(self, operation: Operation, alternatives: Sequence[_Lowered]) -> None:
-        choices = []
+        first = len(self.alternatives)
+        self.alternatives += alternatives
         for alternative in alternatives:
-            choices.append(len(self.alternatives))
-            self.alternatives.append(
-                [(row.kernel_class, self.rows[row.kernel_class].add(row)) for row in alternative.rows]
-            )
-            self.alternative_names.append(alternative.name)
-            self.workspaces.append(alternative.workspace_bytes)
-        self.group_choices.append(choices)
-        self.group_roles.append(operation.role)
-        self.group_kinds.append(UPDATE_KIND if operation.role is Role.UPDATE else operation.kind)
+            self.entries.append([(row.kernel_class, self.rows[row.kernel_class].add(row)) for row in alternative.rows])
+        self.group_choices.append(range(first, len(self.alternatives)))
+        self.operations.append(operation)
 
     def finish(self, occurrences: Sequence[Occurrence], lowered: Sequence[list[_Lowered]]) -> KernelTable:
         matmul_rows, stream_rows = self.rows[Matmul.kernel_class], self.rows[Stream.kernel_class]
@@ -485,9 +479,11 @@ class _TableBuilder:
             Matmul.kernel_class: matmul_places,
             Stream.kernel_class: [len(matmul_places) + place for place in stream_places],
         }
-        lengths = [len(entries) for entries in self.alternatives]
+        lengths = [len(entries) for entries in self.entries]
+        is_update = [operation.role is Role.UPDATE for operation in self.operations]
+        kinds = zip(self.operations, is_update, strict=True)
         widest = max((len(choices) for choices in self.group_choices), default=1)
-        padded = [choices + [choices[0]] * (widest - len(choices)) for choices in self.group_choices]
+        padded = [[*choices] + [choices[0]] * (widest - len(choices)) for choices in self.group_choices]
         groups = np.array([occurrence.group for occurrence in occurrences], dtype=np.intp)
         return KernelTable(
             matmul=matmul,
@@ -495,16 +491,16 @@ class _TableBuilder:
             matmul_efficiency=matmul_efficiency,
             stream_efficiency=stream_efficiency,
             row_order=np.array(
-                [row_of[kernel_class][row] for entries in self.alternatives for kernel_class, row in entries],
+                [row_of[kernel_class][row] for entries in self.entries for kernel_class, row in entries],
                 dtype=np.intp,
             ),
             alternative_starts=np.cumsum([0, *lengths[:-1]]).astype(np.intp),
-            alternative_names=tuple(self.alternative_names),
-            workspace=_affine(("workspace_bytes",), self.workspaces),
+            alternative_names=tuple(lowered.name for lowered in self.alternatives),
+            workspace=_affine(("workspace_bytes",), [lowered.workspace_bytes for lowered in self.alternatives]),
             choices=np.array(padded, dtype=np.intp).T.reshape(widest, len(padded)),
             multiplicity=np.bincount(groups, minlength=len(self.group_choices)).astype(np.float64),
-            is_update=np.array([role is Role.UPDATE for role in self.group_roles], dtype=bool),
-            operation_kinds=tuple(self.group_kinds),
+            is_update=np.array(is_update, dtype=bool),
+            operation_kinds=tuple(UPDATE_KIND if updates else operation.kind for operation, updates in kinds),
             occurrences=tuple(occurrences),
             lowered=tuple(lowered),
         )

@@ -354,12 +354,19 @@ class LayerGraph(GraphStructure):
         layers: Sequence[Layer],
         changed: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Self:
-        graph = type(self)(
-            self.name, inputs=input_shapes, fixed_batch_size=self.fixed_batch_size, image_layout=self.image_layout
-        )
-        for node, layer in zip(self.layers, layers, strict=True):
-            options = node.usage.options | dict((changed or {}).get(node.name, {}))
-            graph.add(node.name, layer, inputs=node.input_names, **options)
+        document, options = self._document(), {} if changed is None else changed
+        entries = [
+            replace(entry, layer=layer, usage=replace(entry.usage, **options.get(entry.name, {})))
+            for entry, layer in zip(document.layers, layers, strict=True)
+        ]
+        return self._of(replace(document, inputs=dict(input_shapes), layers=tuple(entries)))
+
+    @classmethod
+    def _of(cls, document: GraphDocument) -> Self:
+        how: dict[str, Any] = {"fixed_batch_size": document.fixed_batch_size, "image_layout": document.image_layout}
+        graph = cls(document.name, inputs=document.inputs, **how)
+        for entry in document.layers:
+            graph.add(entry.name, entry.layer, inputs=entry.inputs, **entry.usage.options)
         return graph
 
     def _check_complete(self) -> None:
@@ -558,15 +565,8 @@ class LayerGraph(GraphStructure):
         """
         check_path("path", path)
         document = read_document(path)
-        graph = cls(
-            document.name,
-            inputs=document.inputs,
-            fixed_batch_size=document.fixed_batch_size,
-            image_layout=document.image_layout,
-        )
         try:
-            for entry in document.layers:
-                graph.add(entry.name, entry.layer, inputs=entry.inputs, **entry.usage.options)
+            graph = cls._of(document)
             graph._check_complete()
         except ShapeError as error:
             raise ShapeError(error.layer, f"{error.problem} (in {path})") from error
