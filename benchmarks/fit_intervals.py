@@ -48,7 +48,8 @@ from perfmodel.prediction.certainty.prediction_interval import (
     uncertainty_of,
 )
 from perfmodel.prediction.device.factors import NO_FACTORS
-from perfmodel.prediction.job.prepared import Prepared, TimedStep
+from perfmodel.prediction.job.prepared import Prepared
+from perfmodel.prediction.job.stage import TimedStep
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective

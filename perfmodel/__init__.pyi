@@ -49,8 +49,8 @@ from perfmodel.planning.formulas.formula import formula as formula
 from perfmodel.planning.formulas.formula_text import ActiveBranches as ActiveBranches
 from perfmodel.planning.formulas.solutions import Solution as Solution
 from perfmodel.planning.plans.answer import Plan as Plan
+from perfmodel.planning.plans.bill import cost_per_year as cost_per_year
 from perfmodel.planning.plans.plan import plan as plan
-from perfmodel.planning.plans.year import cost_per_year as cost_per_year
 from perfmodel.planning.scaling import ScalingReport as ScalingReport
 from perfmodel.planning.scaling import StragglerSlowdown as StragglerSlowdown
 from perfmodel.planning.scaling import scaling as scaling

@@ -10,7 +10,7 @@ class differ only in which efficiency they use, e.g. a 1x1 and a 3x3 convolution
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from perfmodel.symbolic import Quantity
 
@@ -91,6 +91,28 @@ class Stream:
 
 
 Kernel = Matmul | Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Makes kernels by the numbers of elements they read and write, where each takes ``size`` bytes."""
+
+    size: int
+
+    def stream(self, efficiency: str, reads: Quantity, writes: Quantity, **options: Any) -> Stream:
+        """Return a pass that reads and writes the given numbers of elements."""
+        return Stream(read_bytes=self.size * reads, written_bytes=self.size * writes, efficiency=efficiency, **options)
+
+    def copy(self, efficiency: str, count: Quantity, **options: Any) -> Stream:
+        """Return a pass that writes as many elements as it reads."""
+        return self.stream(efficiency, count, count, **options)
+
+    def product(self, m: Quantity, n: Quantity, k: Quantity, *, adds: bool = False, **options: Any) -> Matmul:
+        """Return products whose operands and results pass through memory once each; they can add to the results."""
+        results = options.get("count", 1) * m * n
+        operands = options.get("count", 1) * (m * k + k * n)
+        read, written = operands + (results if adds else 0), results
+        return Matmul(m=m, n=n, k=k, read_bytes=self.size * read, written_bytes=self.size * written, **options)
 
 
 def in_one_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:

@@ -219,6 +219,8 @@ def ceil_ratio(numerator: Quantity, denominator: Quantity) -> Quantity:
     >>> float(ceil_ratio(96 * 7.0, 96.0))
     7.0
     """
+    if type(numerator) is float is type(denominator):
+        return -(-numerator // denominator)  # a third of the time of rounding the ratio
     if not is_symbolic(numerator, denominator):
         ratio = numerator / denominator
         return np.ceil(ratio) if type(ratio) is np.ndarray else ceil(ratio)
@@ -382,7 +384,9 @@ def exceeds(first: Quantity, second: Quantity) -> Quantity:
     >>> bool(exceeds(2.0, 1.0))
     True
     """
-    return elementwise(_open_comparison, first, second) if is_symbolic(first, second) else first > second
+    if type(first) is float is type(second) or not is_symbolic(first, second):
+        return first > second
+    return elementwise(_open_comparison, first, second)
 
 
 def _open_comparison(first: Any, second: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from perfmodel.calibration.benchmark import POINTS, Axis, Benchmark, Prepare, Prepared, Sizes
 from perfmodel.files import file_toml
 from perfmodel.framework.measured_lowering import measured_kernel
-from perfmodel.layers import GRU, LSTM, OPTIMIZERS, RNN, Layer, Shape
+from perfmodel.layers import GRU, LAYERS, LSTM, OPTIMIZERS, RNN, Layer, Shape
 from perfmodel.layers.recurrent import RecurrentLayer
 from perfmodel.records import Attention, Contraction, Convolution, Gather, Operation, Recurrence, Role
 
@@ -107,6 +107,53 @@ def pass_benchmark(
     """Return the benchmark of a pass, whose operation is taken from its layer."""
     operation = of_layer(name, family, layer, shapes=shapes, role=role)
     return Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare, weight=weight)
+
+
+PARTS: Final = {"part": Axis(values=(0, 1))}
+"""Whether a gradient is that of the input, or of scale and shift."""
+
+
+def part_of_gradient(sizes: Sizes) -> Role:
+    """Return the role of a gradient that is computed in two parts."""
+    return Role.WEIGHT_GRADIENT if sizes["part"] else Role.INPUT_GRADIENT
+
+
+def _option(value: Any, sizes: Sizes) -> Any:
+    """Return an option of a layer: a list as a tuple, ``@features`` as that size, a table as one of its values."""
+    if isinstance(value, list):
+        return tuple(_option(entry, sizes) for entry in value)
+    if isinstance(value, dict):
+        return value["values"][sizes[value["size"]]]
+    return sizes[value[1:]] if isinstance(value, str) and value.startswith("@") else value
+
+
+def _stated_layer(stated: Mapping[str, Any], sizes: Sizes) -> Layer:
+    """Return a layer of ``shapes.toml``, whose options may be sizes."""
+    options = {name: _option(value, sizes) for name, value in stated.items()}
+    return LAYERS[options.pop("kind")](**options)
+
+
+def stated_passes(backend: str, prepared: Callable[[Mapping[str, Any], Family, str], Prepare]) -> Iterator[Benchmark]:
+    """Yield the benchmarks of the passes of ``shapes.toml`` that a backend runs, and of their gradients.
+
+    ``prepared`` makes the kernel of a table, on tensors of a family, in the phase ``forward`` or ``backward``.
+    """
+    for name, shared in STATED["pass"].items():
+        stated = {**shared, **shared.get(backend, {})}
+        axes, inputs, shapes = axes_of(stated.get("axes", {})), stated.get("inputs", 1), stated.get("shapes")
+        for phase, suffix in (("forward", ""), ("backward", "_backward")):
+            if phase in stated:
+                in_parts = phase == "backward" and "in_parts" in stated
+                of_phase = family(stated.get("family", "elements"), axes | (PARTS if in_parts else {}), inputs=inputs)
+                yield pass_benchmark(
+                    f"{name}{suffix}",
+                    of_phase,
+                    partial(_stated_layer, stated["layer"]),
+                    prepared(stated, of_phase, phase),
+                    shapes=None if shapes is None else partial(_option, shapes),
+                    role=part_of_gradient if in_parts else None,
+                    weight=stated.get("weight", 1.0),
+                )
 
 
 def _in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes) -> Operation:

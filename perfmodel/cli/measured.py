@@ -16,12 +16,9 @@ from typer.core import TyperCommand
 from perfmodel.cli.output import (
     Answer,
     Command,
-    JsonOption,
-    OutOption,
     ProgressOption,
     check_plot,
     check_writable,
-    emit,
     number_as_typed,
     takes_arguments,
 )
@@ -49,28 +46,34 @@ def telling_interrupts() -> Iterator[None]:
         raise SystemExit(INTERRUPTED) from None
 
 
+@Command
 def calibrate_command(
-    target: Annotated[str, typer.Argument(help="cpu, or cuda:N for a GPU.")] = "cpu",
-    backend: Annotated[
-        str, typer.Option(metavar="torch|numpy", help="Library whose kernels are measured; numpy runs on any machine.")
-    ] = "torch",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the calibration (TOML); its points are stored beside it."),
-    ] = None,
-    budget: Annotated[
-        str, typer.Option(metavar="SECONDS", help="Time limit for measuring; a limit below 15 may be exceeded by 4 s.")
-    ] = "60",
-    dtype: Annotated[
-        list[str] | None, typer.Option("--dtype", help="fp32, tf32, bf16, fp16 or fp64; may be given several times.")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Resume an interrupted calibration from its points.")
-    ] = None,
+    target: str = "cpu",
+    *,
+    backend: str = "torch",
+    out: Path | None = None,
+    budget: str = "60",
+    dtype: list[str] | None = None,
+    resume: Path | None = None,
     progress: ProgressOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Measure small kernels on this machine for about a minute, and fit the numbers that predictions need."""
+) -> Answer:
+    """Measure small kernels on this machine for about a minute, and fit the numbers that predictions need.
+
+    Parameters
+    ----------
+    target : str
+        cpu, or cuda:N for a GPU. [-]
+    backend : torch|numpy
+        Library whose kernels are measured; numpy runs on any machine. [-]
+    out : FILE
+        Write the calibration (TOML); its points are stored beside it. [-]
+    budget : SECONDS
+        Time limit for measuring; a limit below 15 may be exceeded by 4 s. [s]
+    dtype : str
+        fp32, tf32, bf16, fp16 or fp64; may be given several times. [-]
+    resume : FILE
+        Resume an interrupted calibration from its points. [-]
+    """
     from perfmodel.calibration.calibrate import calibrate
     from perfmodel.calibration.calibration_tables import report_text
 
@@ -84,9 +87,12 @@ def calibrate_command(
             resume=resume,
             dtypes=dtype or None,
         )
-    emit(lambda: report_text(machine), lambda: machine.model_dump(mode="json"), as_json=as_json, out=None)
-    if out is not None:
-        sys.stderr.write(f"perfmodel: wrote {out}; use it as predict --device {out}\n")
+
+    def after() -> None:
+        if out is not None:
+            sys.stderr.write(f"perfmodel: wrote {out}; use it as predict --device {out}\n")
+
+    return Answer(text=lambda: report_text(machine), content=lambda: machine.model_dump(mode="json"), after=after)
 
 
 def _loaded(file: str, *, argument: str) -> MeasuredMachine:
@@ -101,8 +107,14 @@ def _loaded(file: str, *, argument: str) -> MeasuredMachine:
 
 @calibration_app.command("show")
 @takes_arguments(plot="Draw the measured points: a roofline, and fitted against measured times.")
-def show_command(file: Annotated[str, typer.Argument(help="A calibration of a machine: name or TOML file.")]) -> Answer:
-    """Print the kernel classes of a calibration and how accurate each is."""
+def show_command(file: str) -> Answer:
+    """Print the kernel classes of a calibration and how accurate each is.
+
+    Parameters
+    ----------
+    file : str
+        A calibration of a machine: name or TOML file. [-]
+    """
     from perfmodel.calibration.calibration_tables import report_text, roofline_of
     from perfmodel.presentation.figures import save
 
@@ -116,11 +128,16 @@ def show_command(file: Annotated[str, typer.Argument(help="A calibration of a ma
 
 @calibration_app.command("diff")
 @Command
-def diff_command(
-    old: Annotated[str, typer.Argument(help="The earlier calibration.")],
-    new: Annotated[str, typer.Argument(help="The later one.")],
-) -> Answer:
-    """List the changes between two calibrations: software, clock, constants beyond their intervals."""
+def diff_command(old: str, new: str) -> Answer:
+    """List the changes between two calibrations: software, clock, constants beyond their intervals.
+
+    Parameters
+    ----------
+    old : str
+        The earlier calibration. [-]
+    new : str
+        The later one. [-]
+    """
     from perfmodel.calibration.calibration_tables import diff_content, diff_text
 
     before, after = _loaded(old, argument="old"), _loaded(new, argument="new")
@@ -128,15 +145,18 @@ def diff_command(
 
 
 @Command
-def fit_command(
-    table: Annotated[str, typer.Argument(help="A measurement table: name, or the path of a CSV.")],
-    only: Annotated[str, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed.")] = "gpu",
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the calibration (TOML) for predict --calibration.")
-    ] = None,
-    progress: ProgressOption = None,
-) -> Answer:
-    """Fit the constants of device, library and framework files to all measured cells of a subset."""
+def fit_command(table: str, *, only: str = "gpu", save: Path | None = None, progress: ProgressOption = None) -> Answer:
+    """Fit the constants of device, library and framework files to all measured cells of a subset.
+
+    Parameters
+    ----------
+    table : str
+        A measurement table: name, or the path of a CSV. [-]
+    only : SUBSET
+        gpu, cpu or cpu_oversubscribed. [-]
+    save : FILE
+        Write the calibration (TOML) for predict --calibration. [-]
+    """
     from perfmodel.hardware.fit_file import toml_text
     from perfmodel.validation.protocols.fit_table import fit
 
@@ -175,26 +195,7 @@ def percent_bound(percent: float | None) -> float | None:
     return percent
 
 
-TableArgument: TypeAlias = Annotated[
-    str, typer.Argument(help="A measurement table: one of those below, or the path of a CSV.")
-]
-DataOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="FOLDER", help="Folder of a table that does not come with perfmodel."),
-]
-ProtocolOption: TypeAlias = Annotated[
-    str, typer.Option(metavar="NAME", help="What is fitted to which rows before scoring; all prints a line for each.")
-]
-OnlyOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed; all unless given.")
-]
-FitOption: TypeAlias = Annotated[
-    float | None,
-    typer.Option(metavar="SHARE", help="Instead of a protocol, fit on this share of the rows and score the others."),
-]
-ParityOption: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, pdf, svg).")
-]
+Bound: TypeAlias = Annotated[float | None, typer.Option(metavar="PERCENT", callback=percent_bound)]
 
 
 class ValidateCommand(TyperCommand):
@@ -208,32 +209,48 @@ class ValidateCommand(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+@Command
 def validate_command(
     context: typer.Context,
-    table: TableArgument,
-    protocol: ProtocolOption = UNASKED,
-    only: OnlyOption = None,
-    fit: FitOption = None,
-    sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="List the cells that each fitted constant moves.")
-    ] = False,
-    rows: Annotated[bool, typer.Option("--rows", help="Print every cell too.")] = False,
-    plot: ParityOption = None,
-    max_mape: Annotated[
-        float | None,
-        typer.Option(metavar="PERCENT", callback=percent_bound, help="Exit with code 1 if the MAPE is above this."),
-    ] = None,
+    table: str,
+    *,
+    protocol: str = UNASKED,
+    only: str | None = None,
+    fit: float | None = None,
+    sensitivity: bool = False,
+    rows: bool = False,
+    plot: Path | None = None,
+    max_mape: Bound = None,
     progress: ProgressOption = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-    data: DataOption = None,
-) -> None:
-    """Predict every measured cell of a table, and score the predictions against naive baselines."""
+    data: Path | None = None,
+) -> Answer:
+    """Predict every measured cell of a table, and score the predictions against naive baselines.
+
+    Parameters
+    ----------
+    table : str
+        A measurement table: one of those below, or the path of a CSV. [-]
+    protocol : NAME
+        What is fitted to which rows before scoring; all prints a line for each. [-]
+    only : SUBSET
+        gpu, cpu or cpu_oversubscribed; all unless given. [-]
+    fit : SHARE
+        Instead of a protocol, fit on this share of the rows and score the others. [1]
+    sensitivity : bool
+        List the cells that each fitted constant moves. [-]
+    rows : bool
+        Print every cell too. [-]
+    plot : FILE
+        Draw predicted against measured (png, pdf, svg). [-]
+    max_mape : PERCENT
+        Exit with code 1 if the MAPE is above this. [%]
+    data : FOLDER
+        Folder of a table that does not come with perfmodel. [-]
+    """
     from perfmodel.validation.reports.own_tables import own_table, refuse_beside
     from perfmodel.validation.scores.table_report import CELLS, printed
     from perfmodel.validation.validate import validate_steps
 
-    check_writable(out, argument="--out")
     check_plot(plot)
     own = own_table(table, data)
     lists = own is None and (sensitivity or protocol == EVERY_PROTOCOL)
@@ -252,17 +269,19 @@ def validate_command(
             report = validate_steps(table, protocol=protocol, only=only, fit_share=fit, progress=done)
     if report is None:
         content = {listed.title: [asdict(row) for row in listed] for listed in tables}
-        emit(lambda: "\n\n".join(map(printed, tables)), lambda: content, as_json=as_json, out=out)
-        return
+        return Answer(text=lambda: "\n\n".join(map(printed, tables)), content=lambda: content)
     if max_mape is not None and report.mape is None:
         raise ArgumentError("--max-mape", max_mape, f"must not be given with {table}, which is not scored")
     if plot is not None:
         report.plot(plot)
     every_cell = f"\n\n{printed(report.rows, CELLS, title='every cell')}" if rows else ""
-    emit(lambda: f"{report}{every_cell}", report.to_dict, as_json=as_json, out=out)
-    if max_mape is not None and not report.mape <= max_mape:
-        sys.stderr.write(f"perfmodel: check failed: MAPE {report.mape:.1f} % is above {max_mape:g} %\n")
-        raise typer.Exit(CHECK_FAILED)
+
+    def check() -> None:
+        if max_mape is not None and not report.mape <= max_mape:
+            sys.stderr.write(f"perfmodel: check failed: MAPE {report.mape:.1f} % is above {max_mape:g} %\n")
+            raise typer.Exit(CHECK_FAILED)
+
+    return Answer(text=lambda: f"{report}{every_cell}", content=report.to_dict, after=check)
 
 
 def _given(context: typer.Context) -> dict[str, str]:
@@ -304,37 +323,36 @@ def _tables(
 COMMAND = "validate live"
 """Start of the command as typed."""
 
-NetworkOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="A network to check; may be given several times.")
-]
-TypeOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option(metavar="TYPE", help="fp32, tf32 or bf16; may be given several times.")
-]
-MaxErrorOption: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        metavar="PERCENT",
-        callback=percent_bound,
-        help="Exit with code 1 if a mean error is above this, or nothing is scored.",
-    ),
-]
-
 
 @takes_arguments(verb="perfmodel.validation.live.check:validate_live", takes_job=False)
 def validate_live_command(
     arguments: dict[str, Any],
-    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda:0 for the first GPU.")] = "cpu",
-    network: NetworkOption = None,
-    dtype: TypeOption = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the times as a measurement table (csv with a toml beside it)."),
-    ] = None,
-    plot: ParityOption = None,
-    max_error: MaxErrorOption = None,
+    *,
+    device: str = "cpu",
+    network: list[str] | None = None,
+    dtype: list[str] | None = None,
+    save: Path | None = None,
+    plot: Path | None = None,
+    max_error: Bound = None,
     progress: ProgressOption = None,
 ) -> Any:
-    """Measure torch networks on this machine, and predict them from a calibration that did not use them."""
+    """Measure torch networks on this machine, and predict them from a calibration that did not use them.
+
+    Parameters
+    ----------
+    device : DEVICE
+        cpu, or cuda:0 for the first GPU. [-]
+    network : NAME
+        A network to check; may be given several times. [-]
+    dtype : TYPE
+        fp32, tf32 or bf16; may be given several times. [-]
+    save : FILE
+        Write the times as a measurement table (csv with a toml beside it). [-]
+    plot : FILE
+        Draw predicted against measured (png, pdf, svg). [-]
+    max_error : PERCENT
+        Exit with code 1 if a mean error is above this, or nothing is scored. [%]
+    """
     from perfmodel.validation.live.check import validate_live
     from perfmodel.validation.live.live_report import check_table_path, save_live_table
 

@@ -7,17 +7,22 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeAlias, get_args, get_origin
 
 import typer
 
 from perfmodel.atomic_write import save_text
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.plain_text import escaped
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
 
 OTHERS = "others"
 """Parameter of a command that takes arguments by name."""
@@ -61,7 +66,9 @@ def takes_arguments(*besides: str, **how: Any) -> Callable[[Callable[..., Any]],
 class Command:
     """A command that prints, writes and draws its answer, with options for arguments of ``predict`` if it takes any.
 
-    Options are created when its signature is read.
+    Options are created when its signature is read. Of the function's own parameters, positional ones are arguments and
+    the others options; the function's docstring has their help, behind the colon the word for their value. Two names
+    mean more: ``arguments`` receives those of ``predict``, ``network`` the network that the user names.
 
     Parameters
     ----------
@@ -102,8 +109,27 @@ class Command:
     def __post_init__(self) -> None:
         function = self.function
         self.takes_arguments = "arguments" in function.__annotations__
-        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
+        self.takes_network = function.__annotations__.get("network") == "Network"
+        self.__name__, self.__module__ = function.__name__, function.__module__
+        self.__doc__ = (function.__doc__ or "").partition("\n")[0]
         self.__annotations__: dict[str, Any] = {}
+
+    @derived_property
+    def _own(self) -> list[Parameter]:
+        """The function's own parameters as options and arguments."""
+        helps = described(self.function)
+        own = [it for it in _declared(self.function) if it.name != "arguments" and it.annotation is not Network]
+        return [_documented(parameter, *helps.get(parameter.name, ("", "", ""))[:2]) for parameter in own]
+
+    @property
+    def _common(self) -> list[Parameter]:
+        """What commands have in common, unless the function has an option of that name."""
+        common = [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
+        if self.plot is not None:
+            shown = Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]
+            common.insert(0, _optional("plot", shown))
+        own = {parameter.name for parameter in self._own}
+        return [parameter for parameter in common if parameter.name not in own]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,8 +147,7 @@ class Command:
             return {}
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
-        module, _, name = self.verb.partition(":")
-        parameters = signature(getattr(import_module(module), name)).parameters.values()
+        parameters = signature(_loaded(self.verb)).parameters.values()
         keywords = [parameter for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
         left_out = {name for word in signature(self.function).parameters for name in (word, f"{word}s")}
         if self.names:
@@ -136,28 +161,30 @@ class Command:
 
     @property
     def __signature__(self) -> Signature:
-        declared = signature(self.function, eval_str=True).parameters.values()
         if Command.only_listed and self.takes_arguments:
             return Signature([])
         made: list[Parameter] = []
-        for parameter in declared:
-            if parameter.name != "arguments":
-                made.append(parameter)
-                continue
-            from perfmodel.prediction.arguments.table import ARGUMENTS
-
-            made += map(self._option, self.names)
-            helps = described(self.verb) if self.verb else {}
-            for name, keyword in self.keywords.items():
-                text, unit = helps.get(name, ("", "-"))
-                metavar = ARGUMENTS[name].metavar if name in ARGUMENTS else METAVARS.get(unit, unit)
-                made.append(option_of(keyword, text, metavar))
-        if self.plot is not None:
-            made.append(_optional("plot", Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]))
-        made += [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
+        if self.takes_network:
+            helps = described(Network)
+            made += [_documented(parameter, *helps[parameter.name][:2]) for parameter in _declared(Network)]
+        if self.takes_arguments:
+            made += self._of_arguments()
+        made += [*self._own, *self._common]
         if self.takes_arguments and self.names and not (self.several or self.only):
             made.append(_optional(OTHERS, Annotated[list[str] | None, OTHERS_OPTION]))
         return Signature([parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in made])
+
+    def _of_arguments(self) -> list[Parameter]:
+        """Return the options of arguments of ``predict``, and those of the verb's own keywords."""
+        from perfmodel.prediction.arguments.table import ARGUMENTS
+
+        made = [self._option(name) for name in self.names]
+        helps = described(_loaded(self.verb)) if self.verb else {}
+        for name, keyword in self.keywords.items():
+            text, _, unit = helps.get(name, ("", "", "-"))
+            metavar = ARGUMENTS[name].metavar if name in ARGUMENTS else METAVARS.get(unit, unit)
+            made.append(option_of(keyword, text, metavar))
+        return made
 
     def _option(self, name: str) -> Parameter:
         """Return the option of an argument of ``predict``."""
@@ -173,17 +200,18 @@ class Command:
 
     def __call__(self, **typed: Any) -> None:
         """Run the command with the typed options, and print or write its answer."""
-        as_json, out = typed.pop("as_json"), typed.pop("out")
+        common = {parameter.name: typed.pop(parameter.name) for parameter in self._common}
+        as_json, out, plot = (common.get(name) for name in ("as_json", "out", "plot"))
         check_writable(out, argument="--out")
-        plot = None
-        if self.plot is not None:
-            check_plot(plot := typed.pop("plot"))
+        check_plot(plot)
         if self.takes_arguments:
             typed["arguments"] = self._arguments(typed)
+        if self.takes_network:
+            typed["network"] = Network(**{name: typed.pop(name) for name in signature(Network).parameters})
         answer = self.function(**typed)
         if plot is not None:
             answer.plot(plot)
-        emit(lambda: str(answer), lambda: answer.to_dict(), as_json=as_json, out=out)
+        emit(lambda: str(answer), lambda: answer.to_dict(), as_json=bool(as_json), out=out)
         if isinstance(answer, Answer) and answer.after is not None:
             answer.after()
 
@@ -208,26 +236,81 @@ class Command:
         return values | keywords
 
 
+@dataclass(frozen=True)
+class Network:
+    """The network that a user names, loaded when it is first asked for.
+
+    Parameters
+    ----------
+    graph : str
+        A network of the zoo; the path of a graph's JSON file, an ONNX file, a config.json of a transformer, a Keras
+        model (.keras, .h5, .json) or a deeplearning4j network (.json, .zip); or file.py:function that returns (module,
+        example_inputs) of torch or a Keras model, and whose code is run. [-]
+    option : KEY=VALUE
+        Option of the builder, config, import or function, or a symbolic size of an ONNX file; repeatable. [-]
+    prune : DENSITY[:PATTERN]
+        Prune weights and keep this share: unstructured (unless given), 2:4 or structured (output channels). [-]
+    """
+
+    graph: str
+    _: KW_ONLY
+    option: list[str] | None = None
+    prune: str | None = None
+
+    @derived_property
+    def loaded(self) -> LayerGraph:
+        """The network as a graph."""
+        from perfmodel.cli.specs import load_graph
+
+        return load_graph(self.graph, options=self.option or [], prune=self.prune)
+
+
 def _optional(name: str, annotation: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def described(verb: str) -> dict[str, tuple[str, str]]:
-    """Return the help and the unit of each parameter of a function, from its docstring.
+def _loaded(verb: str) -> Callable[..., Any]:
+    """Return the function that ``module:function`` names."""
+    module, _, name = verb.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
+
+
+def _declared(function: Callable[..., Any]) -> list[Parameter]:
+    return list(signature(function, eval_str=True).parameters.values())
+
+
+def _documented(parameter: Parameter, text: str, metavar: str) -> Parameter:
+    """Return a parameter as an argument if it is positional, else as an option, with the help of a docstring."""
+    if parameter.annotation is typer.Context:
+        return parameter
+    kind, *stated = (
+        get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else (parameter.annotation,)
+    )
+    make = typer.Option if parameter.kind is Parameter.KEYWORD_ONLY else typer.Argument
+    flags = (f"--{parameter.name.replace('_', '-')}",) if kind is bool else SPELT.get(parameter.name, ())
+    shown: Any = copy(stated[0]) if stated else make(*flags)
+    shown.help = text or shown.help
+    shown.metavar = shown.metavar if metavar.islower() else metavar or shown.metavar
+    return parameter.replace(annotation=Annotated[kind, shown])
+
+
+def described(function: Callable[..., Any]) -> dict[str, tuple[str, str, str]]:
+    """Return the help, the type or word for the value, and the unit of each parameter, from a function's docstring.
 
     Examples
     --------
-    >>> text, unit = described("perfmodel.planning.scaling:scaling")["usd_per_hour"]
+    >>> from perfmodel.planning.scaling import scaling
+    >>> text, _, unit = described(scaling)["usd_per_hour"]
     >>> text.split(";")[0], unit
     ('Price of one worker for an hour', 'USD/h')
     """
-    module, _, name = verb.partition(":")
-    docstring = inspect.getdoc(getattr(import_module(module), name)) or ""
-    texts: dict[str, tuple[str, str]] = {}
-    for names, text in re.findall(r"^([\w, ]+) : .*\n((?:    .*\n)+)", docstring, re.MULTILINE):
+    docstring = f"{inspect.getdoc(function)}\n"
+    texts: dict[str, tuple[str, str, str]] = {}
+    for names, word, text in re.findall(r"^([\w, ]+) : (.*)\n((?:    .*\n)+)", docstring, re.MULTILINE):
         plain = re.sub(r":\w+:`[\w.]*?(\w+)`", r"\1", " ".join(text.split())).replace("``", "")
         words, _, unit = plain.removesuffix("]").rpartition(" [")
-        texts |= dict.fromkeys(names.split(", "), (words, unit))
+        texts |= dict.fromkeys(names.split(", "), (words, word, unit))
     return texts
 
 
@@ -235,8 +318,8 @@ METAVARS = {"1": "N", "samples": "N", "h": "HOURS", "s": "SECONDS", "-": "NAME"}
 """Unit of a keyword -> name of its value in help; other units are used as they are."""
 
 
-SPELT: dict[str, tuple[str, ...]] = {"size_bytes": ("--size-bytes", "--bytes")}
-"""Keyword -> the spellings of its option, if there are several."""
+SPELT: dict[str, tuple[str, ...]] = {"size_bytes": ("--size-bytes", "--bytes"), "changes": ("--with",)}
+"""Keyword -> the spellings of its option, if there are several or it is another word."""
 
 
 def _takes_several(keyword: Parameter) -> bool:

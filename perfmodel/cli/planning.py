@@ -14,6 +14,7 @@ import typer
 from perfmodel.cli.output import (
     AXES_BESIDES,
     Answer,
+    Network,
     ProgressOption,
     changed_arguments,
     check_plot,
@@ -26,21 +27,10 @@ from perfmodel.cli.output import (
     takes_mapping,
     value_as_typed,
 )
-from perfmodel.cli.specs import NetworkArgument, OptionOption, PruneOption, load_graph
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
     from perfmodel.planning.sweeps.answer import Sweep
-
-CANDIDATE_HELP = (
-    "Hardware to consider: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
-    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD per hour for one of your own devices); several "
-    "machines price=p5.48xlarge;machines=8,16; another device in its slots price=0.5;system=survey_fig5;device=t4; "
-    "with --dataset also input_from=object_store;decode_cores=8. Repeatable."
-)
-
-
-CandidateOption: TypeAlias = Annotated[list[str], typer.Option(metavar="WHAT", help=CANDIDATE_HELP)]
 
 
 @takes_arguments(
@@ -48,21 +38,20 @@ CandidateOption: TypeAlias = Annotated[list[str], typer.Option(metavar="WHAT", h
     not_options=("device", "system", "workers", "sync"),
     plot="Draw cost against time (png, pdf, svg).",
 )
-def plan_command(
-    graph: NetworkArgument,
-    arguments: dict[str, Any],
-    candidate: CandidateOption,
-    option: OptionOption = None,
-    prune: PruneOption = None,
-) -> Any:
-    """Compare hardware for a job: hours and cost of each candidate, the best, binding limits, ways to meet them."""
+def plan_command(network: Network, arguments: dict[str, Any], *, candidate: list[str]) -> Any:
+    """Compare hardware for a job: hours and cost of each candidate, the best, binding limits, ways to meet them.
+
+    Parameters
+    ----------
+    candidate : WHAT
+        Hardware to consider: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or
+        price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD per hour for one of your own devices); several
+        machines price=p5.48xlarge;machines=8,16; another device in its slots price=0.5;system=survey_fig5;device=t4;
+        with --dataset also input_from=object_store;decode_cores=8. Repeatable. [-]
+    """
     from perfmodel.planning.plans.plan import plan
 
-    network, candidates = (
-        load_graph(graph, options=option or [], prune=prune),
-        [candidate_as_typed(text) for text in candidate],
-    )
-    return plan(network, candidates=candidates, **arguments)
+    return plan(network.loaded, candidates=[candidate_as_typed(text) for text in candidate], **arguments)
 
 
 def candidate_as_typed(typed: str) -> dict[str, Any]:
@@ -97,51 +86,44 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
     return candidate
 
 
-NETWORK = "network"
+OTHER_NETWORK = "network"
 """Key of ``--with`` that names another network."""
 
 
 @takes_arguments(verb="perfmodel.planning.comparison:compare", plot="Draw a waterfall (png, pdf, svg).")
-def compare_command(
-    graph: NetworkArgument,
-    changes: Annotated[
-        list[str],
-        typer.Option(
-            "--with",
-            metavar="KEY=VALUE",
-            help="A change in the second configuration: any argument of predict (device=tesla_k40, batch-size=32, "
-            "sync=parameter_server; KEY= for its default) or network=NAME; repeatable.",
-        ),
-    ],
-    arguments: dict[str, Any],
-    option: OptionOption = None,
-    prune: PruneOption = None,
-) -> Any:
-    """Explain why a second configuration is slower or faster than the first: inputs, parts, operations, memory."""
+def compare_command(network: Network, arguments: dict[str, Any], *, changes: list[str]) -> Any:
+    """Explain why a second configuration is slower or faster than the first: inputs, parts, operations, memory.
+
+    Parameters
+    ----------
+    changes : KEY=VALUE
+        A change in the second configuration: any argument of predict (device=tesla_k40, batch-size=32,
+        sync=parameter_server; KEY= for its default) or network=NAME; repeatable. [-]
+    """
     from perfmodel.planning.comparison import compare
     from perfmodel.prediction.predict import predict
 
-    changed, per = named_arguments(changes, argument="--with", besides=(NETWORK,)), arguments.pop("per", None)
-    other = changed.pop(NETWORK, None)
-    network = load_graph(graph, options=option or [], prune=prune)
-    second = network if other is None else load_graph(str(other), options=[])
-    return compare(predict(network, **arguments), predict(second, **changed_arguments(arguments, changed)), per=per)
+    changed, per = named_arguments(changes, argument="--with", besides=(OTHER_NETWORK,)), arguments.pop("per", None)
+    other = changed.pop(OTHER_NETWORK, None)
+    first = network.loaded
+    second = first if other is None else Network(str(other)).loaded
+    return compare(predict(first, **arguments), predict(second, **changed_arguments(arguments, changed)), per=per)
 
 
 @takes_arguments(verb="perfmodel.planning.advice:advise")
 def advise_command(
-    graph: NetworkArgument,
-    arguments: dict[str, Any],
-    option: OptionOption = None,
-    prune: PruneOption = None,
-    top: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="List the N best changes, not the best of each kind.")
-    ] = None,
+    network: Network, arguments: dict[str, Any], *, top: Annotated[int | None, typer.Option(min=1)] = None
 ) -> Any:
-    """Rank single changes to a job by the samples per second that they gain, with the reason for each."""
+    """Rank single changes to a job by the samples per second that they gain, with the reason for each.
+
+    Parameters
+    ----------
+    top : N
+        List the N best changes, not the best of each kind. [1]
+    """
     from perfmodel.planning.advice import advise, report
 
-    advice = advise(load_graph(graph, options=option or [], prune=prune), **arguments)
+    advice = advise(network.loaded, **arguments)
     return Answer(text=lambda: report(advice, shown=top), content=advice.to_dict)
 
 
@@ -150,13 +132,11 @@ def advise_command(
     not_options=("device", "system", "workers", "sync"),
     plot="Draw it (png, pdf, svg).",
 )
-def scaling_command(
-    graph: NetworkArgument, arguments: dict[str, Any], option: OptionOption = None, prune: PruneOption = None
-) -> Any:
+def scaling_command(network: Network, arguments: dict[str, Any]) -> Any:
     """Predict speed-up, efficiency, waiting times, and time and price of an epoch over the number of workers."""
     from perfmodel.planning.scaling import scaling
 
-    return scaling(load_graph(graph, options=option or [], prune=prune), **arguments)
+    return scaling(network.loaded, **arguments)
 
 
 COUNTS = (1, 2, 5, 10, 20, 40, 100)
@@ -166,12 +146,16 @@ COUNTS = (1, 2, 5, 10, 20, 40, 100)
 @takes_arguments(
     verb="perfmodel.planning.scaling:straggler_slowdown", not_options=("workers",), only=("backup_workers",)
 )
-def stragglers_command(
-    arguments: dict[str, Any],
-    mark: Annotated[str | None, typer.Option(metavar="N", help="Number of workers to mark in the plot.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it (png, pdf, svg).")] = None,
-) -> Any:
-    """Predict how much longer a synchronous step takes because it waits for the slowest worker."""
+def stragglers_command(arguments: dict[str, Any], *, mark: str | None = None, plot: Path | None = None) -> Any:
+    """Predict how much longer a synchronous step takes because it waits for the slowest worker.
+
+    Parameters
+    ----------
+    mark : N
+        Number of workers to mark in the plot. [1]
+    plot : FILE
+        Draw it (png, pdf, svg). [-]
+    """
     from perfmodel.planning.scaling import straggler_slowdown
     from perfmodel.prediction.arguments.checks import whole_number
 
@@ -190,10 +174,6 @@ def stragglers_command(
 
 Values: TypeAlias = list[str] | None
 """Values of an axis; the option may be repeated, each time with several values separated by commas."""
-PricesOption: TypeAlias = Annotated[
-    Values, typer.Option(metavar="USD|DEVICE=USD", help="Price of a device for an hour; repeatable.")
-]
-
 WORDS = {"true": True, "false": False, "none": None}
 """Meaning of words typed as a value of an axis."""
 
@@ -203,35 +183,46 @@ BEST_SHOWN = 10
 
 @takes_arguments(*AXES_BESIDES, several=True)
 def sweep_command(
-    graph: NetworkArgument,
+    network: Network,
     arguments: dict[str, list[str]],
-    axis: Annotated[
-        Values,
-        typer.Option(metavar="KEY=V,V...", help="Values of any of these arguments by name, e.g. overlap=true,false."),
-    ] = None,
-    column: Annotated[
-        Values, typer.Option(metavar="NAME,NAME...", help="Results to keep, e.g. step_s,exposed_sync_s.")
-    ] = None,
-    usd_per_hour: PricesOption = None,
-    dataset_size: Annotated[str | None, typer.Option(metavar="N", help="Samples of an epoch.")] = None,
-    limit: Annotated[
-        str | None, typer.Option(metavar="N", help="Evaluate at most N configurations, drawn from all.")
-    ] = None,
-    best: Annotated[str | None, typer.Option(metavar="COLUMN", help="Show the ten best by a column.")] = None,
-    pareto: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN,COLUMN", help="Show the configurations that no other beats in all of these columns."
-        ),
-    ] = None,
-    processes: Annotated[str | None, typer.Option(metavar="N", help="Processes that share the work.")] = None,
-    option: OptionOption = None,
-    prune: PruneOption = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as CSV.")] = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as Parquet.")] = None,
+    *,
+    axis: Values = None,
+    column: Values = None,
+    usd_per_hour: Values = None,
+    dataset_size: str | None = None,
+    limit: str | None = None,
+    best: str | None = None,
+    pareto: str | None = None,
+    processes: str | None = None,
+    csv: Path | None = None,
+    parquet: Path | None = None,
     progress: ProgressOption = None,
 ) -> Any:
-    """Predict every combination of the values of some arguments; show all, the best, or the Pareto front."""
+    """Predict every combination of the values of some arguments; show all, the best, or the Pareto front.
+
+    Parameters
+    ----------
+    axis : KEY=V,V...
+        Values of any of these arguments by name, e.g. overlap=true,false. [-]
+    column : NAME,NAME...
+        Results to keep, e.g. step_s,exposed_sync_s. [-]
+    usd_per_hour : USD|DEVICE=USD
+        Price of a device for an hour; repeatable. [USD/h]
+    dataset_size : N
+        Samples of an epoch. [samples]
+    limit : N
+        Evaluate at most N configurations, drawn from all. [1]
+    best : COLUMN
+        Show the ten best by a column. [-]
+    pareto : COLUMN,COLUMN
+        Show the configurations that no other beats in all of these columns. [-]
+    processes : N
+        Processes that share the work. [1]
+    csv : FILE
+        Write all rows as CSV. [-]
+    parquet : FILE
+        Write all rows as Parquet. [-]
+    """
     from perfmodel.planning.sweeps.results import check_ranked, checked_columns
     from perfmodel.planning.sweeps.sweep import sweep
 
@@ -245,7 +236,7 @@ def sweep_command(
         check_ranked(name, checked_columns(columns))  # before any work is done
     with ExitStack() as stack:
         s = sweep(
-            load_graph(graph, options=option or [], prune=prune),
+            network.loaded,
             columns=columns,
             usd_per_hour=_prices(usd_per_hour),
             dataset_size=number_as_typed(dataset_size),
@@ -271,23 +262,28 @@ def sweep_command(
     plot="Draw time over memory of all layouts (png, pdf, svg).",
 )
 def search_command(
-    graph: NetworkArgument,
+    network: Network,
     arguments: dict[str, Any],
-    micro_batch_size: Annotated[Values, typer.Option(metavar="N,N...", help="Samples of a micro-batch.")] = None,
-    limit: Annotated[
-        Values,
-        typer.Option("--limit", metavar="KEY=N", help="The most that an argument may be, e.g. stages=2; repeatable."),
-    ] = None,
-    usd_per_hour: PricesOption = None,
-    command: Annotated[
-        str | None,
-        typer.Option(metavar="PROGRAM", help="Print only the command of the best layout: megatron or torchtitan."),
-    ] = None,
-    option: OptionOption = None,
-    prune: PruneOption = None,
+    *,
+    micro_batch_size: Values = None,
+    limit: Values = None,
+    usd_per_hour: Values = None,
+    command: str | None = None,
     progress: ProgressOption = None,
 ) -> Any:
-    """Find the best layout of a job over many devices: time, price and MFU of each, the front, how sure it is."""
+    """Find the best layout of a job over many devices: time, price and MFU of each, the front, how sure it is.
+
+    Parameters
+    ----------
+    micro_batch_size : N,N...
+        Samples of a micro-batch. [samples]
+    limit : KEY=N
+        The most that an argument may be, e.g. stages=2; repeatable. [-]
+    usd_per_hour : USD|DEVICE=USD
+        Price of a device for an hour; repeatable. [USD/h]
+    command : PROGRAM
+        Print only the command of the best layout: megatron or torchtitan. [-]
+    """
     from perfmodel.planning.search.programs.registry import PROGRAMS
     from perfmodel.planning.search.search import search
     from perfmodel.prediction.arguments.checks import one_of
@@ -305,7 +301,7 @@ def search_command(
         if options.get(name) is None:
             raise ArgumentError(flag, None, "given: a search is of a system and a batch")
     answer = search(
-        load_graph(graph, options=option or [], prune=prune),
+        network.loaded,
         limits=None if limit is None else key_values(limit, argument="--limit", as_typed=number_as_typed),
         usd_per_hour=_prices(usd_per_hour),
         progress=sys.stderr.isatty() if progress is None else progress,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.output import Answer, check_writable, number_as_typed, takes_arguments
-from perfmodel.cli.specs import NetworkArgument, OptionOption, PruneOption, load_graph
+from perfmodel.cli.output import Answer, Network, check_writable, number_as_typed, takes_arguments
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.units import MEGA
 
@@ -30,46 +29,48 @@ TABLE = "shi2016"
 
 @takes_arguments(not_options=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
 def predict_command(
-    graph: NetworkArgument,
+    network: Network,
     arguments: dict[str, Any],
-    batch_size: Annotated[
-        str | None, typer.Option(metavar="N|max", help="Samples per step; max for as many as memory holds.")
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write steps as a trace for a trace viewer (JSON).")
-    ] = None,
-    price: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Print the cost of a step: give a price, an instance, or USD per hour for one device."
-        ),
-    ] = None,
-    option: OptionOption = None,
-    prune: PruneOption = None,
-    measured: Annotated[
-        str, typer.Option(metavar="TABLE", help="Measurement table to compare with, or 'none'.")
-    ] = TABLE,
-    top: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to list.")] = 8,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Explain the time in words, with the source of each constant.")
-    ] = False,
+    *,
+    batch_size: str | None = None,
+    trace: Path | None = None,
+    price: str | None = None,
+    measured: str = TABLE,
+    top: Annotated[int, typer.Option(min=0)] = 8,
+    explain: bool = False,
 ) -> Any:
-    """Predict the time of one step, its parts, its bottleneck and its memory."""
+    """Predict the time of one step, its parts, its bottleneck and its memory.
+
+    Parameters
+    ----------
+    batch_size : N|max
+        Samples per step; max for as many as memory holds. [samples]
+    trace : FILE
+        Write steps as a trace for a trace viewer (JSON). [-]
+    price : NAME
+        Print the cost of a step: give a price, an instance, or USD per hour for one device. [-]
+    measured : TABLE
+        Measurement table to compare with, or 'none'. [-]
+    top : N
+        Layers to list. [1]
+    explain : bool
+        Explain the time in words, with the source of each constant. [-]
+    """
     from perfmodel.prediction.predict import predict
 
     check_writable(trace, argument="--trace")
-    network = load_graph(graph, options=option or [], prune=prune)
+    graph = network.loaded
     if batch_size is not None:
         is_largest = batch_size == LARGEST
-        arguments["batch_size"] = largest_batch_size(network, arguments) if is_largest else number_as_typed(batch_size)
-    prediction = predict(network, **arguments)
+        arguments["batch_size"] = largest_batch_size(graph, arguments) if is_largest else number_as_typed(batch_size)
+    prediction = predict(graph, **arguments)
     bill = None if price is None else bill_of(prediction, number_as_typed(price))
     if trace is not None:
         prediction.timeline.save(trace)
     executed = None
     may_be_measured = measured != TABLE or "framework" in prediction.job.asked
-    if measured != NO_TABLE and may_be_measured and prune is None:  # the tables measured whole networks
-        executed = find_executed(measured, network=graph, prediction=prediction)
+    if measured != NO_TABLE and may_be_measured and network.prune is None:  # the tables measured whole networks
+        executed = find_executed(measured, network=network.graph, prediction=prediction)
 
     def text() -> str:
         from perfmodel.prediction.words.prediction_text import report
@@ -226,20 +227,23 @@ def executed_dict(executed: Executed) -> dict[str, Any]:
 
 @takes_arguments(verb="perfmodel.planning.transfer:transfer", takes_job=False)
 def transfer_command(
-    system: Annotated[str, typer.Argument(help="A system with wiring: name or TOML file.")],
-    copies: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FROM:TO...",
-            help="Pairs of places, or patterns such as host:gpu*; host is the memory next to the other end.",
-        ),
-    ],
+    system: str,
+    copies: list[str],
     arguments: dict[str, Any],
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of the copies to FILE.")
-    ] = None,
+    *,
+    trace: Path | None = None,
 ) -> Any:
-    """Predict the times of simultaneous copies, with their routes and bottlenecks."""
+    """Predict the times of simultaneous copies, with their routes and bottlenecks.
+
+    Parameters
+    ----------
+    system : str
+        A system with wiring: name or TOML file. [-]
+    copies : FROM:TO...
+        Pairs of places, or patterns such as host:gpu*; host is the memory next to the other end. [-]
+    trace : FILE
+        Write a Chrome trace of the copies to FILE. [-]
+    """
     from perfmodel.planning.transfer import transfer
 
     check_writable(trace, argument="--trace")

@@ -11,7 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -99,10 +99,14 @@ def _folder_of(kind: str) -> str:
 
 @specs_app.command("list")
 @Command
-def list_command(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only this kind.")] = None,
-) -> Answer:
-    """List everything that can be loaded by name."""
+def list_command(kind: str | None = None) -> Answer:
+    """List everything that can be loaded by name.
+
+    Parameters
+    ----------
+    kind : [KIND]
+        Only this kind. [-]
+    """
     from perfmodel.hardware.catalogue import CatalogueEntry, catalogue
     from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
     from perfmodel.presentation.tables import Table
@@ -175,14 +179,14 @@ def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
 
 @specs_app.command("show")
 @Command
-def show_command(
-    kind_or_name: Annotated[
-        str,
-        typer.Argument(metavar="[KIND] NAME", help="Name or path; put the kind first if several kinds have the name."),
-    ],
-    name: Annotated[str | None, typer.Argument(hidden=True)] = None,
-) -> Answer:
-    """Print one spec file with its numbers and sources; for a system, also its parts and link rates."""
+def show_command(kind_or_name: str, name: Annotated[str | None, typer.Argument(hidden=True)] = None) -> Answer:
+    """Print one spec file with its numbers and sources; for a system, also its parts and link rates.
+
+    Parameters
+    ----------
+    kind_or_name : [KIND] NAME
+        Name or path; put the kind first if several kinds have the name. [-]
+    """
     from perfmodel.hardware import spec_files
     from perfmodel.hardware.wiring import Part, Wired
     from perfmodel.presentation.tables import Table
@@ -256,16 +260,16 @@ def _files_under(path: Path) -> list[Path]:
 
 @specs_app.command("check")
 @Command
-def check_command(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[PATH]...", help="Files or folders; by default all known specs."),
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Kind of files that are not in a kind folder.")
-    ] = None,
-) -> Answer:
-    """Check spec files and print every fault; exit with code 2 if there is one."""
+def check_command(paths: list[Path] | None = None, *, kind: str | None = None) -> Answer:
+    """Check spec files and print every fault; exit with code 2 if there is one.
+
+    Parameters
+    ----------
+    paths : [PATH]...
+        Files or folders; by default all known specs. [-]
+    kind : KIND
+        Kind of files that are not in a kind folder. [-]
+    """
     from perfmodel.hardware import spec_files
 
     files = [file for path in paths or spec_files.spec_folders() for file in _files_under(path.expanduser())]
@@ -283,29 +287,6 @@ def check_command(
         content=lambda: {"checked": len(files), "faults": faults},
         after=_refusal(f"{len(faults)} of {len(files)} spec files have faults") if faults else None,
     )
-
-
-NETWORK_HELP = (
-    "A network of the zoo; the path of a graph's JSON file, an ONNX file, a config.json of a transformer, a Keras "
-    "model (.keras, .h5, .json) or a deeplearning4j network (.json, .zip); or file.py:function that returns (module, "
-    "example_inputs) of torch or a Keras model, and whose code is run."
-)
-NetworkArgument: TypeAlias = Annotated[str, typer.Argument(help=NETWORK_HELP)]
-OptionOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE",
-        help="Option of the builder, config, import or function, or a symbolic size of an ONNX file; repeatable.",
-    ),
-]
-
-PruneOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DENSITY[:PATTERN]",
-        help="Prune weights and keep this share: unstructured (unless given), 2:4 or structured (output channels).",
-    ),
-]
 
 
 def load_graph(name_or_path: str, *, options: list[str], prune: str | None = None) -> LayerGraph:
@@ -403,19 +384,18 @@ def _executed(file: Path, target: str) -> ModuleType:
 
 
 @takes_arguments(verb="perfmodel.importers.audit:audit", takes_job=False)
-def audit_command(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A network of the zoo; path of a graph's JSON file, a config.json (or its folder), an .onnx file, a "
-            "Keras model (.keras, .h5, .json) or a deeplearning4j network (.json, .zip); or file.py:function that "
-            "returns (module, example_inputs) or a Keras model, and whose code is run."
-        ),
-    ],
-    arguments: dict[str, Any],
-    option: OptionOption = None,
-) -> Any:
-    """Count the matrix products of a network, compare them with torch's counts, and list unknown operators."""
+def audit_command(target: str, arguments: dict[str, Any], *, option: list[str] | None = None) -> Any:
+    """Count the matrix products of a network, compare them with torch's counts, and list unknown operators.
+
+    Parameters
+    ----------
+    target : str
+        A network of the zoo; path of a graph's JSON file, a config.json (or its folder), an .onnx file, a Keras model
+        (.keras, .h5, .json) or a deeplearning4j network (.json, .zip); or file.py:function that returns (module,
+        example_inputs) or a Keras model, and whose code is run. [-]
+    option : KEY=VALUE
+        Option of the builder, config, import or function, or a symbolic size of an ONNX file; repeatable. [-]
+    """
     from perfmodel.importers.audit import audit
 
     options = option or []

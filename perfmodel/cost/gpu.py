@@ -173,7 +173,8 @@ def tiled_matmul_time(
        quantisation).
     .. [2] S. Gray, maxas SGEMM notes, github.com/NervanaSystems/maxas/wiki/SGEMM (tile shapes, latency).
     """
-    axes = max([getattr(quantity, "ndim", 0) for quantity in (m, n, k, count, peak_flop_per_s, unit_count, efficiency)])
+    elements, multiply_add_s = count * m * n, 2 * unit_count / peak_flop_per_s
+    axes = max([getattr(quantity, "ndim", 0) for quantity in (elements, k, multiply_add_s, efficiency)])
     a, b, s, area_per_rate, written_parts = menu.before(axes)
     results = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count) * area_per_rate
     if (
@@ -185,8 +186,8 @@ def tiled_matmul_time(
         getattr(shortest_part, "ndim", 0) or shortest_part != 0
     ):  # without a split the only part is the whole sum, even below the shortest
         part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
-    written_s = written_parts * (count * m * n * (2 * element_bytes / bandwidth_bytes_per_s))
-    step_s = results * (2 * unit_count / peak_flop_per_s) + latency_s
+    written_s = written_parts * (elements * (2 * element_bytes / bandwidth_bytes_per_s))
+    step_s = results * multiply_add_s + latency_s
     seconds = (part + ramp_steps) / efficiency * step_s + written_s
     if seconds.ndim > axes + 1:
         seconds = seconds.reshape(-1, *seconds.shape[seconds.ndim - axes :])
@@ -351,7 +352,7 @@ def write_out_steps(
     return element_bytes * peak_flop_per_s / (2 * bandwidth_bytes_per_s)
 
 
-PANEL_EXTENT = 128
+PANEL_EXTENT = 128.0
 """Rows or columns of the result that one pass over an operand's panel serves. [1]"""
 
 PAGE_BYTES = 4096

@@ -71,7 +71,7 @@ def _stream(columns: Columns, *, element_bytes: int, lanes: Quantity, near_cache
         "s_per_byte": moved,
         "s_per_far_byte": maximum(moved - near_cache_bytes, 0.0),
         "s_per_flop": columns["flop_count"],
-        "s_per_serial_step": columns["serial_steps"],
+        "s_per_serial_step": columns.get("serial_steps", 0.0),
     }
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.errors import check_known
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.kernels import Alternative, Matmul, Stream
 from perfmodel.records import ELEMENT_BYTES, Convolution, Role
 from perfmodel.symbolic import Quantity
 
@@ -73,16 +73,10 @@ def _transformed(
         Stream(read_bytes=element_bytes * size, written_bytes=plane_bytes * planes, efficiency=transform)
         for size, planes in (first, second)
     )
-    product = Matmul(
-        m=m,
-        n=n,
-        k=k * point_elements**2,
-        count=points,
-        read_bytes=plane_bytes * (first[1] + second[1]),
-        written_bytes=plane_bytes * result[1],
-        efficiency=efficiency,
-    )
-    after = Stream(read_bytes=plane_bytes * result[1], written_bytes=element_bytes * result[0], efficiency=transform)
+    read_bytes, written_bytes = plane_bytes * (first[1] + second[1]), plane_bytes * result[1]
+    shape = ProductShape(m=m, n=n, k=k * point_elements**2)
+    product = shape.matmul(read_bytes, written_bytes, count=points, efficiency=efficiency)
+    after = Stream(read_bytes=written_bytes, written_bytes=element_bytes * result[0], efficiency=transform)
     return Alternative(
         name=name,
         kernels=(*before, product, after),
@@ -152,15 +146,8 @@ def winograd(operation: Convolution, *, element_bytes: int) -> Alternative | Non
     if operation.role is Role.INPUT_GRADIENT:
         n, k = k, n
     work = operation.work(element_bytes=element_bytes)
-    kernel = Matmul(
-        m=_winograd_fused_tiles(operation),
-        n=n,
-        k=k,
-        count=4 * 4,
-        read_bytes=work.read_bytes,
-        written_bytes=work.written_bytes,
-        efficiency="winograd",
-    )
+    product = ProductShape(m=_winograd_fused_tiles(operation), n=n, k=k)
+    kernel = product.matmul(work.read_bytes, work.written_bytes, count=4 * 4, efficiency="winograd")
     # the filters are transformed once, 16 numbers for every 9
     return Alternative(name="winograd", kernels=(kernel,), workspace_bytes=element_bytes * 16 * n * k)
 
@@ -292,16 +279,6 @@ def _column_bytes(operation: Convolution, *, element_bytes: int) -> Quantity:
     return element_bytes * operation.batch_size * pixels * channels * taps
 
 
-def _fold(operation: Convolution, *, element_bytes: int) -> Stream:
-    """Return the pass that adds one group's columns into its input gradient."""
-    return Stream(
-        read_bytes=_column_bytes(operation, element_bytes=element_bytes),
-        written_bytes=element_bytes * operation.input_elements / operation.groups,
-        efficiency="im2col",
-        launches=operation.groups,
-    )
-
-
 def _implicit(operation: Convolution, *, element_bytes: int, name: str, workspace_bytes: Quantity) -> Alternative:
     product, work = implicit_product(operation), operation.work(element_bytes=element_bytes)
     read, written = work.read_bytes / operation.groups, work.written_bytes / operation.groups
@@ -337,21 +314,16 @@ def explicit_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
             operation.weight_elements * operation.bank_count,
         )
     )
-    read, written = {
-        Role.OUTPUT: (columns + weights, result),
-        Role.INPUT_GRADIENT: (result + weights, columns),
-        Role.WEIGHT_GRADIENT: (columns + result, weights),
-    }[operation.role]
-    product = implicit_product(operation)
+    options = {"efficiency": "conv_gemm", "launches": operation.groups}
     if operation.role is Role.INPUT_GRADIENT:
-        product = _columns_product(operation)
-    matmul = product.matmul(read, written, efficiency="conv_gemm", launches=operation.groups)
-    if operation.role is Role.INPUT_GRADIENT:
-        kernels: tuple[Kernel, ...] = (matmul, _fold(operation, element_bytes=element_bytes))
-    else:
-        unfold = Stream(read_bytes=image, written_bytes=columns, efficiency="im2col", launches=operation.groups)
-        kernels = (unfold, matmul)
-    return Alternative(name="gemm", kernels=kernels, workspace_bytes=columns)
+        matmul = _columns_product(operation).matmul(result + weights, columns, **options)
+        # adds one group's columns into its input gradient
+        fold = Stream(read_bytes=columns, written_bytes=image, efficiency="im2col", launches=operation.groups)
+        return Alternative(name="gemm", kernels=(matmul, fold), workspace_bytes=columns)
+    read, written = (weights, result) if operation.role is Role.OUTPUT else (result, weights)
+    matmul = implicit_product(operation).matmul(columns + read, written, **options)
+    unfold = Stream(read_bytes=image, written_bytes=columns, efficiency="im2col", launches=operation.groups)
+    return Alternative(name="gemm", kernels=(unfold, matmul), workspace_bytes=columns)
 
 
 ALGORITHMS: dict[str, Callable[..., Alternative | None]] = {

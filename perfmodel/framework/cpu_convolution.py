@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perfmodel.errors import ArgumentError
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.kernels import Alternative, Elements, Kernel, Matmul, Stream
 from perfmodel.records import Convolution, Role
 from perfmodel.symbolic import Quantity
 
@@ -49,7 +49,7 @@ class _Shape:
     taps: int
     groups: int
     batch_size: Quantity
-    element_bytes: int
+    elements: Elements
     unfolds: bool
 
     @classmethod
@@ -66,42 +66,46 @@ class _Shape:
             taps=taps,
             groups=operation.groups,
             batch_size=operation.batch_size,
-            element_bytes=element_bytes,
+            elements=Elements(element_bytes),
             unfolds=not plain,
         )
 
     @property
+    def columns(self) -> int:
+        """Columns of one image, all groups. [elements]."""
+        return self.groups * self.column_rows * self.positions
+
+    @property
     def column_bytes(self) -> int:
         """Columns of one image, all groups. [B]."""
-        return self.element_bytes * self.groups * self.column_rows * self.positions
+        return self.elements.size * self.columns
 
     @property
-    def image_bytes(self) -> int:
-        """One input image. [B]."""
-        return self.element_bytes * self.groups * self.in_channels * self.input_positions
+    def image(self) -> int:
+        """One input image. [elements]."""
+        return self.groups * self.in_channels * self.input_positions
 
-    @property
-    def output_bytes(self) -> int:
-        """One output image. [B]."""
-        return self.element_bytes * self.groups * self.filters * self.positions
+    def sample_sides(self, role: Role) -> tuple[int, int, int]:
+        """Return m, n and k of one image's product."""
+        return {
+            Role.OUTPUT: (self.filters, self.positions, self.column_rows),
+            Role.INPUT_GRADIENT: (self.column_rows, self.positions, self.filters),
+            Role.WEIGHT_GRADIENT: (self.filters, self.column_rows, self.positions),
+        }[role]
 
-    def product(self, *, m: Quantity, n: Quantity, k: Quantity, count: Quantity, launches: Quantity) -> Matmul:
-        """Return a product whose operands and result each pass through memory once."""
-        size = self.element_bytes * count
-        return Matmul(
-            m=m,
-            n=n,
-            k=k,
-            count=count,
-            read_bytes=size * (m * k + k * n),
-            written_bytes=size * m * n,
-            launches=launches,
-        )
+    def batch_product(self, role: Role) -> Matmul:
+        """Return the products of the whole mini-batch, one for each group."""
+        rows = self.positions * self.batch_size
+        m, n, k = {
+            Role.OUTPUT: (rows, self.filters, self.column_rows),
+            Role.INPUT_GRADIENT: (rows, self.column_rows, self.filters),
+            Role.WEIGHT_GRADIENT: (self.column_rows, self.filters, rows),
+        }[role]
+        return self.elements.product(m, n, k, count=self.groups)
 
     def unfold(self, *, launches: Quantity = 1, samples: Quantity = 1) -> Stream:
         """Return the pass that copies images into columns; each column element is read and written."""
-        moved = self.column_bytes * samples
-        return Stream(read_bytes=moved, written_bytes=moved, efficiency="im2col", launches=launches)
+        return self.elements.copy("im2col", self.columns * samples, launches=launches)
 
     def scatter(self, *, samples: Quantity) -> Stream:
         """Return the pass that writes each column element into its own cache line.
@@ -109,20 +113,19 @@ class _Shape:
         In columns of a whole mini-batch the sample is the fastest index. With columns larger than the cache and 16
         samples or more, the line that holds an element is fetched and then evicted before the next sample reaches it.
         """
-        moved = self.column_bytes * samples
-        lines = CACHE_LINE_BYTES / self.element_bytes * moved
-        return Stream(read_bytes=moved + lines, written_bytes=lines, efficiency="scatter")
+        moved = self.columns * samples
+        lines = CACHE_LINE_BYTES / self.elements.size * moved
+        return self.elements.stream("scatter", moved + lines, lines)
 
     def fold(self, *, launches: Quantity = 1, samples: Quantity = 1) -> Stream:
         """Return the pass that clears images and adds columns back into them (col2im)."""
-        columns, image = self.column_bytes * samples, self.image_bytes * samples
-        return Stream(read_bytes=2 * columns, written_bytes=columns + image, efficiency="col2im", launches=launches)
+        columns, image = self.columns * samples, self.image * samples
+        return self.elements.stream("col2im", 2 * columns, columns + image, launches=launches)
 
 
 def _per_sample(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
     samples, launches = shape.batch_size, shape.batch_size * shape.groups
-    sides = _sample_product_sides(shape, role)
-    product = shape.product(**sides, count=1, launches=launches)
+    product = shape.elements.product(*shape.sample_sides(role), launches=launches)
     if not shape.unfolds:
         return (product,), 0
     if role is Role.INPUT_GRADIENT:
@@ -130,20 +133,12 @@ def _per_sample(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity
     return (shape.unfold(launches=samples), product), shape.column_bytes
 
 
-def _sample_product_sides(shape: _Shape, role: Role) -> dict[str, int]:
-    if role is Role.OUTPUT:
-        return {"m": shape.filters, "n": shape.positions, "k": shape.column_rows}
-    if role is Role.INPUT_GRADIENT:
-        return {"m": shape.column_rows, "n": shape.positions, "k": shape.filters}
-    return {"m": shape.filters, "n": shape.column_rows, "k": shape.positions}
-
-
 def _parallel_samples(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
-    samples, sides = shape.batch_size, _sample_product_sides(shape, role)
-    workspace = shape.column_bytes * samples
+    samples, sides = shape.batch_size, shape.sample_sides(role)
+    workspace, products = shape.column_bytes * samples, samples * shape.groups
     if role is Role.WEIGHT_GRADIENT:
-        return (shape.product(**sides, count=1, launches=samples * shape.groups),), workspace
-    product = shape.product(**sides, count=samples * shape.groups, launches=1)
+        return (shape.elements.product(*sides, launches=products),), workspace
+    product = shape.elements.product(*sides, count=products)
     if role is Role.OUTPUT:
         return (shape.unfold(samples=samples), product), workspace
     return (product, shape.fold(samples=samples)), workspace
@@ -152,39 +147,27 @@ def _parallel_samples(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Qu
 def _batch(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
     samples, groups = shape.batch_size, shape.groups
     if role is Role.INPUT_GRADIENT:
-        rows, depth = shape.input_positions * samples, shape.filters * shape.taps
-        size = shape.element_bytes * groups * rows * depth
-        unfold = Stream(read_bytes=size, written_bytes=2 * size, efficiency="im2col")
-        product = shape.product(m=rows, n=shape.in_channels, k=depth, count=groups, launches=1)
-        image = shape.image_bytes * samples
-        transposes = Stream(read_bytes=image, written_bytes=image, efficiency="transpose", launches=2)
-        return (unfold, product, transposes), size + image
-    columns, output = shape.column_bytes * samples, shape.output_bytes * samples
-    if role is Role.WEIGHT_GRADIENT:
-        unfold = shape.scatter(samples=samples)
-    else:
-        unfold = Stream(read_bytes=columns, written_bytes=2 * columns, efficiency="im2col")
-    transpose = Stream(read_bytes=output, written_bytes=output, efficiency="transpose")
-    rows = shape.positions * samples
-    if role is Role.OUTPUT:
-        product = shape.product(m=rows, n=shape.filters, k=shape.column_rows, count=groups, launches=1)
-    else:
-        product = shape.product(m=shape.column_rows, n=shape.filters, k=rows, count=groups, launches=1)
-    return (unfold, product, transpose), columns + output
+        rows, depth, image = shape.input_positions * samples, shape.filters * shape.taps, shape.image * samples
+        size = groups * rows * depth
+        unfold = shape.elements.stream("im2col", size, 2 * size)
+        product = shape.elements.product(rows, shape.in_channels, depth, count=groups)
+        transposes = shape.elements.copy("transpose", image, launches=2)
+        return (unfold, product, transposes), shape.elements.size * (size + image)
+    columns, output = shape.columns * samples, groups * shape.filters * shape.positions * samples
+    is_output = role is Role.OUTPUT
+    unfold = shape.elements.stream("im2col", columns, 2 * columns) if is_output else shape.scatter(samples=samples)
+    kernels = (unfold, shape.batch_product(role), shape.elements.copy("transpose", output))
+    return kernels, shape.elements.size * (columns + output)
 
 
 def _contraction(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
-    samples, groups = shape.batch_size, shape.groups
-    rows, columns = shape.positions * samples, shape.column_bytes * samples
+    samples, product = shape.batch_size, shape.batch_product(role)
     if role is Role.OUTPUT:
-        product = shape.product(m=rows, n=shape.filters, k=shape.column_rows, count=groups, launches=1)
-        gather = Stream(read_bytes=columns, written_bytes=columns, efficiency="patch_packing")
+        gather = shape.elements.copy("patch_packing", shape.columns * samples)
         return (gather, product) if shape.unfolds else (product,), 0
-    if role is Role.INPUT_GRADIENT:
-        product = shape.product(m=rows, n=shape.column_rows, k=shape.filters, count=groups, launches=1)
-        return (product, shape.fold(samples=samples)), columns
-    product = shape.product(m=shape.column_rows, n=shape.filters, k=rows, count=groups, launches=1)
-    return (shape.unfold(samples=samples), product), columns
+    is_input = role is Role.INPUT_GRADIENT
+    kernels = (product, shape.fold(samples=samples)) if is_input else (shape.unfold(samples=samples), product)
+    return kernels, shape.column_bytes * samples
 
 
 def _batch_folded(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:

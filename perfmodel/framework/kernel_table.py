@@ -36,7 +36,8 @@ GEMM = "gemm"
 """Beginning of the efficiency names of a BLAS's products."""
 UPDATE_KIND = "update"
 """Kind under which all operations of the optimizer are counted."""
-STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "launches", "library_launches")
+SERIAL_STEPS = "serial_steps"
+STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", SERIAL_STEPS, "launches", "library_launches")
 
 
 class Occurrence(NamedTuple):
@@ -86,7 +87,7 @@ class AffineColumns:
 
 def _evaluated(constant: NDArray[np.float64], slope: NDArray[np.float64], batch_size: Any) -> Any:
     if type(batch_size) is int:
-        return constant + slope * batch_size
+        return constant + slope * float(batch_size)  # numpy takes longer for an int
     if is_symbolic(batch_size):
         return exact(constant) + exact(slope) * batch_size
     if isinstance(batch_size, np.ndarray):
@@ -129,6 +130,18 @@ class KernelTable:
         """Weight of each group. [1]"""
         return _group_weights(self)
 
+    def of_alternatives(self, of_rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add up some quantities of rows, one after the other, over the rows of each alternative."""
+        sums: NDArray[np.float64] = np.add.reduceat(
+            of_rows.take(self.row_order, axis=1), self.alternative_starts, axis=1
+        )
+        return sums
+
+    @derived_property
+    def choices_of_group(self) -> NDArray[np.intp]:
+        """The choices, of one group after the other."""
+        return np.ascontiguousarray(self.choices.T)
+
     @derived_property
     def parts(self) -> tuple[NDArray[np.float64], ...]:
         """Occurrences of each group in each part of the step that a host issues. [1]"""
@@ -144,6 +157,14 @@ class KernelTable:
         """Alternative that each entry of ``row_order`` belongs to."""
         lengths = np.diff(self.alternative_starts, append=len(self.row_order))
         return np.repeat(np.arange(len(lengths)), lengths)
+
+    @derived_property
+    def place_of_row(self) -> NDArray[np.intp]:
+        """Place of that alternative among those of its group; -1 if no group can choose it."""
+        place_of_alternative = np.full(len(self.alternative_names), -1)
+        for place, alternatives in reversed([*enumerate(self.choices)]):  # a group with fewer repeats its first
+            place_of_alternative[alternatives] = place
+        return place_of_alternative[self.alternative_of_row]
 
     @derived_property
     def group_of_row(self) -> NDArray[np.intp]:
@@ -446,25 +467,19 @@ def _affine(names: tuple[str, ...], rows: Sequence[bytes]) -> AffineColumns:
 class _TableBuilder:
     def __init__(self) -> None:
         self.rows = {Matmul.kernel_class: _Rows(MATMUL_COLUMNS), Stream.kernel_class: _Rows(STREAM_COLUMNS)}
-        self.alternatives: list[list[tuple[str, int]]] = []
-        self.alternative_names: list[str] = []
-        self.workspaces: list[bytes] = []
-        self.group_choices: list[list[int]] = []
-        self.group_roles: list[Role] = []
-        self.group_kinds: list[str] = []
+        self.alternatives: list[_Lowered] = []
+        self.entries: list[list[tuple[str, int]]] = []
+        """Rows of each alternative, by kernel class and place in it."""
+        self.group_choices: list[range] = []
+        self.operations: list[Operation] = []
 
     def add_group(self, operation: Operation, alternatives: Sequence[_Lowered]) -> None:
-        choices = []
+        first = len(self.alternatives)
+        self.alternatives += alternatives
         for alternative in alternatives:
-            choices.append(len(self.alternatives))
-            self.alternatives.append(
-                [(row.kernel_class, self.rows[row.kernel_class].add(row)) for row in alternative.rows]
-            )
-            self.alternative_names.append(alternative.name)
-            self.workspaces.append(alternative.workspace_bytes)
-        self.group_choices.append(choices)
-        self.group_roles.append(operation.role)
-        self.group_kinds.append(UPDATE_KIND if operation.role is Role.UPDATE else operation.kind)
+            self.entries.append([(row.kernel_class, self.rows[row.kernel_class].add(row)) for row in alternative.rows])
+        self.group_choices.append(range(first, len(self.alternatives)))
+        self.operations.append(operation)
 
     def finish(self, occurrences: Sequence[Occurrence], lowered: Sequence[list[_Lowered]]) -> KernelTable:
         matmul_rows, stream_rows = self.rows[Matmul.kernel_class], self.rows[Stream.kernel_class]
@@ -474,9 +489,11 @@ class _TableBuilder:
             Matmul.kernel_class: matmul_places,
             Stream.kernel_class: [len(matmul_places) + place for place in stream_places],
         }
-        lengths = [len(entries) for entries in self.alternatives]
+        lengths = [len(entries) for entries in self.entries]
+        is_update = [operation.role is Role.UPDATE for operation in self.operations]
+        kinds = zip(self.operations, is_update, strict=True)
         widest = max((len(choices) for choices in self.group_choices), default=1)
-        padded = [choices + [choices[0]] * (widest - len(choices)) for choices in self.group_choices]
+        padded = [[*choices] + [choices[0]] * (widest - len(choices)) for choices in self.group_choices]
         groups = np.array([occurrence.group for occurrence in occurrences], dtype=np.intp)
         return KernelTable(
             matmul=matmul,
@@ -484,16 +501,16 @@ class _TableBuilder:
             matmul_efficiency=matmul_efficiency,
             stream_efficiency=stream_efficiency,
             row_order=np.array(
-                [row_of[kernel_class][row] for entries in self.alternatives for kernel_class, row in entries],
+                [row_of[kernel_class][row] for entries in self.entries for kernel_class, row in entries],
                 dtype=np.intp,
             ),
             alternative_starts=np.cumsum([0, *lengths[:-1]]).astype(np.intp),
-            alternative_names=tuple(self.alternative_names),
-            workspace=_affine(("workspace_bytes",), self.workspaces),
+            alternative_names=tuple(lowered.name for lowered in self.alternatives),
+            workspace=_affine(("workspace_bytes",), [lowered.workspace_bytes for lowered in self.alternatives]),
             choices=np.array(padded, dtype=np.intp).T.reshape(widest, len(padded)),
             multiplicity=np.bincount(groups, minlength=len(self.group_choices)).astype(np.float64),
-            is_update=np.array([role is Role.UPDATE for role in self.group_roles], dtype=bool),
-            operation_kinds=tuple(self.group_kinds),
+            is_update=np.array(is_update, dtype=bool),
+            operation_kinds=tuple(UPDATE_KIND if updates else operation.kind for operation, updates in kinds),
             occurrences=tuple(occurrences),
             lowered=tuple(lowered),
         )
@@ -566,18 +583,20 @@ class Layout(NamedTuple):
 
     constant: NDArray[np.float64]
     slope: NDArray[np.float64]
-    matmul: tuple[slice, ...]
-    stream: tuple[slice, ...]
+    matmul: Mapping[str, slice]
+    stream: Mapping[str, slice]
     launches: slice
     library_launches: slice
     workspace: slice
 
 
 def _layout(table: KernelTable) -> Layout:
-    """Concatenate the columns: streams after matmuls, as if they were one column."""
+    """Concatenate the columns: streams after matmuls, as if they were one column; most tables have no serial steps."""
     classes = {"matmul": table.matmul, "stream": table.stream}
+    steps = [part[table.stream.names.index(SERIAL_STEPS)] for part in (table.stream.constant, table.stream.slope)]
+    separate = {*LAUNCH_COLUMNS} if np.any(steps) else {*LAUNCH_COLUMNS, SERIAL_STEPS}
     order = [(kind, name) for name in LAUNCH_COLUMNS for kind in classes]
-    order += [(kind, name) for kind, columns in classes.items() for name in columns.names if name not in LAUNCH_COLUMNS]
+    order += [(kind, name) for kind, columns in classes.items() for name in columns.names if name not in separate]
     places: dict[tuple[str, str], slice] = {}
     end = 0
     for kind, name in order:
@@ -590,7 +609,7 @@ def _layout(table: KernelTable) -> Layout:
         for part in ("constant", "slope")
     )
     matmul, stream = (
-        tuple(places[kind, name] for name in columns.names if name not in LAUNCH_COLUMNS)
+        {name: places[kind, name] for name in columns.names if name not in separate}
         for kind, columns in classes.items()
     )
     launches, library_launches = (
@@ -604,9 +623,9 @@ def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
     at = values.__getitem__
-    return ColumnsAt(  # launches, the last columns of each class, are those of both together
-        dict(zip(table.matmul.names, map(at, layout.matmul), strict=False)),
-        dict(zip(table.stream.names, map(at, layout.stream), strict=False)),
+    return ColumnsAt(
+        dict(zip(layout.matmul, map(at, layout.matmul.values()), strict=True)),
+        dict(zip(layout.stream, map(at, layout.stream.values()), strict=True)),
         values[layout.launches],
         values[layout.library_launches],
         values[layout.workspace],

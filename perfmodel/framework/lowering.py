@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, Final
 
 from perfmodel.framework.convolution import convolution_alternatives, implicit_product
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
-from perfmodel.framework.measured_lowering import KERNEL_OF, is_depthwise, lower_as_measured, streamed
+from perfmodel.framework.measured_lowering import is_depthwise, lower_as_measured, streamed
 from perfmodel.framework.narrow import narrow_product, takes_narrow
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
-from perfmodel.kernels import LOAD_BYTES, Alternative, Kernel, Matmul, Stream, in_one_call
+from perfmodel.kernels import LOAD_BYTES, Alternative, Elements, Kernel, Matmul, Stream, in_one_call
 from perfmodel.numeric import minimum
 from perfmodel.records import (
     Attention,
@@ -49,29 +49,41 @@ def visible_keys(operation: Attention) -> Any:
     return visible_pairs / operation.queries
 
 
-class _Products:
-    """The products of materialised attention: one per sample and head, in one launch or in a loop."""
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What operations are lowered for: the rules of a framework, its elements and the kind of its processor."""
 
-    def __init__(self, op: Attention, *, loops: bool, element_bytes: int) -> None:
+    rules: LoweringRules
+    elements: Elements
+    processor: str
+
+    @property
+    def size(self) -> int:
+        """Size of an element. [B]"""
+        return self.elements.size
+
+    @property
+    def loops(self) -> bool:
+        """Whether products of several matrices are launched one by one."""
+        return self.rules.batched_contraction == "loop"
+
+    def attention_product(self, op: Attention, *sides: Any, reads: Any, writes: Any) -> Matmul:
+        """Return products, one per sample and head, that move the given numbers of elements over all of them."""
         count = op.batch_size * op.heads
-        self.per_launch: Any = 1 if loops else count
-        self.launches: Any = count if loops else 1
-        self.element_bytes = element_bytes
-
-    def of(self, m: Any, n: Any, k: Any, *, reads: Any, writes: Any) -> Matmul:
-        """Return a product with the given numbers of elements read and written over all samples and heads."""
+        m, n, k = sides
+        launches = count if self.loops else 1
         return Matmul(
             m=m,
             n=n,
             k=k,
-            count=self.per_launch,
-            read_bytes=self.element_bytes * reads / self.launches,
-            written_bytes=self.element_bytes * writes / self.launches,
-            launches=self.launches,
+            count=1 if self.loops else count,
+            read_bytes=self.size * reads / launches,
+            written_bytes=self.size * writes / launches,
+            launches=launches,
         )
 
 
-def _stream(
+def _score_pass(
     op: Attention, name: str, *, moved: tuple[int, int], flop_per_score: int = 0, mask_bytes: tuple[Any, Any] = (0, 0)
 ) -> Stream:
     """Return a pass over the matrix of scores that reads and writes the given bytes per score, and masks."""
@@ -84,37 +96,29 @@ def _stream(
     )
 
 
-def _materialised_forward(op: Attention, products: _Products, element_bytes: int) -> tuple[Kernel, ...]:
-    n, value_elements = op.score_elements, op.batch_size * op.key_heads * op.keys * op.value_size
-    wide = op.softmax_bytes or element_bytes
-    scores = products.of(op.queries, op.keys, op.head_size, reads=op.operand_elements - value_elements, writes=n)
-    context = products.of(op.queries, op.value_size, op.keys, reads=n + value_elements, writes=op.output_elements)
-    passes = [_stream(op, "cast", moved=(element_bytes, wide))] if op.casts_scores else []
-    passes.append(_stream(op, "softmax", moved=(wide if op.casts_scores else element_bytes, wide), flop_per_score=5))
-    if op.drops:
-        passes.append(_stream(op, "dropout", moved=(wide, wide), flop_per_score=2, mask_bytes=(0, n)))
-    if wide != element_bytes:
-        passes.append(_stream(op, "cast", moved=(wide, element_bytes)))
-    return (scores, *passes, context)
-
-
-def _materialised_backward(op: Attention, products: _Products, element_bytes: int) -> tuple[Kernel, ...]:
-    n, result = op.score_elements, op.output_elements
-    wide = op.softmax_bytes or element_bytes
-    values, keys = (op.batch_size * op.key_heads * op.keys * size for size in (op.value_size, op.head_size))
+def _materialised(op: Attention, target: _Target) -> tuple[Kernel, ...]:
+    n, result, narrow = op.score_elements, op.output_elements, target.size
+    wide = op.softmax_bytes or narrow
     queries = op.batch_size * op.heads * op.queries * op.head_size
-    to_values = products.of(op.keys, op.value_size, op.queries, reads=n + result, writes=values)
-    to_scores = products.of(op.queries, op.keys, op.value_size, reads=result + values, writes=n)
-    to_queries = products.of(op.queries, op.head_size, op.keys, reads=n + keys, writes=queries)
-    to_keys = products.of(op.keys, op.head_size, op.queries, reads=n + queries, writes=keys)
-    passes = [_stream(op, "cast", moved=(element_bytes, wide))] if wide != element_bytes else []
-    if op.drops:
-        passes.append(_stream(op, "dropout_backward", moved=(wide, wide), flop_per_score=1, mask_bytes=(n, 0)))
-    made = wide if op.casts_scores else element_bytes
-    passes.append(_stream(op, "softmax_backward", moved=(2 * wide, made), flop_per_score=4))
-    if op.casts_scores:
-        passes.append(_stream(op, "cast", moved=(wide, element_bytes)))
-    return (to_values, to_scores, *passes, to_queries, to_keys)
+    values, keys = (op.batch_size * op.key_heads * op.keys * size for size in (op.value_size, op.head_size))
+    multiply, score_pass = partial(target.attention_product, op), partial(_score_pass, op)
+    is_forward, made = op.role is Role.OUTPUT, wide if op.casts_scores else narrow
+    casts_before, casts_after = (op.casts_scores, wide != narrow) if is_forward else (wide != narrow, op.casts_scores)
+    before = [score_pass("cast", moved=(narrow, wide))] if casts_before else []
+    after = [score_pass("cast", moved=(wide, narrow))] if casts_after else []
+    if is_forward:
+        scores = multiply(op.queries, op.keys, op.head_size, reads=op.operand_elements - values, writes=n)
+        context = multiply(op.queries, op.value_size, op.keys, reads=n + values, writes=result)
+        softmax = score_pass("softmax", moved=(made, wide), flop_per_score=5)
+        drop = score_pass("dropout", moved=(wide, wide), flop_per_score=2, mask_bytes=(0, n))
+        return (scores, *before, softmax, *([drop] if op.drops else []), *after, context)
+    to_values = multiply(op.keys, op.value_size, op.queries, reads=n + result, writes=values)
+    to_scores = multiply(op.queries, op.keys, op.value_size, reads=result + values, writes=n)
+    to_queries = multiply(op.queries, op.head_size, op.keys, reads=n + keys, writes=queries)
+    to_keys = multiply(op.keys, op.head_size, op.queries, reads=n + queries, writes=keys)
+    drop = score_pass("dropout_backward", moved=(wide, wide), flop_per_score=1, mask_bytes=(n, 0))
+    softmax = score_pass("softmax_backward", moved=(2 * wide, made), flop_per_score=4)
+    return (to_values, to_scores, *before, *([drop] if op.drops else []), softmax, *after, to_queries, to_keys)
 
 
 ATTENTION_KERNELS: Final = {
@@ -125,14 +129,12 @@ ATTENTION_KERNELS: Final = {
 _NAME_OF_TRAITS: Final = {traits: name for name, traits in ATTENTION_KERNELS.items()}
 
 
-def _of_library(op: Attention, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Return the fused kernel of a library for attention; its time depends on the library's tiles and blocks."""
-    (kernel,) = _fused(op, arithmetic_apart=False, element_bytes=element_bytes)
-    return (replace(kernel, efficiency=_NAME_OF_TRAITS[op.causal, op.drops, op.role is not Role.OUTPUT]),)
+def _fused(op: Attention, target: _Target) -> tuple[Kernel, ...]:
+    """Return the kernels of attention without scores in memory.
 
-
-def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tuple[Kernel, ...]:
-    work = op.work(element_bytes=element_bytes)
+    The time of a library's own depends on its tiles and blocks; on a CPU the arithmetic of softmax is apart.
+    """
+    work = op.work(element_bytes=target.size)
     is_forward = op.role is Role.OUTPUT
     # The backward pass recomputes the scores besides the four products of gradients.
     summed = op.head_size + op.value_size if is_forward else 3 * op.head_size + 2 * op.value_size
@@ -145,7 +147,9 @@ def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tupl
         read_bytes=work.read_bytes,
         written_bytes=work.written_bytes,
     )
-    if not arithmetic_apart:
+    if target.rules.attention:
+        return (replace(kernel, efficiency=_NAME_OF_TRAITS[op.causal, op.drops, not is_forward]),)
+    if target.processor != "cpu":
         return (kernel,)
     softmax = Stream(
         read_bytes=0,
@@ -156,21 +160,15 @@ def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tupl
     return (kernel, softmax)
 
 
-def _repeated_keys(op: Attention, *, element_bytes: int) -> tuple[Kernel, ...]:
+def _repeated_keys(op: Attention, target: _Target) -> tuple[Kernel, ...]:
     """Return the passes that copy keys and values for each head of the queries, or add up their gradients."""
-    is_forward = op.role is Role.OUTPUT
     passes = []
     for features in (op.head_size, op.value_size):
         shared, repeated = (op.batch_size * heads * op.keys * features for heads in (op.key_heads, op.heads))
-        read, written = (shared, repeated) if is_forward else (repeated, shared)
-        passes.append(
-            Stream(
-                read_bytes=element_bytes * read,
-                written_bytes=element_bytes * written,
-                flop_count=0 if is_forward else repeated,
-                efficiency="broadcast" if is_forward else "broadcast_sum_backward",
-            )
-        )
+        if op.role is Role.OUTPUT:
+            passes.append(target.elements.stream("broadcast", shared, repeated))
+        else:
+            passes.append(target.elements.stream("broadcast_sum_backward", repeated, shared, flop_count=repeated))
     return tuple(passes)
 
 
@@ -178,15 +176,6 @@ Alternatives = tuple[Alternative, ...]
 MOST_CONVOLUTIONS: Final = 4096
 """Convolutions whose lowering is cached: frameworks, phases and parts of a network share many. [1]"""
 _BACKWARD = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
-
-
-def _bias_pass(output_elements: Any, *, element_bytes: int) -> Stream:
-    moved = element_bytes * output_elements
-    return Stream(read_bytes=moved, written_bytes=moved, flop_count=output_elements, efficiency="bias")
-
-
-def _clearing_pass(elements: Any, *, element_bytes: int) -> Stream:
-    return Stream(read_bytes=0, written_bytes=element_bytes * elements, flop_count=0, efficiency="clear")
 
 
 def _as_stored(packed: WeightFormat | None, *, element_bytes: int) -> WeightFormat | None:
@@ -206,12 +195,11 @@ def _as_stored(packed: WeightFormat | None, *, element_bytes: int) -> WeightForm
     return None if packed.dtype is None else whole
 
 
-def _unpacking_pass(count: Any, packed: WeightFormat, *, element_bytes: int) -> Stream:
+def _unpacking_pass(count: Any, packed: WeightFormat, target: _Target) -> Stream:
     """Pass that writes stored weights as elements: subtract and scale, or find their places."""
-    stored_bytes = packed.bytes_per_weight(element_bytes=element_bytes) * count
-    return Stream(
-        read_bytes=stored_bytes, written_bytes=element_bytes * count, flop_count=2 * count, efficiency="unpack_weights"
-    )
+    stored_bytes = packed.bytes_per_weight(element_bytes=target.size) * count
+    whole = target.elements.stream("unpack_weights", 0, count, flop_count=2 * count)
+    return replace(whole, read_bytes=stored_bytes)
 
 
 def _reads_packed(operation: Contraction, rules: LoweringRules) -> bool:
@@ -222,34 +210,30 @@ def _reads_packed(operation: Contraction, rules: LoweringRules) -> bool:
     return packed.sparsity != "2:4" or rules.sparse_products
 
 
-def _row_by_row(operation: Contraction, packed: WeightFormat, *, element_bytes: int) -> Stream:
+def _row_by_row(op: Contraction, packed: WeightFormat, target: _Target) -> Stream:
     """Return the kernel for few rows, which passes over the stored weights for each of them."""
-    op, stored_bytes = operation, packed.bytes_per_weight(element_bytes=element_bytes)
+    stored_bytes = packed.bytes_per_weight(element_bytes=target.size)
     return Stream(
-        read_bytes=op.count * op.m * op.k * (element_bytes + stored_bytes * op.n),
-        written_bytes=element_bytes * op.count * op.m * op.n,
+        read_bytes=op.count * op.m * op.k * (target.size + stored_bytes * op.n),
+        written_bytes=target.size * op.count * op.m * op.n,
         flop_count=op.product_flop_count,
         efficiency="packed_gemv",
     )
 
 
-def _packed_product(
-    operation: Contraction, product: Matmul, packed: WeightFormat, *, rules: LoweringRules, element_bytes: int
-) -> tuple[Kernel, ...]:
+def _packed_product(op: Contraction, product: Matmul, packed: WeightFormat, target: _Target) -> tuple[Kernel, ...]:
     """Return a product that reads weights as they are stored, or one after a pass that unpacks them.
 
     Sparse tensor cores skip the half of a 2:4 sum that is zero.
     """
-    count = operation.count * operation.k * operation.n
-    is_sparse = packed.sparsity == "2:4"
-    if not _reads_packed(operation, rules):
-        return (_unpacking_pass(count, packed, element_bytes=element_bytes), product)
-    spared_bytes = (element_bytes - packed.bytes_per_weight(element_bytes=element_bytes)) * operation.k * operation.n
+    if not _reads_packed(op, target.rules):
+        return (_unpacking_pass(op.count * op.k * op.n, packed, target), product)
+    spared_bytes = (target.size - packed.bytes_per_weight(element_bytes=target.size)) * op.k * op.n
     read_bytes = product.read_bytes - product.count * spared_bytes
-    return (replace(product.over_half if is_sparse else product, read_bytes=read_bytes),)
+    return (replace(product.over_half if packed.sparsity == "2:4" else product, read_bytes=read_bytes),)
 
 
-def _padded_product(op: Contraction, product: Matmul, *, element_bytes: int) -> tuple[Kernel, ...]:
+def _padded_product(op: Contraction, product: Matmul, target: _Target) -> tuple[Kernel, ...]:
     """Return a product of weights whose rows are filled up to multiples of 16 B; none if they start there as they are.
 
     Notes
@@ -260,64 +244,47 @@ def _padded_product(op: Contraction, product: Matmul, *, element_bytes: int) -> 
     extents = {"n": op.n} if op.role is Role.WEIGHT_GRADIENT else {"n": op.n, "k": op.k}
     if not op.has_weights or not all(isinstance(extent, int) for extent in extents.values()):
         return ()
-    whole = LOAD_BYTES // element_bytes
+    whole = LOAD_BYTES // target.size
     filled = {name: -(-extent // whole) * whole for name, extent in extents.items()}
     if filled == extents:
         return ()
     product = replace(product, **filled)
     if op.role is Role.WEIGHT_GRADIENT:
         return (product,)
-    weights = element_bytes * op.k * op.n
-    return (Stream(read_bytes=weights, written_bytes=weights, efficiency="pad"), product)
+    return (target.elements.copy("pad", op.k * op.n), product)
 
 
-def _lower_contraction(
-    operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str
-) -> Alternatives:
-    stored = _as_stored(operation.packed, element_bytes=element_bytes)
+def _lower_contraction(operation: Contraction, target: _Target) -> Alternatives:
+    rules, stored = target.rules, _as_stored(operation.packed, element_bytes=target.size)
     op = operation if stored == operation.packed else replace(operation, packed=stored)
-    loops = rules.batched_contraction == "loop"
-    accumulated = op.m * op.n if rules.accumulates(op.role) else 0
-    per_launch = 1 if loops else op.count
-    product = Matmul(
-        m=op.m,
-        n=op.n,
-        k=op.k,
-        count=per_launch,
-        read_bytes=element_bytes * per_launch * (op.m * op.k + op.k * op.n + accumulated),
-        written_bytes=element_bytes * per_launch * op.m * op.n,
+    product = target.elements.product(
+        op.m,
+        op.n,
+        op.k,
+        adds=rules.accumulates(op.role),
+        count=1 if target.loops else op.count,
         efficiency=rules.product_efficiency(op.role),
-        launches=op.count if loops else 1,
+        launches=op.count if target.loops else 1,
     )
     kernels: tuple[Kernel, ...] = (product,)
     if rules.narrow_recipe is not None and takes_narrow(op):
         skips = stored is not None and stored.sparsity == "2:4" and _reads_packed(op, rules)
-        kernels = narrow_product(
-            op, product, recipe=rules.narrow_recipe, element_bytes=element_bytes, skips_zeros=skips
-        )
+        kernels = narrow_product(op, product, recipe=rules.narrow_recipe, element_bytes=target.size, skips_zeros=skips)
     elif stored is not None:
-        kernels = _packed_product(op, product, stored, rules=rules, element_bytes=element_bytes)
+        kernels = _packed_product(op, product, stored, target)
     ways = {"gemm": kernels}
-    if rules.pads_products and stored is None and (padded := _padded_product(op, product, element_bytes=element_bytes)):
+    if rules.pads_products and stored is None and (padded := _padded_product(op, product, target)):
         ways["padded_gemm"] = padded
     if _reads_packed(op, rules) and stored is not None and stored.sparsity is None:
-        ways["packed_gemv"] = (_row_by_row(op, stored, element_bytes=element_bytes),)
-    before: tuple[Kernel, ...] = ()
-    after: tuple[Kernel, ...] = ()
-    if op.bias_elements and rules.bias == "separate":
-        after = (_bias_pass(op.count * op.m * op.n, element_bytes=element_bytes),)
-    if rules.clears(op.role):
-        before = (_clearing_pass(op.count * op.m * op.n, element_bytes=element_bytes),)
+        ways["packed_gemv"] = (_row_by_row(op, stored, target),)
+    results = op.count * op.m * op.n
+    has_pass = op.bias_elements and rules.bias == "separate"
+    after = (target.elements.copy("bias", results, flop_count=results),) if has_pass else ()
+    before = (target.elements.stream("clear", 0, results),) if rules.clears(op.role) else ()
     return tuple(Alternative(name=name, kernels=(*before, *way, *after)) for name, way in ways.items())
 
 
-def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Transposes of tensors of given sizes between the framework's layout and the library's, in its call."""
-    moved = [element_bytes * size for size in sizes]
-    return tuple(Stream(read_bytes=m, written_bytes=m, efficiency="transpose", library_launches=1) for m in moved)
-
-
-def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise: bool) -> tuple[Any, ...]:
+def _transposed_sizes(operation: Convolution, rules: LoweringRules, *, depthwise: bool) -> tuple[Any, ...]:
     """Return the element counts of the tensors that are transposed around a convolution.
 
     A framework transposes all three tensors. A library's tensor-core kernels write their result in either layout, so
@@ -331,14 +298,6 @@ def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise
     return {Role.OUTPUT: (x,), Role.INPUT_GRADIENT: (y,), Role.WEIGHT_GRADIENT: (x, y)}[operation.role]
 
 
-def _padding_copy(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Copy of the image, or of its gradient, to or from a padded one; none if both sides are padded alike."""
-    if all(first == last for first, last in operation.padding):
-        return ()
-    size = element_bytes * operation.input_elements
-    return (Stream(read_bytes=size, written_bytes=size, efficiency="pad"),)
-
-
 def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
     return tuple(
         alternative
@@ -350,12 +309,6 @@ def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_byte
 _CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alternatives, "cpu": _on_cpu}
 
 
-def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:
-    """Return the same kernels; the last one also reads the buffer that it adds to."""
-    *earlier, last = kernels
-    return (*earlier, replace(last, read_bytes=last.read_bytes + read_bytes))
-
-
 def _is_pointwise(operation: Convolution) -> bool:
     """Return whether a convolution is a plain product of its weights and images stored channel by channel."""
     one_tap, no_stride = math.prod(operation.kernel_size) == 1, math.prod(operation.stride) == 1
@@ -363,17 +316,17 @@ def _is_pointwise(operation: Convolution) -> bool:
     return one_tap and no_stride and not padded and operation.groups == 1
 
 
-def _pointwise_product(operation: Convolution, *, rules: LoweringRules, element_bytes: int) -> Alternatives:
-    product, work = implicit_product(operation), operation.work(element_bytes=element_bytes)
-    efficiency = rules.product_efficiency(operation.role)
+def _pointwise_product(operation: Convolution, target: _Target) -> Alternatives:
+    product, work = implicit_product(operation), operation.work(element_bytes=target.size)
+    efficiency = target.rules.product_efficiency(operation.role)
     kernel = product.matmul(work.read_bytes, work.written_bytes, efficiency=efficiency)
     return (Alternative(name="pointwise_gemm", kernels=(kernel,)),)
 
 
-def _depthwise_kernel(operation: Convolution, *, element_bytes: int) -> Alternatives:
+def _depthwise_kernel(operation: Convolution, target: _Target) -> Alternatives:
     """Return one launch over all channels, bound by its traffic: each sum runs over only one channel."""
     name = {Role.OUTPUT: "depthwise"}.get(operation.role, f"depthwise_{operation.role.value}")
-    return (Alternative(name="depthwise", kernels=(streamed(operation, name, element_bytes=element_bytes),)),)
+    return (Alternative(name="depthwise", kernels=(streamed(operation, name, element_bytes=target.size),)),)
 
 
 def _in_one_launch(alternative: Alternative, *, groups: int) -> Alternative:
@@ -401,7 +354,7 @@ def _convolved(
     return alternatives
 
 
-def _as_grouped(alternatives: Alternatives, operation: Convolution, *, rules: LoweringRules) -> Alternatives:
+def _as_grouped(alternatives: Alternatives, operation: Convolution, rules: LoweringRules) -> Alternatives:
     """Give the products of a grouped convolution the class of its library's grouped kernels."""
     channels = operation.in_channels // operation.groups
     is_gradient, known = operation.role is not Role.OUTPUT, rules.grouped_channels or ()
@@ -419,61 +372,69 @@ def _as_grouped(alternatives: Alternatives, operation: Convolution, *, rules: Lo
     )
 
 
-def _lower_convolution(
-    operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
-) -> Alternatives:
+def _convolution_passes(op: Convolution, target: _Target, *, direct: bool, depthwise: bool) -> tuple[Kernel, ...]:
+    """Return what a framework runs after a convolution: its bias, and copies of tensors in another layout."""
+    rules, elements, stored = target.rules, target.elements, _as_stored(op.packed, element_bytes=target.size)
+    passes = []
+    if op.bias_elements and rules.bias == "separate":
+        passes.append(elements.copy("bias", op.output_elements, flop_count=op.output_elements))
+    if rules.padding_copies and not direct and any(first != last for first, last in op.padding):
+        # of the image, or of its gradient, to or from a padded one
+        passes.append(elements.copy("pad", op.input_elements))
+    sizes = () if direct else _transposed_sizes(op, rules, depthwise=depthwise)
+    # between the framework's layout and the library's, in its call
+    passes += [elements.copy("transpose", size, library_launches=1) for size in sizes]
+    if stored is not None:
+        passes.append(_unpacking_pass(op.weight_elements * op.bank_count, stored, target))
+    if rules.clears(op.role):
+        passes.append(elements.stream("clear", 0, op.input_elements))
+    return tuple(passes)
+
+
+def _lower_convolution(operation: Convolution, target: _Target) -> Alternatives:
+    rules = target.rules
     # libraries run a transposed convolution as the input gradient of the convolution that it mirrors
     dense = operation if operation.packed is None else replace(operation, packed=None)
     plain = dense.mirrored if operation.transposed else dense
     direct = rules.pointwise_products and _is_pointwise(plain)
     depthwise = rules.depthwise_kernel and is_depthwise(plain)
     if direct:
-        alternatives = _pointwise_product(plain, rules=rules, element_bytes=element_bytes)
+        alternatives = _pointwise_product(plain, target)
     elif depthwise:
-        alternatives = _depthwise_kernel(plain, element_bytes=element_bytes)
+        alternatives = _depthwise_kernel(plain, target)
     else:
         alternatives = _convolved(
             plain,
             algorithms=rules.convolution_algorithms,
             together=rules.groups_together,
-            element_bytes=element_bytes,
-            processor=processor,
+            element_bytes=target.size,
+            processor=target.processor,
         )
         if plain.groups > 1 and rules.grouped_channels is not None:
-            alternatives = _as_grouped(alternatives, plain, rules=rules)
-    extra: tuple[Kernel, ...] = ()
-    if operation.bias_elements and rules.bias == "separate":
-        extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
-    sizes = () if direct else _transposed_sizes(operation, rules=rules, depthwise=depthwise)
-    if rules.padding_copies and not direct:
-        extra += _padding_copy(operation, element_bytes=element_bytes)
-    extra += _layout_passes(sizes, element_bytes=element_bytes)
-    stored = _as_stored(operation.packed, element_bytes=element_bytes)
-    filters = operation.weight_elements * operation.bank_count
-    if stored is not None:
-        extra += (_unpacking_pass(filters, stored, element_bytes=element_bytes),)
-    if rules.clears(operation.role):
-        extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
-    result = {Role.WEIGHT_GRADIENT: filters, Role.INPUT_GRADIENT: operation.input_elements}
-    reread = element_bytes * result[operation.role] if rules.accumulates(operation.role) else 0
-    if not extra and not rules.accumulates(operation.role):
-        return alternatives
-    return tuple(replace(way, kernels=(*_rereading(way.kernels, read_bytes=reread), *extra)) for way in alternatives)
+            alternatives = _as_grouped(alternatives, plain, rules)
+    extra = _convolution_passes(operation, target, direct=direct, depthwise=depthwise)
+    if rules.accumulates(operation.role):
+        # the last kernel also reads the buffer that it adds to
+        filters = operation.weight_elements * operation.bank_count
+        result = {Role.WEIGHT_GRADIENT: filters, Role.INPUT_GRADIENT: operation.input_elements}[operation.role]
+        alternatives = tuple(_rereading(way, target.size * result) for way in alternatives)
+    return tuple(replace(way, kernels=(*way.kernels, *extra)) for way in alternatives) if extra else alternatives
 
 
-def _lower_memory_pass(
-    operation: MemoryPass, *, rules: LoweringRules, element_bytes: int, processor: str
-) -> Alternatives:
-    op = operation
-    key = f"{op.name}_backward" if op.role in _BACKWARD else op.name
+def _rereading(alternative: Alternative, read_bytes: Any) -> Alternative:
+    *earlier, last = alternative.kernels
+    return replace(alternative, kernels=(*earlier, replace(last, read_bytes=last.read_bytes + read_bytes)))
+
+
+def _lower_memory_pass(op: MemoryPass, target: _Target) -> Alternatives:
+    rules, key = target.rules, f"{op.name}_backward" if op.role in _BACKWARD else op.name
     rule = rules.passes.get(f"{op.name}_{op.role}") or rules.passes.get(key)
-    parts = op.parts if rules.batched_contraction == "loop" else 1
     if rule is None:
-        work = op.work(element_bytes=element_bytes)
-        read, written, launches = work.read_bytes, work.written_bytes, parts
+        work = op.work(element_bytes=target.size)
+        read, written, launches = work.read_bytes, work.written_bytes, 1
     else:
-        read, written, launches = rule.traffic(op.tensor_elements, element_bytes=element_bytes)
-        launches *= parts
+        read, written, launches = rule.traffic(op.tensor_elements, element_bytes=target.size)
+    launches *= op.parts if target.loops else 1
     shares = launches or 1
     kernel = Stream(
         read_bytes=read / shares,
@@ -486,24 +447,22 @@ def _lower_memory_pass(
     return (Alternative(name=key, kernels=(kernel,)),)
 
 
-def _lower_gather(operation: Gather, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+def _lower_gather(operation: Gather, target: _Target) -> Alternatives:
     name = "gather" if operation.role is Role.OUTPUT else "scatter_add"
-    return (Alternative(name=name, kernels=(streamed(operation, name, element_bytes=element_bytes),)),)
+    return (Alternative(name=name, kernels=(streamed(operation, name, element_bytes=target.size),)),)
 
 
-def _lower_recurrence(
-    operation: Recurrence, *, rules: LoweringRules, element_bytes: int, processor: str
-) -> Alternatives:
+def _lower_recurrence(operation: Recurrence, target: _Target) -> Alternatives:
     return recurrence_alternatives(
         operation,
-        rules=rules.recurrent,
-        library=rules.library_recurrence,
-        product_efficiency=rules.product_efficiency(operation.role),
-        element_bytes=element_bytes,
+        rules=target.rules.recurrent,
+        library=target.rules.library_recurrence,
+        product_efficiency=target.rules.product_efficiency(operation.role),
+        element_bytes=target.size,
     )
 
 
-def _lower_attention(operation: Attention, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+def _lower_attention(operation: Attention, target: _Target) -> Alternatives:
     """Return the kernels of attention, fused or with its scores in memory.
 
     Notes
@@ -524,19 +483,11 @@ def _lower_attention(operation: Attention, *, rules: LoweringRules, element_byte
     ----------
     .. [1] Dao, FlashAttention-2, arXiv:2307.08691, sections 2 and 3.
     """
-    kernels: tuple[Kernel, ...]
     copies: tuple[Kernel, ...] = ()
-    if rules.key_heads == "repeated" and operation.key_heads < operation.heads:
-        copies = _repeated_keys(operation, element_bytes=element_bytes)
+    if target.rules.key_heads == "repeated" and operation.key_heads < operation.heads:
+        copies = _repeated_keys(operation, target)
         operation = replace(operation, key_heads=operation.heads)
-    if operation.scores == "recomputed" and rules.attention:
-        kernels = _of_library(operation, element_bytes=element_bytes)
-    elif operation.scores == "recomputed":
-        kernels = _fused(operation, arithmetic_apart=processor == "cpu", element_bytes=element_bytes)
-    else:
-        products = _Products(operation, loops=rules.batched_contraction == "loop", element_bytes=element_bytes)
-        make = _materialised_forward if operation.role is Role.OUTPUT else _materialised_backward
-        kernels = make(operation, products, element_bytes)
+    kernels = _fused(operation, target) if operation.scores == "recomputed" else _materialised(operation, target)
     return (Alternative(name=f"{operation.scores}_attention", kernels=(*copies, *kernels)),)
 
 
@@ -549,16 +500,10 @@ LOWERING: dict[str, Callable[..., Alternatives]] = {
     Recurrence.kind: _lower_recurrence,
 }
 """Operation kind to the function that lowers it by a framework's rules."""
-LOWERING_ON: dict[str, Mapping[str, Callable[..., Alternatives]]] = {
-    "gpu": LOWERING,
-    "cpu": LOWERING,
-    "measured": dict.fromkeys(KERNEL_OF, lower_as_measured),
-}
-"""Kind of processor -> the functions that lower for it; a measured one runs each operation as one kernel."""
 
 
 def lower(operation: Operation, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
     """Turn one operation into the alternative kernel sequences a framework could run for it."""
-    return LOWERING_ON[processor][operation.kind](
-        operation, rules=rules, element_bytes=element_bytes, processor=processor
-    )
+    if processor == "measured":
+        return lower_as_measured(operation, element_bytes=element_bytes)
+    return LOWERING[operation.kind](operation, _Target(rules, Elements(element_bytes), processor))

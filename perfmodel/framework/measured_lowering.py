@@ -169,7 +169,7 @@ def measured_kernel(operation: Operation, *, element_bytes: int) -> Kernel:
     return KERNEL_OF[operation.kind](operation, element_bytes=element_bytes)
 
 
-def lower_as_measured(operation: Operation, *, element_bytes: int, **_: Any) -> tuple[Alternative, ...]:
+def lower_as_measured(operation: Operation, *, element_bytes: int) -> tuple[Alternative, ...]:
     """Lower an operation to the one kernel of a measured machine, whatever the framework's rules."""
     kernel = measured_kernel(operation, element_bytes=element_bytes)
     return (Alternative(name=kernel.efficiency, kernels=(kernel,)),)

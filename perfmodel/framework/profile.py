@@ -118,12 +118,13 @@ class MemoryTable(spec.SpecTable):
     ``kept`` or ``freed``. ``gathered_inputs``: a product of a tensor group keeps its whole input for its weight
     gradient, or gathers it again. ``divided_loss_tensors``: tensors of the size of the group's scores that the gradient
     of a divided loss makes beyond those of an undivided one. ``full_recomputation``: ``recompute="full"`` repeats the
-    layers whose results back-propagation reads, or whole blocks. ``gates``: the activation of a gated unit is kept for
-    the product that reads it, or computed again in its kernel. ``gradients`` of parameters take memory from the moment
-    they are ``made``, or for the whole run (``kept``). ``shared_units``: parameters that workers share are used where
-    they were gathered and gradients are sent from separate memory (``flat``), or parameters are copied out one by one
-    and gradients lie among activations (``by_parameter``). With ``allocator = "best_fit"`` footprints contain the gaps
-    that freed tensors leave, see :func:`perfmodel.graph.arena.reserved_bytes`.
+    layers whose results back-propagation reads, or ``blocks``. These run again whole or, if
+    ``recomputation_stops_early``, until everything that back-propagation reads is made. ``gates``: the activation of a
+    gated unit is kept for the product that reads it, or computed again in its kernel. ``gradients`` of parameters take
+    memory from the moment they are ``made``, or for the whole run (``kept``). ``shared_units``: parameters that workers
+    share are used where they were gathered and gradients are sent from separate memory (``flat``), or parameters are
+    copied out one by one and gradients lie among activations (``by_parameter``). With ``allocator = "best_fit"``
+    footprints contain the gaps that freed tensors leave, see :func:`perfmodel.graph.arena.reserved_bytes`.
     """
 
     in_place: tuple[spec.Identifier, ...]
@@ -140,6 +141,7 @@ class MemoryTable(spec.SpecTable):
     gates: Literal["kept", "made_again"] = "kept"
     gradients: Literal["made", "kept"] = "made"
     full_recomputation: Literal["what_is_read", "blocks"] = "what_is_read"
+    recomputation_stops_early: bool = False
     allocator: Literal["exact", "best_fit"] = "exact"
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.framework.rules import FUSED, PERSISTENT, RecurrentTable
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
+from perfmodel.kernels import Alternative, Elements, Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Recurrence, Role
 
 RECURRENT_PRODUCT = "recurrent_gemm"
@@ -34,27 +34,6 @@ LIBRARY_RULES = RecurrentTable.model_construct(
 """Rules of a library's fused layer, the same for every caller."""
 
 
-def _product(
-    *,
-    m: Any,
-    n: Any,
-    k: Any,
-    launches: Any,
-    element_bytes: int,
-    accumulates: bool = False,
-    efficiency: str = "gemm",
-) -> Matmul:
-    return Matmul(
-        m=m,
-        n=n,
-        k=k,
-        read_bytes=element_bytes * (m * k + k * n + (m * n if accumulates else 0)),
-        written_bytes=element_bytes * m * n,
-        efficiency=efficiency,
-        launches=launches,
-    )
-
-
 def _gate_split(op: Recurrence, rules: RecurrentTable) -> tuple[int, int]:
     """Return the number of products per step and the columns of each."""
     if rules.gate_products == "grouped":
@@ -68,13 +47,9 @@ def _pointwise(op: Recurrence, rules: RecurrentTable, *, element_bytes: int) -> 
     kernel_count = rules.backward_pointwise_kernels if backward else rules.forward_pointwise_kernels
     passes = max(kernel_count, (1 + backward) * op.gate_count + op.state_count)
     state = op.batch_size * op.hidden_size
-    return Stream(
-        read_bytes=2 * element_bytes * state * passes / kernel_count,
-        written_bytes=element_bytes * state * passes / kernel_count,
-        flop_count=(1 + backward) * op.pointwise_flop_count * state / kernel_count,
-        efficiency="recurrent_pointwise",
-        launches=kernel_count * op.steps,
-    )
+    flop, moved = (1 + backward) * op.pointwise_flop_count * state / kernel_count, state * passes / kernel_count
+    launches = kernel_count * op.steps
+    return Elements(element_bytes).stream("recurrent_pointwise", 2 * moved, moved, flop_count=flop, launches=launches)
 
 
 def _in_steps(op: Recurrence, rules: RecurrentTable, element_bytes: int) -> tuple[Kernel, ...]:
@@ -84,7 +59,7 @@ def _in_steps(op: Recurrence, rules: RecurrentTable, element_bytes: int) -> tupl
 
     def product(rows: Any, features: Any, *, launches: Any, efficiency: str = "gemm") -> Matmul:
         n, k = (features, columns) if backward else (columns, features)
-        return _product(m=rows, n=n, k=k, launches=launches, element_bytes=element_bytes, efficiency=efficiency)
+        return Elements(element_bytes).product(rows, n, k, launches=launches, efficiency=efficiency)
 
     pointwise = _pointwise(op, rules, element_bytes=element_bytes)
     if rules.input_product == "concatenated":
@@ -103,31 +78,13 @@ def _in_steps(op: Recurrence, rules: RecurrentTable, element_bytes: int) -> tupl
 def _weight_gradient(op: Recurrence, rules: RecurrentTable, element_bytes: int) -> tuple[Kernel, ...]:
     splits, columns = _gate_split(op, rules)
     hoisted = rules.weight_gradient == "hoisted"
-    rows = op.batch_size * (op.steps if hoisted else 1)
-    launches = splits * (1 if hoisted else op.steps)
-    sources = (
-        (op.input_size + op.hidden_size,) if rules.input_product == "concatenated" else (op.input_size, op.hidden_size)
-    )
-    products = tuple(
-        _product(
-            m=features,
-            n=columns,
-            k=rows,
-            launches=launches,
-            element_bytes=element_bytes,
-            accumulates=not hoisted,
-        )
-        for features in sources
-    )
-    gates = op.gate_count * op.hidden_size
-    bias_rows = rows * gates
-    bias = Stream(
-        read_bytes=element_bytes * bias_rows,
-        written_bytes=element_bytes * gates,
-        flop_count=bias_rows,
-        efficiency="bias_gradient",
-        launches=1 if hoisted else op.steps,
-    )
+    rows, steps = op.batch_size * (op.steps if hoisted else 1), 1 if hoisted else op.steps
+    sources: tuple[int, ...] = (op.input_size, op.hidden_size)
+    if rules.input_product == "concatenated":
+        sources = (sum(sources),)
+    of, gates = Elements(element_bytes), op.gate_count * op.hidden_size
+    products = (of.product(features, columns, rows, launches=splits * steps, adds=not hoisted) for features in sources)
+    bias = of.stream("bias_gradient", rows * gates, gates, flop_count=rows * gates, launches=steps)
     return (*products, bias)
 
 

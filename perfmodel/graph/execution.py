@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.graph.node import Node
-from perfmodel.graph.storage import is_parameter, kept_tensors, tensor_bytes
+from perfmodel.graph.storage import is_parameter, kept_inputs, kept_tensors, tensor_bytes
 from perfmodel.layers import Layer, ScaledDotProductAttention, Shape
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import element_count
@@ -29,8 +29,18 @@ RECOMPUTE = ("full", BLOCKS, "sqrt", SELECTIVE)
 """Ways to place checkpoints; None keeps every activation outside the regions that the graph marks."""
 MOST_BLOCKS: Final = 1_000_000
 """Most blocks that ``recompute`` counts; a larger number is a typing error. [1]"""
-Recompute: TypeAlias = str | int | None
+Way: TypeAlias = str | int | None
 """A way to place checkpoints, or the number of blocks of each stage that run again."""
+
+
+class StopsEarly(NamedTuple):
+    """A way to place checkpoints in a framework that ends the second run of a block once all it needs is made."""
+
+    way: Way
+
+
+Recompute: TypeAlias = Way | StopsEarly
+"""What runs again, and whether each block runs to its end."""
 
 _BLOCK: Final = re.compile(r"(.*?\d+)(?=[_.])")
 """Start of the names of a block's layers: up to the first number before a separator. [-]"""
@@ -53,7 +63,12 @@ class _Cut:
     """Whether back-propagation reads the tensor anyway, so that no layer overwrites it."""
 
 
-def check_recompute(recompute: Any) -> Recompute:
+def way_of(recompute: Recompute) -> Way:
+    """Return the way to place checkpoints, whether or not blocks run to their end."""
+    return recompute.way if isinstance(recompute, StopsEarly) else recompute
+
+
+def check_recompute(recompute: Any) -> Way:
     """Check the name of a way to place checkpoints, or a number of blocks; None is allowed."""
     if recompute is None:
         return None
@@ -89,7 +104,7 @@ def blocks_of(nodes: Sequence[Node]) -> list[str]:
     return [block for block, count in counts.items() if count > 1 and runs[block] == 1]
 
 
-def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
+def check_recomputable(recompute: Way, nodes: Sequence[Node]) -> None:
     """Raise if a network has fewer blocks than are to run again, or no separate attention core for ``selective``."""
     if isinstance(recompute, int) and recompute > (most := len(blocks_of(nodes))):
         allowed = f"at most {most}, the number of blocks in the layer names of this network"
@@ -100,6 +115,13 @@ def check_recomputable(recompute: Recompute, nodes: Sequence[Node]) -> None:
     if recompute == SELECTIVE and not has_core(nodes):
         allowed = "None, full or sqrt: the network has no attention layer apart from its projections"
         raise ArgumentError("recompute", recompute, allowed)
+
+
+def reruns_blocks(way: Way, nodes: Sequence[Node]) -> bool:
+    """Return whether blocks run again as far as the framework runs them, by the argument or by marks of the graph."""
+    if way is None:
+        return any(node.usage.reruns_all is None for node in nodes)
+    return isinstance(way, int) or way == BLOCKS
 
 
 def has_core(nodes: Sequence[Node]) -> bool:
@@ -191,11 +213,11 @@ class _Mark(NamedTuple):
     """The region of a layer, whether all of the region runs again, and whether the layer's result is kept."""
 
     region: str | None = None
-    reruns_all: bool = False
+    reruns_all: bool | None = False
     keeps_result: bool = False
 
 
-def _marks_of(nodes: Sequence[Node], recompute: Recompute) -> dict[str, _Mark]:
+def _marks_of(nodes: Sequence[Node], recompute: Way) -> dict[str, _Mark]:
     """Return the region of each layer: of the graph's own marks, of attention's cores, or of some or all blocks."""
     if recompute is None:
         usages = {node.name: node.usage for node in nodes}
@@ -205,12 +227,14 @@ def _marks_of(nodes: Sequence[Node], recompute: Recompute) -> dict[str, _Mark]:
         again = set(blocks[:recompute] if isinstance(recompute, int) else blocks)
         regions = {node.name: block_of(node.name) for node in nodes}
         return {
-            name: _Mark(region, reruns_all=True) if region in again else _Mark() for name, region in regions.items()
+            name: _Mark(region, reruns_all=None) if region in again else _Mark() for name, region in regions.items()
         }
     return {node.name: _Mark(node.name, reruns_all=True) if _is_core(node) else _Mark() for node in nodes}
 
 
-def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark]) -> list[Segment]:
+def _marked(
+    nodes: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark], stops_early: bool
+) -> list[Segment]:
     """Return the regions that run again, and the layers between them."""
     parts: list[list[Node]] = [[]]
     region: str | None = None
@@ -221,7 +245,11 @@ def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping
             region = marked
             parts.append([])
         parts[-1].append(node)
-    return [Segment(tuple(part), _rerun_in_region(part, wanted=wanted, marks=marks)) for part in parts if part]
+    return [
+        Segment(tuple(part), _rerun_in_region(part, wanted=wanted, marks=marks, stops_early=stops_early))
+        for part in parts
+        if part
+    ]
 
 
 def _computes_nothing(node: Node) -> bool:
@@ -230,13 +258,15 @@ def _computes_nothing(node: Node) -> bool:
 
 
 def _rerun_in_region(
-    part: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark]
+    part: Sequence[Node], *, wanted: Mapping[str, bool], marks: Mapping[str, _Mark], stops_early: bool
 ) -> tuple[Node, ...]:
     """Return the layers of a region that run again: all, or those whose unkept results back-propagation needs."""
     inside = [node for node in part if marks[node.name].region is not None and not _computes_nothing(node)]
     if not any(wanted[node.name] for node in inside):
         return ()
-    needed = {node.name for node in inside if marks[node.name].reruns_all or (wanted[node.name] and _saves(node))}
+    unit = [node for node in inside if marks[node.name].reruns_all is None]
+    needed = {node.name for node in (_until_stop(unit, wanted=wanted) if stops_early else unit)}
+    needed |= {node.name for node in inside if marks[node.name].reruns_all or (wanted[node.name] and _saves(node))}
     needed |= kept_tensors(part, wanted=wanted)
     kept = {node.name for node in inside if marks[node.name].keeps_result}
     needed -= kept
@@ -244,6 +274,23 @@ def _rerun_in_region(
         if node.name in needed:
             needed.update(name for name in node.input_names if name not in kept)
     return tuple(node for node in inside if node.name in needed)
+
+
+def _until_stop(unit: Sequence[Node], *, wanted: Mapping[str, bool]) -> Sequence[Node]:
+    """Return the layers before the last one that saves a tensor: an operand is saved before computing with it.
+
+    That last layer runs too if it saves its own result, which :func:`_rerun_in_region` sees to.
+    """
+    places = range(len(unit) - 1, -1, -1)
+    return unit[: next((place for place in places if _saves_any(unit[place], wanted=wanted)), 0)]
+
+
+def _saves_any(node: Node, *, wanted: Mapping[str, bool]) -> bool:
+    """Return whether a layer saves an operand, which may be its weights, or something of its own result."""
+    if not wanted[node.name]:
+        return False
+    is_saved = bool(kept_inputs(node, wanted=wanted)) or node.layer.keeps_output or _saves(node)
+    return is_saved or (any(node.into(wanted)) and multiplies_by_weights(node))
 
 
 def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Recompute) -> tuple[Segment, ...]:
@@ -254,19 +301,23 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: Re
     ``full`` has a checkpoint wherever branches begin, as before each residual block; ``sqrt`` makes about sqrt(n)
     segments of n cuts [1]_; ``selective`` repeats the core of each attention [2]_, ``blocks`` each numbered block, and
     a number that many, the first ones. The last segment of ``full`` and ``sqrt`` never runs again, as its results are
-    needed first. With both, only layers whose results back-propagation reads run again, as in
-    ``torch.utils.checkpoint(use_reentrant=False)``, which stops early; ``use_reentrant=True`` reruns all that it wraps,
-    as Megatron-LM does with each block.
+    needed first; with both, only layers whose results back-propagation reads run again. Blocks, and regions that the
+    graph marks with ``reruns_all=None``, run again whole, as in Megatron-LM; with :class:`StopsEarly` they run until
+    the last tensor that back-propagation reads is saved, as in ``torch.utils.checkpoint(use_reentrant=False)`` [3]_.
+    Neither the product that ends a transformer block nor the sum behind it then runs again, as the product saves its
+    operands before it computes. Valid for: layers of one kernel; one of several that keeps something runs again whole.
 
     References
     ----------
     .. [1] Chen, Xu, Zhang, Guestrin, Training deep nets with sublinear memory cost, arXiv:1604.06174.
     .. [2] Korthikanti et al., Reducing activation recomputation in large transformer models, arXiv:2205.05198.
+    .. [3] PyTorch, torch/utils/checkpoint.py, _recomputation_hook and _StopRecomputationError.
     """
-    if recompute is None or isinstance(recompute, int) or recompute in (BLOCKS, SELECTIVE):
-        return tuple(_marked(nodes, wanted=wanted, marks=_marks_of(nodes, recompute)))
+    way, stops_early = way_of(recompute), isinstance(recompute, StopsEarly)
+    if way is None or isinstance(way, int) or way in (BLOCKS, SELECTIVE):
+        return tuple(_marked(nodes, wanted=wanted, marks=_marks_of(nodes, way), stops_early=stops_early))
     cuts = _cuts(nodes, wanted=wanted)
-    chosen = (_block_starts(cuts) if recompute == "full" else []) or _balanced(nodes, cuts, wanted=wanted)
+    chosen = (_block_starts(cuts) if way == "full" else []) or _balanced(nodes, cuts, wanted=wanted)
     places = [0, *(cut.place for cut in chosen), len(nodes)]
     parts = [tuple(nodes[start:end]) for start, end in pairwise(places)]
     ends = [cut.tensor for cut in chosen]

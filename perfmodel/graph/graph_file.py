@@ -187,7 +187,8 @@ _USAGE: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "recomputed_in": (lambda value: value is None or _is_text(value), "a string"),
     "density": (lambda value: isinstance(value, int | float), "a number"),
     **dict.fromkeys(("weight_dtype", "sparsity"), _TEXT),
-    **dict.fromkeys(("is_trained", "in_place", "reruns_all", "keeps_result"), _FLAG),
+    "reruns_all": (lambda value: value is None or type(value) is bool, "true, false or null"),
+    **dict.fromkeys(("is_trained", "in_place", "keeps_result"), _FLAG),
 }
 """Field of a layer's usage -> its check, and what it must be."""
 

@@ -36,6 +36,7 @@ from perfmodel.graph.execution import (
     segments,
     stays_dense,
     wants_gradient,
+    way_of,
 )
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, Step
@@ -163,7 +164,7 @@ class LayerGraph(GraphStructure):
 
     def _steps(self, parts: Sequence[Phase], *, input_gradient: bool, recompute: Recompute) -> Steps:
         """Return the steps of the forward and backward phases, for any batch size."""
-        check_recompute(recompute)
+        check_recompute(way_of(recompute))
         self._check_complete()
         steps: Steps = []
         if Phase.FORWARD in parts:
@@ -353,12 +354,19 @@ class LayerGraph(GraphStructure):
         layers: Sequence[Layer],
         changed: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Self:
-        graph = type(self)(
-            self.name, inputs=input_shapes, fixed_batch_size=self.fixed_batch_size, image_layout=self.image_layout
-        )
-        for node, layer in zip(self.layers, layers, strict=True):
-            options = node.usage.options | dict((changed or {}).get(node.name, {}))
-            graph.add(node.name, layer, inputs=node.input_names, **options)
+        document, options = self._document(), {} if changed is None else changed
+        entries = [
+            replace(entry, layer=layer, usage=replace(entry.usage, **options.get(entry.name, {})))
+            for entry, layer in zip(document.layers, layers, strict=True)
+        ]
+        return self._of(replace(document, inputs=dict(input_shapes), layers=tuple(entries)))
+
+    @classmethod
+    def _of(cls, document: GraphDocument) -> Self:
+        how: dict[str, Any] = {"fixed_batch_size": document.fixed_batch_size, "image_layout": document.image_layout}
+        graph = cls(document.name, inputs=document.inputs, **how)
+        for entry in document.layers:
+            graph.add(entry.name, entry.layer, inputs=entry.inputs, **entry.usage.options)
         return graph
 
     def _check_complete(self) -> None:
@@ -557,15 +565,8 @@ class LayerGraph(GraphStructure):
         """
         check_path("path", path)
         document = read_document(path)
-        graph = cls(
-            document.name,
-            inputs=document.inputs,
-            fixed_batch_size=document.fixed_batch_size,
-            image_layout=document.image_layout,
-        )
         try:
-            for entry in document.layers:
-                graph.add(entry.name, entry.layer, inputs=entry.inputs, **entry.usage.options)
+            graph = cls._of(document)
             graph._check_complete()
         except ShapeError as error:
             raise ShapeError(error.layer, f"{error.problem} (in {path})") from error

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.derived import derived
-from perfmodel.graph.execution import Recompute, Segment, checkpoints, operations_of
+from perfmodel.graph.execution import Recompute, Segment, checkpoints, operations_of, way_of
 from perfmodel.graph.node import INDEX_BYTES, Node, ParameterName
 from perfmodel.graph.storage import (
     NOTHING,
@@ -265,7 +265,7 @@ class Step:
         self.kept_inputs = {node.name: self._kept_inputs(node) for node in nodes}
         kept = {name for node in nodes for name in self.kept_inputs[node.name] if name not in self.copied[node.name]}
         kept.update(node.name for node in nodes if wanted[node.name] and node.layer.keeps_output)
-        keeps = rules.keeps_unread and rules.recompute is None  # else the argument overrides the marks
+        keeps = rules.keeps_unread and way_of(rules.recompute) is None  # else the argument overrides the marks
         self.held = {node.name for node in nodes if keeps and node.usage.keeps_result}
         self.source = shared_storage(
             nodes,
@@ -319,13 +319,16 @@ class Step:
             moment.first, moment.is_held = 0, True
         moment.is_held |= node.name not in self.read and phase is Phase.FORWARD
         # always allocated, and freed at once without back-propagation
-        element_bytes = self.element_bytes[node.name]
         saved = self.rules.saved_bytes(node)
         if count := self.rules.operator_tensors(node):
-            element_bytes = SINGLE_BYTES
-            made = tensor_bytes(node.output_shape, element_bytes=count * element_bytes)
+            made = tensor_bytes(node.output_shape, element_bytes=count * SINGLE_BYTES)
             saved = saved[0] + made[0], saved[1] + made[1]
         self.saved[node.name] = self.lifetimes.new(saved)
+        self._copy_inputs(node)
+
+    def _copy_inputs(self, node: Node) -> None:
+        """Copy the inputs that a layer reads in another type."""
+        element_bytes = SINGLE_BYTES if self.rules.operator_tensors(node) else self.element_bytes[node.name]
         for name in self.copied[node.name]:
             size = tensor_bytes(self.shapes[name], element_bytes=element_bytes)
             self.copies[node.name, name] = self.lifetimes.new(size)
@@ -430,8 +433,12 @@ class Step:
     def _back_through(self, part: Segment) -> None:
         for name in self.held.intersection(node.name for node in part.nodes):
             self.lifetimes.touch(self.place[name])
-        for node in part.again:
-            self.compute(node, Phase.BACKWARD)
+        again = {node.name for node in part.again}
+        for node in part.nodes:
+            if node.name in again:
+                self.compute(node, Phase.BACKWARD)
+            elif again and self.wanted[node.name]:
+                self._copy_inputs(node)
         for node in reversed(part.nodes):
             if self.wanted[node.name]:
                 self.differentiate(node)

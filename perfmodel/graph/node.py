@@ -31,7 +31,8 @@ class Usage:
     frozen_parameters: tuple[str, ...] = ()
     in_place: bool | None = None
     recomputed_in: str | None = None
-    reruns_all: bool = False
+    reruns_all: bool | None = False
+    """Whether all of the region runs again; None: as far as the framework runs a block again."""
     keeps_result: bool = False
     weight_dtype: str | None = None
     density: float = 1.0

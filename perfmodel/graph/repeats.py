@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived, derived_property, kept
-from perfmodel.graph.execution import BLOCKS, Recompute, block_of, has_blocks
+from perfmodel.graph.execution import BLOCKS, Recompute, block_of, has_blocks, way_of
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules
 from perfmodel.layers import SharedShape
 from perfmodel.records import Phase
@@ -271,12 +271,13 @@ def shorten(part: LayerGraph, *, of: LayerGraph) -> None:
 def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: Recompute) -> Shortened | None:
     """Return the short graph of a graph, if there is one and ``recompute`` works block by block."""
     short: Shortened | None = graph.kept("shortened").get(())
-    if short is None or recompute is None:
+    way = way_of(recompute)
+    if short is None or way is None:
         return short
     graph = short.graph
-    if recompute == BLOCKS:
+    if way == BLOCKS:
         return short if short.starts_with_a_block else None
-    if recompute != "full":
+    if way != "full":
         return None
 
     def are_apart() -> bool:

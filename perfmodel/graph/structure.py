@@ -132,7 +132,7 @@ class GraphStructure:
         frozen_parameters: Sequence[str] = (),
         in_place: bool | None = None,
         recomputed_in: str | None = None,
-        reruns_all: bool = False,
+        reruns_all: bool | None = False,
         keeps_result: bool = False,
         weight_dtype: str | None = None,
         density: float = 1.0,

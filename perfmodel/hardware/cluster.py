@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from perfmodel.derived import uncollected
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, nearest_hint
@@ -19,9 +19,18 @@ from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.part_catalogue import load_link
-from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text, fault_at
+from perfmodel.hardware.source import Fault, Identifier, SpecFile, SpecTable, Text
 from perfmodel.hardware.spec_files import faults_of
-from perfmodel.hardware.system import MOST_DEVICES, Fabric, MachineCount, PeerLink, System, SystemFile, machine_count
+from perfmodel.hardware.system import (
+    MOST_DEVICES,
+    Fabric,
+    MachineCount,
+    PeerLink,
+    System,
+    SystemFile,
+    faults_of_names,
+    machine_count,
+)
 from perfmodel.hardware.wires import MachineWires, Place, Wire
 from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wired, Wiring, first_to_last, wire_of, wiring_of
 
@@ -45,11 +54,8 @@ class ClusterNode(SpecTable):
     count: MachineCount = 1
     names: tuple[Identifier, ...] | None = None
 
-    @model_validator(mode="after")
-    def _as_many_names(self) -> Self:
-        if self.names is not None and (len(self.names) != self.count or len(set(self.names)) != self.count):
-            raise fault_at(("names",), list(self.names), f"must be as many different names as count = {self.count}")
-        return self
+    def faults(self) -> Iterator[Fault]:  # noqa: D102
+        yield from faults_of_names(self.names, count=self.count)
 
 
 class Server(SpecTable):

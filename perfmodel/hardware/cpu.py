@@ -2,11 +2,21 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import Constant, Count, Fraction, InRange, PositiveNumber, SpecTable, at_most, invalid
+from perfmodel.hardware.source import (
+    Constant,
+    Count,
+    Fraction,
+    InRange,
+    PositiveNumber,
+    SpecTable,
+    at_most,
+    checks,
+    invalid,
+)
 from perfmodel.units import GIGA, MEGA
 
 MEMORY_CHANNEL_BYTES: Final = 8
@@ -21,13 +31,11 @@ TurboClocks = Annotated[
 """Clock by active cores: the first entry is for one active core. [GHz]."""
 
 
-def _check_turbo(turbo: tuple[float, ...], core_count: int | None, base: float | None) -> None:
-    """Raise unless there is one clock per core, never rising with more active cores, never below base."""
-    if core_count is not None and len(turbo) != core_count:
-        invalid(f"must have core_count = {core_count} entries, one per number of active cores")
+def _check_turbo(turbo: tuple[float, ...], base: float) -> None:
+    """Raise unless clocks never rise with more active cores and are never below base."""
     if list(turbo) != sorted(turbo, reverse=True):
         invalid("must not rise with more active cores")
-    if base is not None and turbo[-1] < base:
+    if turbo[-1] < base:
         invalid(f"must be at least the base clock = {base:g}")
 
 
@@ -58,13 +66,11 @@ class FlopPerCycle(SpecTable):
     fp32: SimdRates
     fp64: SimdRates
 
-    @field_validator("fp64")
-    @classmethod
-    def _same_instruction_sets(cls, fp64: SimdRates, info: ValidationInfo) -> SimdRates:
-        fp32 = info.data.get("fp32")
-        if fp32 is not None and fp32.model_fields_set != fp64.model_fields_set:
+    @checks("fp64", beside=("fp32",))
+    @staticmethod
+    def _same_instruction_sets(fp64: SimdRates, fp32: SimdRates) -> None:
+        if fp32.model_fields_set != fp64.model_fields_set:
             invalid(f"must list the same instruction sets as fp32: {', '.join(sorted(fp32.model_fields_set))}")
-        return fp64
 
 
 class WideSimdClock(SpecTable):
@@ -84,11 +90,7 @@ class WideSimdClock(SpecTable):
     base_ghz: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 10, "GHz"))]
     turbo_ghz_by_active_cores: TurboClocks
 
-    @field_validator("turbo_ghz_by_active_cores")
-    @classmethod
-    def _turbo_falls_to_base(cls, turbo: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
-        _check_turbo(turbo, None, info.data.get("base_ghz"))
-        return turbo
+    _turbo_falls_to_base = checks("turbo_ghz_by_active_cores", beside=("base_ghz",))(_check_turbo)
 
 
 class CpuCache(SpecTable):
@@ -132,14 +134,11 @@ class CpuMemory(SpecTable):
     efficiency: Fraction
     bandwidth_per_core_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 1_000, "GB/s"))]
 
-    @field_validator("bandwidth_gb_per_s")
-    @classmethod
-    def _bandwidth_matches_channels(cls, bandwidth: float, info: ValidationInfo) -> float:
-        channels, rate = info.data.get("channel_count"), info.data.get("transfer_rate_mt_per_s")
-        if channels is not None and rate is not None:
-            computed = channels * rate * MEGA * MEMORY_CHANNEL_BYTES / GIGA
-            check_listed(bandwidth, computed, formula="channel_count * transfer_rate_mt_per_s * 8 B")
-        return bandwidth
+    @checks("bandwidth_gb_per_s", beside=("channel_count", "transfer_rate_mt_per_s"))
+    @staticmethod
+    def _bandwidth_matches_channels(bandwidth: float, channels: int, rate: float) -> None:
+        computed = channels * rate * MEGA * MEMORY_CHANNEL_BYTES / GIGA
+        check_listed(bandwidth, computed, formula="channel_count * transfer_rate_mt_per_s * 8 B")
 
     _a_core_is_not_faster_than_the_socket = field_validator("bandwidth_per_core_gb_per_s")(
         at_most("bandwidth_gb_per_s")
@@ -214,24 +213,23 @@ class Cpu(Device):
     subnormal_assist_cycles: Annotated[float, Field(ge=0, le=1000, strict=True)] = 0.0
     call_slowdown: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 10, "times"))] = 1.0
 
-    @field_validator("turbo_ghz_by_active_cores")
-    @classmethod
-    def _turbo_fits_cores(cls, turbo: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
-        _check_turbo(turbo, info.data.get("core_count"), info.data.get("clock_base_ghz"))
-        return turbo
+    @checks("turbo_ghz_by_active_cores", beside=("clock_base_ghz", "core_count"))
+    @staticmethod
+    def _turbo_fits_cores(turbo: tuple[float, ...], base: float, core_count: int) -> None:
+        if len(turbo) != core_count:
+            invalid(f"must have core_count = {core_count} entries, one per number of active cores")
+        _check_turbo(turbo, base)
 
-    @field_validator("wide_simd_clock")
-    @classmethod
-    def _wide_clock_is_lower(cls, wide: WideSimdClock | None, info: ValidationInfo) -> WideSimdClock | None:
-        turbo, base = info.data.get("turbo_ghz_by_active_cores"), info.data.get("clock_base_ghz")
-        if wide is None or turbo is None or base is None:
-            return wide
+    @checks("wide_simd_clock", beside=("turbo_ghz_by_active_cores", "clock_base_ghz"))
+    @staticmethod
+    def _wide_clock_is_lower(wide: WideSimdClock | None, turbo: tuple[float, ...], base: float) -> None:
+        if wide is None:
+            return
         if len(wide.turbo_ghz_by_active_cores) != len(turbo):
             invalid(f"turbo_ghz_by_active_cores must have core_count = {len(turbo)} entries")
         pairs = [(wide.base_ghz, base), *zip(wide.turbo_ghz_by_active_cores, turbo, strict=True)]
         if any(lower > upper for lower, upper in pairs):
             invalid("must not exceed the clocks without wide SIMD load")
-        return wide
 
     @property
     def constant(self) -> dict[str, Constant]:

@@ -4,13 +4,14 @@
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError
 
 from perfmodel.errors import ArgumentError, SpecError, nearest_hint, short_repr
-from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at, summary
+from perfmodel.hardware.source import Count, Fault, Identifier, InRange, PositiveNumber, SpecFile, Text, summary
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.records import ELEMENT_BYTES
 
@@ -60,27 +61,20 @@ class DatasetFile(SpecFile):
     decoded_dtype: Text = "uint8"
     decode_rate_per_core: Annotated[PositiveNumber, AfterValidator(InRange(1e-3, 1e9, "samples/s"))] | None = None
 
-    @model_validator(mode="after")
-    def _type_is_known(self) -> Self:
+    def faults(self) -> Iterator[Fault]:  # noqa: D102
         if self.decoded_dtype not in STORED_BYTES:
-            raise fault_at(("decoded_dtype",), self.decoded_dtype, f"must be one of {', '.join(STORED_BYTES)}")
-        return self
-
-    @model_validator(mode="after")
-    def _format_fits_the_numbers(self) -> Self:
+            yield ("decoded_dtype",), self.decoded_dtype, f"must be one of {', '.join(STORED_BYTES)}"
         if self.format not in FORMATS:
-            allowed = f"must be one of {', '.join(FORMATS)}{nearest_hint(self.format, FORMATS)}"
-            raise fault_at(("format",), self.format, allowed)
-        how, rate, stored = FORMATS[self.format], self.decode_rate_per_core, self.encoded_bytes_per_example
+            yield ("format",), self.format, f"must be one of {', '.join(FORMATS)}{nearest_hint(self.format, FORMATS)}"
+        how, rate, stored = FORMATS.get(self.format), self.decode_rate_per_core, self.encoded_bytes_per_example
         used = math.prod(self.decoded_shape) * STORED_BYTES.get(self.decoded_dtype, 0)
         if how == "compressed" and rate is None:
-            raise fault_at(("decode_rate_per_core",), None, f"is needed: {self.format} must be decoded")
+            yield ("decode_rate_per_core",), None, f"is needed: {self.format} must be decoded"
         if how == "as it is used" and rate is not None:
-            raise fault_at(("decode_rate_per_core",), rate, f"must not be given: {self.format} is not decoded")
+            yield ("decode_rate_per_core",), rate, f"must not be given: {self.format} is not decoded"
         if how == "as it is used" and used and stored != used:
             allowed = f"must be the {used:,} B of a decoded example: {self.format} is stored as it is used"
-            raise fault_at(("encoded_bytes_per_example",), stored, allowed)
-        return self
+            yield ("encoded_bytes_per_example",), stored, allowed
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, StrictBool
 
 from perfmodel.atomic_write import save_text
 from perfmodel.calls import in_words
@@ -80,13 +80,11 @@ class Factor(spec.SpecTable):
     group: spec.Identifier | None = None
     covariance: tuple[spec.FiniteNumber, ...] = ()
 
-    @field_validator("high")
-    @classmethod
-    def _interval_holds_the_value(cls, high: float, info: ValidationInfo) -> float:
-        low, value = info.data.get("low"), info.data.get("value")
-        if low is not None and value is not None and not low <= value <= high:
+    @spec.checks("high", beside=("low", "value"))
+    @staticmethod
+    def _interval_holds_the_value(high: float, low: float, value: float) -> None:
+        if not low <= value <= high:
             spec.invalid(f"low, value and high must rise, but are {low:g}, {value:g}, {high:g}")
-        return high
 
     def matches(self, name: str) -> bool:
         """Whether the factor scales a constant."""
@@ -124,28 +122,26 @@ class FitFile(spec.SpecFile):
     factor: Annotated[tuple[Factor, ...], Field(min_length=1)]
     constant: tuple[FittedConstant, ...] = ()
 
-    @field_validator("factor")
-    @classmethod
-    def _factors_differ(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
+    @spec.checks("factor")
+    @staticmethod
+    def _factors_differ(factor: tuple[Factor, ...]) -> None:
         names = [entry.name for entry in factor]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             spec.invalid(f"names must differ, but {twice[0]!r} occurs {names.count(twice[0])} times")
-        return factor
 
-    @field_validator("factor")
-    @classmethod
-    def _covariances_are_a_triangle(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
+    @spec.checks("factor")
+    @staticmethod
+    def _covariances_are_a_triangle(factor: tuple[Factor, ...]) -> None:
         lengths = [len(entry.covariance) for entry in factor]
         if any(lengths) and lengths != list(range(1, len(factor) + 1)):
             spec.invalid(
                 "covariance must have one number more in each factor, from one in the first, or be absent in all"
             )
-        return factor
 
-    @field_validator("factor")
-    @classmethod
-    def _covariances_give_an_interval(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
+    @spec.checks("factor")
+    @staticmethod
+    def _covariances_give_an_interval(factor: tuple[Factor, ...]) -> None:
         covariance = covariance_of(factor)
         for entry, variance in zip(factor, np.diag(covariance), strict=True):
             if not 0 <= variance <= MOST_DEVIATION**2:
@@ -159,7 +155,6 @@ class FitFile(spec.SpecFile):
                 "covariance must be that of real numbers: no combination of factors may have a variance below 0, but "
                 f"one has {least:g}; copy all rows from the fit again"
             )
-        return factor
 
     @property
     def covariance(self) -> "NDArray[np.float64]":

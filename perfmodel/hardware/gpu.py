@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import source as spec
@@ -169,17 +169,14 @@ class Gpu(Device):
     _boost_is_at_least_base = field_validator("clock_boost_mhz")(spec.at_least("clock_base_mhz"))
     _highest_is_at_least_boost = field_validator("clock_max_mhz")(spec.at_least("clock_boost_mhz"))
 
-    @field_validator("peak_tflop_per_s")
-    @classmethod
-    def _peak_matches_lanes(cls, peak: GpuPeak, info: ValidationInfo) -> GpuPeak:
-        if {"unit_count", "lanes_per_unit", "clock_boost_mhz"} <= info.data.keys():
-            lanes = info.data["unit_count"] * info.data["lanes_per_unit"]
-            computed = FLOP_PER_MULTIPLY_ADD * lanes * info.data["clock_boost_mhz"] * MEGA / TERA
-            try:
-                check_listed(peak.fp32, computed, formula="fp32 = 2 * unit_count * lanes_per_unit * clock_boost_mhz")
-            except ValueError as error:
-                raise spec.fault_at(("fp32",), peak.fp32, str(error)) from error
-        return peak
+    @spec.checks("peak_tflop_per_s", beside=("unit_count", "lanes_per_unit", "clock_boost_mhz"))
+    @staticmethod
+    def _peak_matches_lanes(peak: GpuPeak, units: int, lanes: int, boost_mhz: float) -> None:
+        computed = FLOP_PER_MULTIPLY_ADD * units * lanes * boost_mhz * MEGA / TERA
+        try:
+            check_listed(peak.fp32, computed, formula="fp32 = 2 * unit_count * lanes_per_unit * clock_boost_mhz")
+        except ValueError as error:
+            raise spec.fault_at(("fp32",), peak.fp32, str(error)) from error
 
     @property
     def identity(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
@@ -147,12 +147,11 @@ class Seen(spec.SpecTable):
     dtypes: tuple[spec.Text, ...]
     mixes: tuple[tuple[Share, ...], ...]
 
-    @field_validator("mixes")
-    @classmethod
-    def _mixes_have_all_kinds(cls, mixes: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    @spec.checks("mixes")
+    @staticmethod
+    def _mixes_have_all_kinds(mixes: tuple[tuple[float, ...], ...]) -> None:
         if any(len(mix) != len(KINDS_OF_OPERATION) for mix in mixes):
             spec.invalid(f"must each have {len(KINDS_OF_OPERATION)} shares: {', '.join(KINDS_OF_OPERATION)}")
-        return mixes
 
     @classmethod
     def of(cls, rows: Iterable[SeenRow]) -> Seen:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, StrictBool
 
 from perfmodel.derived import derived
 from perfmodel.errors import UnknownNameError, check_known, nearest_match
@@ -105,37 +105,29 @@ class LibraryProfile(spec.SpecFile):
     architecture: Annotated[dict[spec.Identifier, ArchitectureProfile], Field(min_length=1)]
     tensor_core: Annotated[dict[spec.Identifier, TensorCoreProfile], Field(default_factory=dict, validate_default=True)]
 
-    @field_validator("isa")
-    @classmethod
-    def _cpu_libraries_list_isas(cls, isa: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        processor = info.data.get("processor")
-        if processor is not None and (processor == "cpu") != bool(isa):
+    @spec.checks("isa", beside=("processor",))
+    @staticmethod
+    def _cpu_libraries_list_isas(isa: tuple[str, ...], processor: str) -> None:
+        if (processor == "cpu") != bool(isa):
             allowed = "must list the instruction sets" if processor == "cpu" else "is for CPU libraries only"
             spec.invalid(f"{allowed} (processor = {processor!r})")
-        return isa
 
-    @field_validator("architecture")
-    @classmethod
-    def _constants_are_described(
-        cls, profiles: dict[str, ArchitectureProfile], info: ValidationInfo
-    ) -> dict[str, ArchitectureProfile]:
-        constants = info.data.get("constant")
+    @spec.checks("architecture", beside=("constant",))
+    @staticmethod
+    def _constants_are_described(profiles: dict[str, ArchitectureProfile], constants: dict[str, spec.Constant]) -> None:
         faults = list(_inheritance_faults(profiles))
-        if constants is not None:
-            for name, profile in profiles.items():
-                faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
+        for name, profile in profiles.items():
+            faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
         if faults:
-            raise ValueError(", and ".join(faults))
-        return profiles
+            spec.invalid(", and ".join(faults))
 
-    @field_validator("tensor_core")
-    @classmethod
+    @spec.checks("tensor_core", beside=("constant", "architecture"))
+    @staticmethod
     def _exceptions_are_to_something(
-        cls, profiles: dict[str, TensorCoreProfile], info: ValidationInfo
-    ) -> dict[str, TensorCoreProfile]:
-        constants, architectures = info.data.get("constant"), info.data.get("architecture")
-        if constants is None or architectures is None:
-            return profiles
+        profiles: dict[str, TensorCoreProfile],
+        constants: dict[str, spec.Constant],
+        architectures: dict[str, ArchitectureProfile],
+    ) -> None:
         used = {constant for profile in (*architectures.values(), *profiles.values()) for constant in profile.constants}
         faults = [
             f"constant.{name}: must be used by an architecture, or deleted" for name in sorted(set(constants) - used)
@@ -143,8 +135,7 @@ class LibraryProfile(spec.SpecFile):
         for name, profile in profiles.items():
             faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
         if faults:
-            raise ValueError(", and ".join(faults))
-        return profiles
+            spec.invalid(", and ".join(faults))
 
     def missing(self) -> Iterator[str]:
         """Yield a line for each constant that predictions on a listed architecture read, and that it does not have."""
@@ -325,19 +316,15 @@ class CollectiveLibrary(spec.SpecFile):
     protocol: Annotated[dict[spec.Identifier, ProtocolTable], Field(min_length=1)]
     blocks: BlocksTable | None = None
 
-    @field_validator("protocol")
-    @classmethod
-    def _constants_are_described(cls, protocol: dict[str, ProtocolTable], info: Any) -> dict[str, ProtocolTable]:
-        faults = list(cls._faults(protocol, info.data.get("constant", {})))
+    @spec.checks("protocol", beside=("constant",))
+    @staticmethod
+    def _constants_are_described(protocol: dict[str, ProtocolTable], described: dict[str, spec.Constant]) -> None:
+        faults: list[str] = []
+        for name, table in protocol.items():
+            faults += [f"{name}.{fault}" for fault in spec.constant_faults(table.constants, described)]
+            faults += [f"{name}.{key}: missing" for key in NEEDED if key not in table.constants]
         if faults:
             spec.invalid("; ".join(faults))
-        return protocol
-
-    @staticmethod
-    def _faults(protocol: dict[str, ProtocolTable], described: dict[str, spec.Constant]) -> Iterator[str]:
-        for name, table in protocol.items():
-            yield from (f"{name}.{fault}" for fault in spec.constant_faults(table.constants, described))
-            yield from (f"{name}.{key}: missing" for key in NEEDED if key not in table.constants)
 
     def operation_named(self, name: str) -> CollectiveOperation:
         """Return the library's entry for an operation."""

@@ -9,7 +9,7 @@ reach.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ValidationInfo, field_validator
+from pydantic import AfterValidator, field_validator
 
 from perfmodel.derived import derived_property
 from perfmodel.hardware import source as spec
@@ -47,20 +47,17 @@ class LinkFamily(spec.SpecFile):
     latency_us: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 100_000, "us"))]
     hop_latency_us: Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 1_000, "us"))] = 0.0
 
-    @field_validator("lane_widths")
-    @classmethod
-    def _widths_rise(cls, widths: tuple[int, ...]) -> tuple[int, ...]:
+    @spec.checks("lane_widths")
+    @staticmethod
+    def _widths_rise(widths: tuple[int, ...]) -> None:
         if list(widths) != sorted(set(widths)):
             spec.invalid("must be in rising order without repeats")
-        return widths
 
-    @field_validator("typical_efficiency")
-    @classmethod
-    def _typical_is_within_packets(cls, typical: float, info: ValidationInfo) -> float:
-        packet = info.data.get("packet")
+    @spec.checks("typical_efficiency", beside=("packet",))
+    @staticmethod
+    def _typical_is_within_packets(typical: float, packet: Packet | None) -> None:
         if packet is not None and typical > (best := _payload_share(packet, packet.max_payload_bytes)):
             spec.invalid(f"must be at most the payload share of a packet = {best:.4g}")
-        return typical
 
     _pageable_is_not_faster = field_validator("pageable_efficiency")(spec.at_most("typical_efficiency"))
 

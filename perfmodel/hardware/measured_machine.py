@@ -5,11 +5,12 @@ the processor's data sheet. Nothing in it comes from a whole network.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field
 
 from perfmodel.atomic_write import save_text
 from perfmodel.errors import nearest_hint
@@ -57,12 +58,10 @@ class MeasuredOn(spec.SpecTable):
     reuse_mib: spec.PositiveNumber | None = None
     vector_lanes: spec.Count = 1
 
-    @model_validator(mode="after")
-    def _threads_are_a_cpus(self) -> Self:
+    def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
         if (self.threads is None) == (self.processor == "cpu"):
             allowed = {"cpu": "must be the number of threads that were used", "gpu": "must not be given for a GPU"}
-            raise spec.fault_at(("threads",), self.threads, allowed[self.processor])
-        return self
+            yield ("threads",), self.threads, allowed[self.processor]
 
     @property
     def memory_bytes(self) -> float:
@@ -116,12 +115,9 @@ class Session(spec.SpecTable):
     complete: bool = False
     short_class_count: Annotated[int, Field(ge=0, strict=True)] = 0
 
-    @model_validator(mode="after")
-    def _complete_is_not_short(self) -> Self:
+    def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
         if self.complete and self.short_class_count:
-            message = "must be 0 if complete = true"
-            raise spec.fault_at(("short_class_count",), self.short_class_count, message)
-        return self
+            yield ("short_class_count",), self.short_class_count, "must be 0 if complete = true"
 
     @property
     def ended_early(self) -> str | None:
@@ -156,38 +152,33 @@ class KernelClass(spec.SpecTable):
     flop_range: Range
     byte_range: Range
 
-    @field_validator("constants")
-    @classmethod
-    def _constants_are_the_familys(cls, constants: dict[str, float], info: ValidationInfo) -> dict[str, float]:
-        family = info.data.get("family")
-        allowed = CONSTANTS_OF_FAMILY.get(str(family), ())
+    @spec.checks("constants", beside=("family",))
+    @staticmethod
+    def _constants_are_the_familys(constants: dict[str, float], family: str) -> None:
+        allowed = CONSTANTS_OF_FAMILY.get(family, ())
         for name in constants:
             if allowed and name not in allowed:
                 among = f"{', '.join(allowed)}{nearest_hint(name, allowed)}"
                 spec.invalid(f"{name!r} is not a constant of a {family}: must be among {among}")
         if not any(constants.values()):
             spec.invalid("at least one constant must be above zero, or the kernel takes no time")
-        return constants
 
-    @field_validator("flop_range", "byte_range")
-    @classmethod
-    def _range_rises(cls, ends: tuple[float, float]) -> tuple[float, float]:
+    @spec.checks("flop_range", "byte_range")
+    @staticmethod
+    def _range_rises(ends: tuple[float, float]) -> None:
         if ends[0] > ends[1]:
             spec.invalid("must be the smaller end, then the larger")
-        return ends
 
-    @model_validator(mode="after")
-    def _intervals_hold_the_constants(self) -> Self:
+    def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
         for field in ("low", "high"):
             for name, end in getattr(self, field).items():
                 if name not in self.constants:
-                    raise spec.fault_at((field, name), end, f"must be among the constants: {', '.join(self.constants)}")
+                    yield (field, name), end, f"must be among the constants: {', '.join(self.constants)}"
         for name, value in self.constants.items():
             low, high = self.low.get(name, value), self.high.get(name, value)
             if not low <= value <= high:
                 message = f"low, value and high must rise, but are {low:g}, {value:g}, {high:g}"
-                raise spec.fault_at(("constants", name), value, message)
-        return self
+                yield ("constants", name), value, message
 
 
 class Overheads(spec.SpecTable):
@@ -261,22 +252,19 @@ class MeasuredMachine(Runnable):
     all_reduce: tuple[AllReduce, ...] = ()
     storage: tuple[MeasuredStorage, ...] = ()
 
-    @field_validator("kernel")
-    @classmethod
-    def _classes_differ(cls, kernel: tuple[KernelClass, ...]) -> tuple[KernelClass, ...]:
+    @spec.checks("kernel")
+    @staticmethod
+    def _classes_differ(kernel: tuple[KernelClass, ...]) -> None:
         (name, dtype), times = Counter((entry.name, entry.dtype) for entry in kernel).most_common(1)[0]
         if times > 1:
             spec.invalid(f"names must differ within a data type, but {name!r} occurs {times} times in {dtype}")
-        return kernel
 
-    @model_validator(mode="after")
-    def _every_dtype_has_a_peak(self) -> Self:
+    def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
         peaks = self.peaks.gemm_flop_per_s
         lacking = [dtype for dtype in self.dtypes if dtype not in peaks]
         if lacking:
             message = f"must have the rate in every data type of a kernel; {', '.join(lacking)} is missing"
-            raise spec.fault_at(("peaks", "gemm_flop_per_s"), peaks, message)
-        return self
+            yield ("peaks", "gemm_flop_per_s"), peaks, message
 
     @property
     def processor_kind(self) -> str:

@@ -7,10 +7,10 @@ printed; misprints are listed under ``[[correction]]``.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from perfmodel.errors import nearest_hint
 from perfmodel.hardware import source as spec
@@ -129,24 +129,18 @@ class InstancePrice(Price):
     published: PublishedRow | None = None
     correction: tuple[Correction, ...] = ()
 
-    @model_validator(mode="after")
-    def _a_spot_price_has_a_day(self) -> Self:
+    def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
         if (self.spot_usd_per_hour is None) != (self.spot_valid_from is None):
             allowed = "must be set together with spot_usd_per_hour: a price needs its date"
-            raise spec.fault_at(("spot_valid_from",), self.spot_valid_from, allowed)
-        return self
-
-    @model_validator(mode="after")
-    def _corrections_are_of_the_row(self) -> Self:
+            yield ("spot_valid_from",), self.spot_valid_from, allowed
         row = {} if self.published is None else self.published.model_dump()
         for index, correction in enumerate(self.correction):
             if correction.field not in row:
                 allowed = f"must be a field of [published]{nearest_hint(correction.field, row)}"
-                raise spec.fault_at(("correction", index, "field"), correction.field, allowed)
-            if correction.printed != row[correction.field]:
+                yield ("correction", index, "field"), correction.field, allowed
+            elif correction.printed != row[correction.field]:
                 allowed = f"must be {row[correction.field]:g}, as [published] has it"
-                raise spec.fault_at(("correction", index, "printed"), correction.printed, allowed)
-        return self
+                yield ("correction", index, "printed"), correction.printed, allowed
 
     @property
     def corrected(self) -> PublishedRow | None:

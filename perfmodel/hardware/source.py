@@ -89,6 +89,33 @@ def at_least(field: str) -> Check:
     return _beside(field, allowed="at least", is_wrong=operator.lt)
 
 
+def checks(*fields: str, beside: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Let a function check the value of each field, given those of earlier fields if they are valid.
+
+    Parameters
+    ----------
+    *fields : str
+        Fields to check. [-]
+    beside : tuple of str
+        Earlier fields, whose values follow that of the field in the function's arguments. [-]
+
+    Returns
+    -------
+    callable
+        Decorator of a function that raises ValueError. [-]
+    """
+
+    def decorate(check: Callable[..., None]) -> Any:
+        def checked(value: Any, info: ValidationInfo) -> Any:
+            if all(name in info.data for name in beside):
+                check(value, *(info.data[name] for name in beside))
+            return value
+
+        return field_validator(*fields)(checked)
+
+    return decorate
+
+
 Count = Annotated[int, Field(ge=1, strict=True)]
 """A whole number of at least one."""
 IDENTIFIER: Final = r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$"
@@ -131,11 +158,26 @@ _FITTED_WORDS: Final = ("Fitted by ", "fitted on ", "fit plan ")
 _REMEMBERED_WORDS: Final = ("from memory", "not re-read", "not opened")
 
 
+Fault = tuple[tuple[int | str, ...], Any, str]
+"""A fault of a table: the place of a field below it, its value, and what is allowed."""
+
+
 class SpecTable(BaseModel):
     """A table of a spec file: immutable, no unknown keys."""
 
     # built on first use: few programs read every kind of file
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    def faults(self) -> Iterable["Fault"]:
+        """List what is wrong with several fields together; each field by itself is right."""
+        return ()
+
+    @model_validator(mode="after")
+    def _has_no_faults(self) -> Self:
+        details = [_detail("value_error", message, place, value) for place, value, message in self.faults()]
+        if details:
+            raise ValidationError.from_exception_data("fault", details)
+        return self
 
     def in_base_units(self, key: str) -> float:
         """Return a number of this table in base units, by the unit suffix of its key."""
@@ -184,27 +226,24 @@ class Source(SpecTable):
     residual_percent: NonNegativeNumber | None = None
     verified: Annotated[bool, Field(strict=True)] | None = None
 
-    @field_validator("note")
-    @classmethod
-    def _an_estimate_says_how(cls, note: str | None, info: Any) -> str | None:
-        if info.data.get("title") == ESTIMATE and note is None:
+    @checks("note", beside=("title",))
+    @staticmethod
+    def _an_estimate_says_how(note: str | None, title: str) -> None:
+        if title == ESTIMATE and note is None:
             invalid("an estimate needs a note that says how it was made")
-        return note
 
-    @model_validator(mode="after")
-    def _provenance_fits_the_rest(self) -> Self:
+    def faults(self) -> Iterator[Fault]:  # noqa: D102
         stated = {"table": self.table, "rows": self.rows, "residual_percent": self.residual_percent}
         if self.provenance == "fitted" and None in stated.values():
             lacking = [name for name, value in stated.items() if value is None]
-            raise fault_at(("provenance",), self.provenance, f"a fit needs {', '.join(lacking)} as well")
+            yield ("provenance",), self.provenance, f"a fit needs {', '.join(lacking)} as well"
         named = [name for name, value in stated.items() if value is not None]
         if named and self.provenance not in ("fitted", "measured"):
-            raise fault_at((named[0],), stated[named[0]], 'is allowed only with provenance "fitted" or "measured"')
+            yield (named[0],), stated[named[0]], 'is allowed only with provenance "fitted" or "measured"'
         if self.title == ESTIMATE and self.provenance not in (None, ESTIMATE):
-            raise fault_at(("provenance",), self.provenance, 'must be "estimate", as the title says')
+            yield ("provenance",), self.provenance, 'must be "estimate", as the title says'
         if self.provenance == "memory" and self.verified:
-            raise fault_at(("verified",), self.verified, "must be false for what was remembered and not re-read")
-        return self
+            yield ("verified",), self.verified, "must be false for what was remembered and not re-read"
 
     @property
     def kind(self) -> Provenance:

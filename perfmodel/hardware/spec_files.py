@@ -187,7 +187,8 @@ def kept_while_unchanged(
                 return load(name_or_path, **options)  # which raises an error that says what it takes
             folders = depends_on()
             here = _here() if folders or _may_be_relative(name_or_path) else None
-            asked = [(name, type(value), value) for name, value in options.items()]  # True equals 1
+            # True equals 1
+            asked = [(name, type(value), value) for name, value in options.items()] if options else ()
             key = (name_or_path, *asked, here, folders)
             loaded = kept.get(key)
             if loaded is None or not loaded.is_current():

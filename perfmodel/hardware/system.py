@@ -5,11 +5,11 @@ two sockets at work, half of all accesses are then remote; local and remote acce
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from perfmodel.errors import ArgumentError, whole_numbers_text
 from perfmodel.hardware import source as spec
@@ -39,6 +39,12 @@ RESERVED_FAULT: Final = f"must not be {' or '.join(RESERVED_NAMES)}, which mean 
 Pair = Annotated[tuple[spec.Identifier, ...], Field(min_length=2, max_length=2)]
 
 
+def faults_of_names(names: tuple[str, ...] | None, *, count: int) -> Iterator[spec.Fault]:
+    """Yield a fault unless there are as many different names as parts, or none are stated."""
+    if names is not None and (len(names) != count or len(set(names)) != count):
+        yield ("names",), list(names), f"must be as many different names as count = {count}"
+
+
 class PartTable(spec.SpecTable):
     """Fields of every part that is attached to another one."""
 
@@ -47,18 +53,12 @@ class PartTable(spec.SpecTable):
     to: Ports
     link: spec.Text
 
-    @model_validator(mode="after")
-    def _names_and_ports_go_into_count(self) -> Self:
-        if self.names is not None and (len(self.names) != self.count or len(set(self.names)) != self.count):
-            message = f"must be as many different names as count = {self.count}"
-            raise spec.fault_at(("names",), list(self.names), message)
-        reserved = [name for name in self.names or () if name in RESERVED_NAMES]
-        if reserved:
-            raise spec.fault_at(("names",), reserved[0], RESERVED_FAULT)
+    def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
+        yield from faults_of_names(self.names, count=self.count)
+        yield from ((("names",), name, RESERVED_FAULT) for name in self.names or () if name in RESERVED_NAMES)
         if self.count % len(self.ports):
             message = f"must be assigned evenly: count = {self.count} is not a multiple of {len(self.ports)} ports"
-            raise spec.fault_at(("to",), list(self.ports), message)
-        return self
+            yield ("to",), list(self.ports), message
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -117,13 +117,12 @@ class StorageSlot(PartTable):
     raid_efficiency: spec.Fraction = 1.0
     size_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 1_000_000, "GiB"))] | None = None
 
-    @model_validator(mode="after")
-    def _an_array_has_one_name(self) -> Self:
+    def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
+        yield from super().faults()
         if self.raid is None and self.raid_efficiency != 1.0:
-            raise spec.fault_at(("raid_efficiency",), self.raid_efficiency, "is allowed only with raid = 0")
+            yield ("raid_efficiency",), self.raid_efficiency, "is allowed only with raid = 0"
         if self.raid is not None and len(self.ports) > 1:
-            raise spec.fault_at(("to",), list(self.ports), "must be one port, which all drives of an array share")
-        return self
+            yield ("to",), list(self.ports), "must be one port, which all drives of an array share"
 
 
 class NicSlot(PartTable):
@@ -168,13 +167,11 @@ class PeerSwitch(spec.SpecTable):
     link: spec.Text
     reduces: Annotated[bool, Field(strict=True)] = False
 
-    @model_validator(mode="after")
-    def _devices_are_joined_once(self) -> Self:
+    def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
         if self.among is not None and len(set(self.among)) < len(self.among):
-            raise spec.fault_at(("among",), list(self.among), "must be different devices, each once")
+            yield ("among",), list(self.among), "must be different devices, each once"
         if self.name in RESERVED_NAMES:
-            raise spec.fault_at(("name",), self.name, RESERVED_FAULT)
-        return self
+            yield ("name",), self.name, RESERVED_FAULT
 
 
 MOST_MACHINES: Final = 4096
@@ -218,12 +215,9 @@ class Fabric(spec.SpecTable):
     reduces: Annotated[bool, Field(strict=True)] = False
     in_order: Annotated[bool, Field(strict=True)] = True
 
-    @model_validator(mode="after")
-    def _one_switch_is_not_oversubscribed(self) -> Self:
+    def faults(self) -> Iterator[spec.Fault]:  # noqa: D102
         if self.machines_per_leaf is None and self.oversubscription > 1:
-            message = "needs machines_per_leaf; one switch carries all"
-            raise spec.fault_at(("oversubscription",), self.oversubscription, message)
-        return self
+            yield ("oversubscription",), self.oversubscription, "needs machines_per_leaf; one switch carries all"
 
 
 SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
@@ -272,21 +266,16 @@ class SystemFile(spec.SpecFile):
     nic: tuple[NicSlot, ...] = ()
     fabric: Fabric | None = None
 
-    @field_validator("socket_link")
-    @classmethod
-    def _several_sockets_are_linked(cls, link: SocketLink | None, info: ValidationInfo) -> SocketLink | None:
-        sockets = info.data.get("sockets")
-        if sockets is not None and (sockets.count > 1) != (link is not None):
+    @spec.checks("socket_link", beside=("sockets",))
+    @staticmethod
+    def _several_sockets_are_linked(link: SocketLink | None, sockets: Sockets) -> None:
+        if (sockets.count > 1) != (link is not None):
             needed = "is needed" if link is None else "must not be given"
             spec.invalid(f"table [socket_link] {needed} with sockets.count = {sockets.count}")
-        return link
 
-    @field_validator("memory")
-    @classmethod
-    def _remote_access_needs_a_link(cls, memory: SystemMemory, info: ValidationInfo) -> SystemMemory:
-        sockets, link = info.data.get("sockets"), info.data.get("socket_link")
-        if sockets is None:
-            return memory
+    @spec.checks("memory", beside=("sockets", "socket_link"))
+    @staticmethod
+    def _remote_access_needs_a_link(memory: SystemMemory, sockets: Sockets, link: SocketLink | None) -> None:
         remote = memory.remote_bandwidth_gb_per_s
         most = link.link_count * link.bandwidth_gb_per_s if link is not None else math.inf
         if sockets.count == 1 and (remote is not None or memory.remote_fraction > 0):
@@ -295,7 +284,6 @@ class SystemFile(spec.SpecFile):
             spec.invalid("remote_bandwidth_gb_per_s is needed with several sockets")
         if remote is not None and remote > most:
             spec.invalid(f"remote_bandwidth_gb_per_s must be at most {most:g}, the links' rate")
-        return memory
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -105,13 +106,19 @@ def _audit_of_graph(graph: LayerGraph, *, batch_size: int | None, phase: str) ->
         )
         for node in graph.layers
     ]
+    return _audited(graph, rows, batch_size=batch_size, phase=phase, notes=_packed_notes(graph))
+
+
+def _audited(
+    graph: LayerGraph, rows: Sequence[AuditRow], *, batch_size: int | None, phase: str, notes: tuple[str, ...]
+) -> Audit:
     return Audit(
         name=graph.name,
         batch_size=graph.fixed_batch_size or batch_size or 1,
         phase=phase,
         rows=Table([row for row in rows if row.has_products], row_type=AuditRow),
         holes=_holes(graph, batch_size=batch_size, phase=phase),
-        notes=_packed_notes(graph),
+        notes=notes,
     )
 
 
@@ -141,7 +148,7 @@ def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
             layers.setdefault(imported.calls[imported.built.steps[node.name]], []).append(node)
     rows = [
         AuditRow(
-            layer=made[0].name if made else f"{call.path} {NOT_IN_GRAPH}".lstrip(),
+            layer=made[0].name if made else f"{call.place.path} {NOT_IN_GRAPH}".lstrip(),
             operator=call.operator,
             shapes=_shapes(made[0]) if made else "",
             forward_flop_count=sum(products[Phase.FORWARD][node.name] for node in made),
@@ -157,14 +164,8 @@ def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
     if backward.astray:
         row = AuditRow(layer=NOT_IN_GRAPH, operator="backward", torch_forward_flop_count=0)
         rows.append(replace(row, torch_backward_flop_count=backward.astray))
-    return Audit(
-        name=graph.name,
-        batch_size=imported.batch_size,
-        phase=phase,
-        rows=Table([row for row in rows if row.has_products], row_type=AuditRow),
-        holes=_holes(graph, batch_size=imported.batch_size, phase=phase),
-        notes=(*imported.built.notes, *_note_of(again)),
-    )
+    notes = (*imported.built.notes, *_note_of(again))
+    return _audited(graph, rows, batch_size=imported.batch_size, phase=phase, notes=notes)
 
 
 def _recomputed(graph: LayerGraph, *, batch_size: int, phase: str) -> Counter[str]:
@@ -238,27 +239,30 @@ class AuditRow:
     @property
     def difference_flop_count(self) -> int | None:
         """Our count less torch's over both phases, torch's known faults aside [FLOP]; None without a count by torch."""
-        if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None or self.torch_has_no_formula:
+        theirs = self._by_torch
+        return None if theirs is None else sum(self._ours) - sum(theirs)
+
+    @property
+    def _ours(self) -> tuple[int, int]:
+        return self.forward_flop_count, self.backward_flop_count
+
+    @property
+    def _by_torch(self) -> tuple[int, int] | None:
+        """What torch's formulas count in both phases, without their known faults."""
+        forward, backward = self.torch_forward_flop_count, self.torch_backward_flop_count
+        if forward is None or backward is None or self.torch_has_no_formula:
             return None
-        ours = self.forward_flop_count + self.backward_flop_count
-        theirs = self.torch_forward_flop_count + self.torch_backward_flop_count - self.torch_excess_flop_count
-        return ours - theirs
+        return forward, backward - self.torch_excess_flop_count
 
     @property
     def agrees(self) -> bool:
         """Whether both phases agree to the last digit, torch's known faults aside, or there was no module."""
-        if self.torch_has_no_formula:
-            return True
-        if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None:
-            return True
-        backward = self.torch_backward_flop_count - self.torch_excess_flop_count
-        return (self.forward_flop_count, self.backward_flop_count) == (self.torch_forward_flop_count, backward)
+        return self._by_torch in (None, self._ours)
 
     @property
     def has_products(self) -> bool:
         """Whether we or torch count any product here."""
-        theirs = (self.torch_forward_flop_count, self.torch_backward_flop_count)
-        return any((self.forward_flop_count, self.backward_flop_count, *theirs))
+        return any((*self._ours, self.torch_forward_flop_count, self.torch_backward_flop_count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,13 +275,13 @@ class AuditHole:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
     """A row as printed, FLOP to the last digit."""
 
     layer: str
-    operator: str
-    shapes: str
+    operator: str = ""
+    shapes: str = ""
     forward: str
     torch_forward: str
     backward: str
@@ -410,13 +414,9 @@ def _text(count: int | None) -> str:
     return "" if count is None else f"{count:,}"
 
 
-def _line(
-    counted: AuditRow | Audit, *, layer: str, operator: str = "", shapes: str = "", difference: int | None
-) -> _Line:
+def _line(counted: AuditRow | Audit, *, difference: int | None, **names: str) -> _Line:
     return _Line(
-        layer=layer,
-        operator=operator,
-        shapes=shapes,
+        **names,
         forward=_text(counted.forward_flop_count),
         torch_forward=_text(counted.torch_forward_flop_count),
         backward=_text(counted.backward_flop_count),

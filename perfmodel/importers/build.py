@@ -115,21 +115,21 @@ def _inputs_read(program: Program, nodes: Sequence[TranslatedNode]) -> dict[str,
 
 def _names(nodes: Sequence[TranslatedNode], *, taken: Iterable[str]) -> dict[int, str]:
     """Return a name for each layer: the path of its place, with the operator appended where that is not unique."""
-    parts = [node.path.split(".") for node in nodes]
+    parts = [node.place.path.split(".") for node in nodes]
     holders = {".".join(part[:count]) for part in parts for count in range(len(part))}
-    visits = Counter((node.path, node.visit) for node in nodes if not node.layer.is_view)
-    only_views = Counter((node.path, node.visit) for node in nodes if node.layer.is_view)
+    visits = Counter((node.place.path, node.place.visit) for node in nodes if not node.layer.is_view)
+    only_views = Counter((node.place.path, node.place.visit) for node in nodes if node.layer.is_view)
     taken_names = set(taken)
     counts: Counter[str] = Counter()
     names: dict[int, str] = {}
     for node in nodes:
-        place = (node.path, node.visit)
+        place = (node.place.path, node.place.visit)
         of_kind = only_views[place] if not visits[place] else visits[place]
         is_alone = of_kind == 1 and (not visits[place] or not node.layer.is_view)
         name = (
-            node.path
-            if is_alone and node.path and node.path not in holders
-            else ".".join(filter(None, (node.path, node.operator)))
+            node.place.path
+            if is_alone and node.place.path and node.place.path not in holders
+            else ".".join(filter(None, (node.place.path, node.operator)))
         )
         unique = name = escaped_name(name)
         while unique in taken_names:
@@ -172,9 +172,9 @@ class _Emission:
             shared_parameters=shared,
             **self._training(node),
             weight_dtype=self._weight_dtype(node),
-            in_place=node.in_place if node.inputs else None,
-            recomputed_in=node.region or None,
-            reruns_all=node.reruns_all,
+            in_place=node.place.in_place if node.inputs else None,
+            recomputed_in=node.place.region or None,
+            reruns_all=node.place.reruns_all,
         )
         if node.step is not None:
             self.steps[name] = node.step

@@ -35,6 +35,17 @@ class TensorFacts:
     is_transposed: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Place of a call in a network: its module, the number of that module's visit, and its checkpointed region."""
+
+    path: str = ""
+    visit: int = 0
+    in_place: bool | None = None
+    region: str = ""
+    reruns_all: bool = False
+
+
 @dataclass(slots=True, kw_only=True)
 class Call:
     """One call of an operator."""
@@ -43,16 +54,12 @@ class Call:
     overload: str = ""
     arguments: Mapping[str, Any]
     outputs: tuple[Ref, ...]
-    path: str = ""
-    visit: int = 0
+    place: Place
     occurrence: int = 0
-    in_place: bool = False
     can_decompose: bool = False
     sequence: tuple[int, int] = (0, 0)
     product_flop_count: int = 0
     has_uncounted_products: bool = False
-    region: str = ""
-    reruns_all: bool = False
     parts: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
     is_gradient: bool = False
@@ -60,7 +67,7 @@ class Call:
     @property
     def site(self) -> tuple[str, str, int]:
         """Key of the call, equal in every trace of the same network."""
-        return (self.path, self.operator, self.occurrence)
+        return (self.place.path, self.operator, self.occurrence)
 
     @property
     def inputs(self) -> tuple[Ref, ...]:
@@ -158,10 +165,10 @@ def same_structure(recordings: Sequence[Recording]) -> str:
     first, *others = recordings
     for other in others:
         for ours, theirs in zip(first.calls, other.calls, strict=False):
-            if (ours.path, ours.operator) != (theirs.path, theirs.operator):
+            if ours.site[:2] != theirs.site[:2]:
                 return (
-                    f"module {ours.path!r} calls {ours.operator} at batch size {first.batch_size}, where "
-                    f"{theirs.path!r} calls {theirs.operator} at {other.batch_size}"
+                    f"module {ours.place.path!r} calls {ours.operator} at batch size {first.batch_size}, where "
+                    f"{theirs.place.path!r} calls {theirs.operator} at {other.batch_size}"
                 )
         if len(first.calls) != len(other.calls) or len(first.tensors) != len(other.tensors):
             return f"the number of operations differs between batch sizes {first.batch_size} and {other.batch_size}"

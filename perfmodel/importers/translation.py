@@ -11,6 +11,7 @@ from typing import Any, Final
 from perfmodel import layers
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.node import Node, Usage
+from perfmodel.importers.recording import Place
 from perfmodel.layers import LAYERS, Layer, Shape, SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, is_uncounted_complex
 
@@ -35,12 +36,8 @@ class Step:
     """One operator call of a program."""
 
     call: OperatorCall
-    path: str = ""
-    visit: int = 0
-    in_place: bool | None = None
+    place: Place
     detached: frozenset[str] = frozenset()
-    region: str = ""
-    reruns_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +68,11 @@ class TranslatedNode:
     inputs: tuple[TranslatedNode | str, ...]
     shape: Shape
     parameters: Mapping[str, str] = field(default_factory=dict)
+    place: Place
     step: int | None = None
-    path: str = ""
     operator: str = ""
-    visit: int = 0
-    in_place: bool | None = None
     wants_gradient: bool = False
     problem: str = ""
-    region: str = ""
-    reruns_all: bool = False
 
 
 Source = TranslatedNode | str
@@ -125,11 +118,11 @@ class TranslatedProgram:
         self._seen_otherwise: dict[tuple[str, bool], TranslatedNode] = {}
         self._read = {operand.key for step in program.steps for operand in step.call.operands}
         self._read |= {operand.key for operand in program.outputs}
-        self._region = ("", False)
+        self._place = Place()
         for index, step in enumerate(program.steps):
-            self._region = (step.region, step.reruns_all)
+            self._place = step.place
             self._plan_step(index, step)
-        self._region = ("", False)
+        self._place = Place()
 
     def parameter(self, key: str) -> ParameterTensor:
         """Return the trained tensor for an operand's key; the key of a part ends in the part's name in brackets."""
@@ -156,7 +149,7 @@ class TranslatedProgram:
 
     def ended(self, source: TranslatedNode) -> TranslatedNode:
         """Return a view, for gradients to start at, of an output that other layers also read [-]."""
-        return self._add(layers.Reshape(shape=tuple(source.shape)), (source,), path=source.path)
+        return self._add(layers.Reshape(shape=tuple(source.shape)), (source,), path=_path(source))
 
     def _held_parameter(self, operand: Operand, source: Source | None) -> Source:
         if source is None:
@@ -201,7 +194,7 @@ class TranslatedProgram:
     ) -> TranslatedNode:
         """Add a layer that is not a call of the program."""
         node = self._placed(layer, inputs, parameters or {})
-        node.path, node.operator = path, layer.kind
+        node.place, node.operator = replace(self._place, path=path, visit=0, in_place=None), layer.kind
         self.nodes.append(node)
         return node
 
@@ -221,9 +214,8 @@ class TranslatedProgram:
             inputs=tuple(inputs),
             shape=shape,
             parameters=dict(parameters),
+            place=self._place,
             wants_gradient=wants or trained,
-            region=self._region[0],
-            reruns_all=self._region[1],
         )
 
     def _inputs(self, operands: Sequence[Operand], step: Step) -> list[Source]:
@@ -233,7 +225,7 @@ class TranslatedProgram:
             source = self.source(operand)
             if operand.key in step.detached and isinstance(source, TranslatedNode) and source.wants_gradient:
                 if id(source) not in self._detached:
-                    cut = self._add(layers.Detach(), (source,), path=source.path)
+                    cut = self._add(layers.Detach(), (source,), path=_path(source))
                     self._detached[id(source)] = cut
                 source = self._detached[id(source)]
             sources.append(source)
@@ -358,7 +350,7 @@ class TranslatedProgram:
         self._seen_otherwise = still(self._seen_otherwise)
 
     def _of_step(self, node: TranslatedNode, index: int, step: Step) -> TranslatedNode:
-        node.step, node.path, node.visit, node.in_place = index, step.path, step.visit, step.in_place
+        node.step, node.place = index, step.place
         node.operator = step.call.operator.rpartition(".")[2].lstrip("_")
         return node
 
@@ -406,4 +398,4 @@ def _constant_or_fill(operand: Operand) -> Layer:
 
 
 def _path(source: Source) -> str:
-    return source if isinstance(source, str) else source.path
+    return source if isinstance(source, str) else source.place.path

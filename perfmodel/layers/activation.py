@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.layers.shapes import (
@@ -33,23 +33,28 @@ from perfmodel.numeric import share_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pointwise(OnePassLayer):
-    """A function of one element; each kind gives its arithmetic and what back-propagation reads besides dy."""
+class ElementByElement(OnePassLayer):
+    """A pass over elements; each kind gives its arithmetic and what back-propagation reads besides dy."""
 
     @property
     @abstractmethod
     def flop_per_element(self) -> tuple[int, int]:
-        """Arithmetic per element, forward and backward [FLOP]."""
+        """Arithmetic per element, forward and backward; 0 backward where dy is passed on or there is none [FLOP]."""
 
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
-        """Return a pass that reads x and writes y, and one that reads dy and whichever of x and y is kept."""
+        """Return a pass that reads x and writes y, and one, if any, that reads dy and whichever of x and y is kept."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         forward_flop, backward_flop = self.flop_per_element
+        forward = {"read": elements, "written": elements, "flop": forward_flop * elements}
+        if self.makes_mask:
+            forward |= {"written": 0, "tensor": elements, "written_index_bytes": MASK_BYTES * elements}
         reads = 1 + self.keeps_inputs + self.keeps_output
-        return (
-            {"read": elements, "written": elements, "flop": forward_flop * elements},
-            {"read": reads * elements, "written": elements, "flop": backward_flop * elements},
-        )
+        backward = {"read": reads * elements, "written": elements, "flop": backward_flop * elements}
+        return forward, backward if backward_flop else None
+
+
+class Pointwise(ElementByElement):
+    """A function of one element, not a mere copy: a kernel that fuses a gate makes it again."""
 
 
 @layer_kind("relu")
@@ -204,12 +209,8 @@ class GELU(Pointwise):
 
     operators: ClassVar[Operators] = dict.fromkeys(("aten.gelu", "Gelu"), _gelu)
     checks: ClassVar[Checks] = {"approximation": one_of(GELU_FLOP)}
+    flop_per_element: ClassVar[tuple[int, int]] = of_options(lambda layer: GELU_FLOP[layer.approximation])
     approximation: str = "none"
-
-    @property
-    def flop_per_element(self) -> tuple[int, int]:
-        """Arithmetic per element, forward and backward [FLOP]."""
-        return GELU_FLOP[self.approximation]
 
 
 GLU_FORWARD_FLOP = 5
@@ -445,41 +446,19 @@ class Unary(Pointwise):
         "aten.hardtanh": _hard_tanh,
     }
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
+    flop_per_element: ClassVar[tuple[int, int]] = of_options(
+        lambda layer: (layer._of_function.flop, layer._of_function.backward_flop or 0)
+    )
+    pass_name: ClassVar[str] = of_options(lambda layer: layer.function)
+    keeps_inputs: ClassVar[bool] = of_options(lambda layer: layer._of_function.reads == "input")
+    keeps_output: ClassVar[bool] = of_options(lambda layer: layer._of_function.reads == "output")
+    makes_mask: ClassVar[bool] = of_options(lambda layer: layer._of_function.writes == "mask")
+    mask_inputs: ClassVar[tuple[int, ...]] = of_options(lambda layer: (0,) if layer.function == "logical_not" else ())
     function: str
 
     @property
     def _of_function(self) -> UnaryFunction:
         return FUNCTIONS[self.function]
-
-    @property
-    def flop_per_element(self) -> tuple[int, int]:
-        """Arithmetic per element, forward and backward [FLOP]."""
-        return self._of_function.flop, self._of_function.backward_flop or 0
-
-    @property
-    def pass_name(self) -> str:
-        """Name of the passes."""
-        return self.function
-
-    @property
-    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
-        """Whether the gradient reads x."""
-        return self._of_function.reads == "input"
-
-    @property
-    def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether the gradient reads y."""
-        return self._of_function.reads == "output"
-
-    @property
-    def makes_mask(self) -> bool:  # type: ignore[override]
-        """Whether the result is a truth value."""
-        return self._of_function.writes == "mask"
-
-    @property
-    def mask_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The operand of a negation."""
-        return (0,) if self.function == "logical_not" else ()
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
@@ -492,11 +471,3 @@ class Unary(Pointwise):
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
         return (self._of_function.backward_flop is not None,) * input_count
-
-    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
-        """Return a pass that reads x and writes y, and one that reads dy and x or y and writes dx, if there is one."""
-        forward, backward = super().traffic(input_shapes, batch_size=batch_size)
-        if self._of_function.writes == "mask":
-            elements = forward["read"]
-            forward = {**forward, "written": 0, "tensor": elements, "written_index_bytes": MASK_BYTES * elements}
-        return forward, backward if self._of_function.backward_flop else None

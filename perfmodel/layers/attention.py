@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind, of_options
+from perfmodel.layers.chained import ChainedLayer, Part
 from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
-from perfmodel.layers.passes import MASK_BYTES, bias_gradient, broadcast_gradient, elementwise, one_pass
+from perfmodel.layers.linear import Dense
+from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
     SEQUENCE,
     Shape,
@@ -23,7 +25,7 @@ from perfmodel.layers.shapes import (
 )
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.numeric import maximum, share_of
-from perfmodel.records import STATISTIC_BYTES, Attention, Contraction, MemoryPass, Operation, Role
+from perfmodel.records import STATISTIC_BYTES, Attention, MemoryPass, Role
 
 SCORES = ("recomputed", "materialised")
 
@@ -231,6 +233,9 @@ class ScaledDotProductAttention(LayerByInput):
         "MultiHeadAttention": _from_onnx_heads,
     }
     checks: ClassVar[Checks] = {"scores": one_of(SCORES), "ring": numbered()}
+    index_inputs: ClassVar[tuple[int, ...]] = of_options(lambda layer: () if layer.adds_bias else (MASK,))
+    # the gradient of recomputed scores reads row sums of the output
+    keeps_output: ClassVar[bool] = of_options(lambda layer: layer.scores == "recomputed")
     causal: bool = False
     scores: Literal["materialised", "recomputed"] = "recomputed"
     dropout: float = 0.0
@@ -247,16 +252,6 @@ class ScaledDotProductAttention(LayerByInput):
         if self.heads is None and self.key_heads is not None:
             refuse("key_heads", self.key_heads, "must be None if heads is None: the inputs then have an axis of heads")
 
-    @property
-    def index_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
-        """Position of a mask of Booleans [-]."""
-        return () if self.adds_bias else (MASK,)
-
-    @property
-    def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether back-propagation reads the output, as it does for the row sums of recomputed scores."""
-        return self.scores == "recomputed"
-
     def _split(self, shape: Shape, heads: int | None) -> tuple[Any, Any, Any]:
         """Return heads, positions and features per head of one input."""
         if len(shape) < len(SEQUENCE) or (heads is not None and len(shape) != len(SEQUENCE)):
@@ -268,7 +263,7 @@ class ScaledDotProductAttention(LayerByInput):
         check_divides(heads, features, f"its {heads} heads do not divide the {features} features of an input")
         return heads, positions, share_of(features, heads)
 
-    def _attention(self, input_shapes: Shapes, *, batch_size: Any, role: Role = Role.OUTPUT) -> Attention:
+    def attention(self, input_shapes: Shapes, *, batch_size: Any, role: Role = Role.OUTPUT) -> Attention:
         """Return the operation; ShapeMismatchError if queries, keys and values do not fit one another."""
         key_heads = self.heads if self.key_heads is None else self.key_heads
         query, key, value = (
@@ -300,7 +295,7 @@ class ScaledDotProductAttention(LayerByInput):
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the queries' shape with the features of the values."""
-        sizes = self._attention(input_shapes, batch_size=1)
+        sizes = self.attention(input_shapes, batch_size=1)
         features = sizes.value_size if self.heads is None else sizes.heads * sizes.value_size
         return (*input_shapes[0][:-1], features)
 
@@ -308,7 +303,7 @@ class ScaledDotProductAttention(LayerByInput):
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, softmax: SoftmaxTypes = AS_SCORES
     ) -> Any:
         """Return the size of a statistic per row, or of the probabilities before and after dropout and its mask [B]."""
-        op = softmax.of(self._attention(input_shapes, batch_size=batch_size))
+        op = softmax.of(self.attention(input_shapes, batch_size=batch_size))
         blocks = self._blocks(op) if self.scores == "materialised" else (op,)
         return sum(_kept_bytes(block, element_bytes=element_bytes) for block in blocks)
 
@@ -326,7 +321,7 @@ class ScaledDotProductAttention(LayerByInput):
         In a ring also the keys and values of two other devices, which are read and which arrive, and the gradients of
         those that are read; where they are gathered, all keys and values and all their gradients.
         """
-        op = softmax.of(self._attention(input_shapes, batch_size=batch_size))
+        op = softmax.of(self.attention(input_shapes, batch_size=batch_size))
         operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
         scratch = _scratch_bytes(op, element_bytes=element_bytes, kept_elements=0, made_elements=operands)
         if self.ring == 1:
@@ -336,7 +331,7 @@ class ScaledDotProductAttention(LayerByInput):
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the attention of all heads, and the passes over its scores."""
-        blocks = self._blocks(self._attention(input_shapes, batch_size=batch_size))
+        blocks = self._blocks(self.attention(input_shapes, batch_size=batch_size))
         passes = () if self.fused_softmax else tuple(step for op in blocks for step in _score_passes(op))
         result = blocks[0].output_elements
         return (
@@ -364,7 +359,7 @@ class ScaledDotProductAttention(LayerByInput):
 
     def passed_elements(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
         """Elements of a device's keys and values as others receive them. [1]"""
-        return self._elsewhere(self._attention(input_shapes, batch_size=batch_size)).key_and_value_elements
+        return self._elsewhere(self.attention(input_shapes, batch_size=batch_size)).key_and_value_elements
 
     @property
     def _sum_count(self) -> int:
@@ -375,7 +370,7 @@ class ScaledDotProductAttention(LayerByInput):
         """Return the gradients of queries, keys and values together, and of a bias that needs one."""
         if not any(wanted):
             return ()
-        gradient = self._attention(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        gradient = self.attention(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
         if self.ring > 1:
             blocks = self._blocks(gradient)
             passes = () if self.fused_softmax else tuple(step for op in blocks for step in _score_passes(op))
@@ -399,7 +394,7 @@ class ScaledDotProductAttention(LayerByInput):
 
 
 @layer_kind("multi_head_attention")
-class MultiHeadAttention(LayerByInput):
+class MultiHeadAttention(ChainedLayer):
     """Attention of x to itself, or to a second input, between projections of queries, keys, values and output.
 
     Inputs are x (positions, features) and, for cross-attention, a context (positions, features) from which keys and
@@ -451,36 +446,36 @@ class MultiHeadAttention(LayerByInput):
         """Return the shape of x."""
         for shape in input_shapes:
             check_rank(shape, SEQUENCE)
-        self._attention(input_shapes, batch_size=1)
-        return input_shapes[0]
+        return super().output_shape(input_shapes)
 
-    def _attention(self, input_shapes: Shapes, *, batch_size: Any, role: Role = Role.OUTPUT) -> Attention:
-        """Return the attention between the projections; ShapeMismatchError if heads do not divide."""
-        queries, features = input_shapes[0]
-        key_heads = self.heads if self.key_heads is None else self.key_heads
-        check_divides(key_heads, self.heads, f"{key_heads} heads of keys do not divide {self.heads} heads of queries")
+    def _widths(self, features: Any) -> tuple[Any, Any]:
+        """Return the features of all heads of queries, and of keys, for those of x."""
         head_size: Any = self.head_size
         if head_size is None:
             check_divides(self.heads, features, f"its {self.heads} heads do not divide the {features} features of x")
             head_size = share_of(features, self.heads)
-        return Attention(
-            batch_size=batch_size,
-            heads=self.heads,
-            key_heads=key_heads,
-            queries=queries,
-            keys=input_shapes[-1][0],
-            head_size=head_size,
-            value_size=head_size,
-            causal=self.causal,
-            scores=self.scores,
-            drops=self.dropout > 0,
-            role=role,
+        return self.heads * head_size, (self.heads if self.key_heads is None else self.key_heads) * head_size
+
+    def parts(self, input_shapes: Shapes) -> tuple[Part, ...]:
+        """Return the projections of each input, the attention, and the projection of its output."""
+        (positions, features), (keys, _) = input_shapes[0], input_shapes[-1]
+        width, key_width = self._widths(features)
+        yields = (width + 2 * key_width,) if len(input_shapes) == 1 else (width, 2 * key_width)
+        before = (
+            Part(f"projection_{place}", Dense(units=units, bias=self.bias), (input_shapes[place],), reads=place)
+            for place, units in enumerate(yields)
         )
+        attention = ScaledDotProductAttention(
+            heads=self.heads, key_heads=self.key_heads, causal=self.causal, scores=self.scores, dropout=self.dropout
+        )
+        of_heads = ((positions, width), (keys, key_width), (keys, key_width))
+        output = Dense(units=features, bias=self.bias)
+        return (*before, Part("attention", attention, of_heads), Part("output", output, of_heads[:1]))
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return weight and bias of queries, keys, values and output."""
         features, context_features = input_shapes[0][-1], input_shapes[-1][-1]
-        width, key_width = self._widths(input_shapes)
+        width, key_width = self._widths(features)
         shapes: dict[str, Shape] = {
             "query_weight": (features, width),
             "key_weight": (context_features, key_width),
@@ -491,29 +486,10 @@ class MultiHeadAttention(LayerByInput):
             return shapes
         return shapes | {name.replace("weight", "bias"): shape[1:] for name, shape in shapes.items()}
 
-    def _widths(self, input_shapes: Shapes) -> tuple[Any, Any]:
-        """Return the features of all heads of queries, and of keys."""
-        sizes = self._attention(input_shapes, batch_size=1)
-        return sizes.heads * sizes.head_size, sizes.key_heads * sizes.head_size
-
-    def _projections(self, input_shapes: Shapes, *, batch_size: Any) -> list[tuple[Any, Any, Any]]:
-        """Return rows, input features and output features of the products before the attention, one per input."""
-        width, key_width = self._widths(input_shapes)
-        yields = (width + 2 * key_width,) if len(input_shapes) == 1 else (width, 2 * key_width)
-        pairs = zip(input_shapes, yields, strict=True)
-        return [(batch_size * positions, features, columns) for (positions, features), columns in pairs]
-
-    def _output_projection(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Any, Any, Any]:
-        positions, features = input_shapes[0]
-        return batch_size * positions, self._widths(input_shapes)[0], features
-
-    def saved_bytes(
-        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, softmax: SoftmaxTypes = AS_SCORES
-    ) -> Any:
-        """Return the size of queries, keys, values, the attention's output, and its statistics or probabilities [B]."""
-        op = softmax.of(self._attention(input_shapes, batch_size=batch_size))
-        tensors = op.operand_elements + op.output_elements
-        return element_bytes * tensors + _kept_bytes(op, element_bytes=element_bytes)
+    def kept_elements(self, input_shapes: Shapes) -> Any:
+        """Elements of queries, keys, values and the attention's output, of a sample [1]."""
+        width, key_width = self._widths(input_shapes[0][-1])
+        return 2 * input_shapes[0][0] * width + 2 * input_shapes[-1][0] * key_width
 
     def backward_scratch_bytes(
         self,
@@ -525,40 +501,13 @@ class MultiHeadAttention(LayerByInput):
         softmax: SoftmaxTypes = AS_SCORES,
     ) -> Any:
         """Return the memory of the gradients of probabilities and scores beyond the memory already freed [B]."""
-        op = softmax.of(self._attention(input_shapes, batch_size=batch_size))
+        op = softmax.of(self.attention(input_shapes, batch_size=batch_size))
         kept = op.output_elements + batch_size * op.key_heads * op.keys * op.value_size
         made = batch_size * sum(map(math.prod, input_shapes))
         return _scratch_bytes(op, element_bytes=element_bytes, kept_elements=kept, made_elements=made)
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return the projections of each input, the attention, and the projection of its output."""
-
-        def product(rows: Any, features: Any, columns: Any) -> Contraction:
-            return Contraction(m=rows, n=columns, k=features, bias_elements=columns if self.bias else 0)
-
-        op = self._attention(input_shapes, batch_size=batch_size)
-        return (
-            *(product(*sizes) for sizes in self._projections(input_shapes, batch_size=batch_size)),
-            op,
-            *_score_passes(op),
-            product(*self._output_projection(input_shapes, batch_size=batch_size)),
-        )
-
-    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the gradients of all parts, without the products for inputs that need no gradient."""
-        output = self._output_projection(input_shapes, batch_size=batch_size)
-        op = self._attention(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
-        operations = [*self._gradients(*output, wanted=True), op, *_score_passes(op)]
-        before = zip(self._projections(input_shapes, batch_size=batch_size), wanted, strict=True)
-        for sizes, input_wanted in reversed(list(before)):
-            operations += self._gradients(*sizes, wanted=input_wanted)
-        return tuple(operations)
-
-    def _gradients(self, rows: Any, features: Any, columns: Any, *, wanted: bool) -> list[Operation]:
-        """Return the operations of back-propagation through one projection."""
-        operations: list[Operation] = [Contraction(m=features, n=columns, k=rows, role=Role.WEIGHT_GRADIENT)]
-        if wanted:
-            operations.insert(0, Contraction(m=rows, n=features, k=columns, role=Role.INPUT_GRADIENT))
-        if self.bias:
-            operations.append(bias_gradient(rows * columns, bias_elements=columns))
-        return operations
+    def attention(self, input_shapes: Shapes, *, batch_size: Any) -> Attention:
+        """Return the attention between the projections."""
+        core = self.parts(input_shapes)[-2]
+        assert isinstance(core.layer, ScaledDotProductAttention)
+        return core.layer.attention(core.input_shapes, batch_size=batch_size)

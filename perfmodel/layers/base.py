@@ -35,6 +35,11 @@ CHECK_OF_TYPE: Checks = {
 """Annotation of an option -> its check, unless the kind has another one in ``checks``."""
 
 
+def of_options(fact: Callable[[Any], Any]) -> Any:
+    """Return a property of a kind for what is one fact of most kinds, but follows from the options of this one."""
+    return property(fact)
+
+
 class Checked:
     """A dataclass of options that are checked when it is made."""
 

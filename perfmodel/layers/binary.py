@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import MASK_BYTES, one_pass, only_pass, summed_repeats
 from perfmodel.layers.shapes import (
@@ -191,6 +191,10 @@ class Binary(LayerByInput):
     }
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
+    keeps_inputs: ClassVar[bool] = of_options(lambda layer: bool(layer._read - {"output"}))
+    keeps_output: ClassVar[bool] = of_options(lambda layer: "output" in layer._read)
+    makes_mask: ClassVar[bool] = of_options(lambda layer: FUNCTIONS[layer.function].writes == "mask")
+    mask_inputs: ClassVar[tuple[int, ...]] = of_options(lambda layer: (0, 1) if layer.function == "logical" else ())
     function: str
     shape: Shape | None = None
 
@@ -200,24 +204,9 @@ class Binary(LayerByInput):
         return of_function.first, of_function.second
 
     @property
-    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
-        """Whether a gradient reads an operand."""
-        return any({"first", "second"} & set(gradient.reads) for gradient in self._gradients if gradient)
-
-    @property
-    def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether a gradient reads the output."""
-        return any("output" in gradient.reads for gradient in self._gradients if gradient)
-
-    @property
-    def makes_mask(self) -> bool:  # type: ignore[override]
-        """Whether the result is Boolean."""
-        return FUNCTIONS[self.function].writes == "mask"
-
-    @property
-    def mask_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
-        """Both operands of a logical function."""
-        return (0, 1) if self.function == "logical" else ()
+    def _read(self) -> set[Tensor]:
+        """Tensors that a gradient reads besides dy."""
+        return {name for gradient in self._gradients if gradient for name in gradient.reads}
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
         """Return for each operand whether a requested gradient reads it."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from perfmodel.layers.base import Layer, LayerByInput, Operations
 from perfmodel.layers.shapes import Shape, Shapes
 
+ATTENTION: Final = "attention"
+"""Name of the part that is an attention without projections. [-]"""
+
 
 class Part(NamedTuple):
-    """A layer inside another one: its name, the layer, its input, and whether that is the input of the whole."""
+    """A layer inside another one: its name, the layer, its inputs, and which input of the whole it reads, if any."""
 
     name: str
     layer: Layer
     input_shapes: Shapes
-    reads_input: bool = False
+    reads: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,21 +58,29 @@ class ChainedLayer(LayerByInput):
         )
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the gradients of all layers, the last first; of x only if it needs one."""
+        """Return the gradients of all layers, the last first; of inputs of the whole only where they need one."""
         return tuple(
             operation
             for part in reversed(self.parts(input_shapes))
             for operation in part.layer.gradient_operations(
                 part.input_shapes,
                 batch_size=batch_size,
-                wanted=[any(wanted) or not part.reads_input] * len(part.input_shapes),
+                wanted=[part.reads is None or wanted[part.reads]] * len(part.input_shapes),
             )
         )
 
-    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the size of tensors between the layers, and of those that the layers keep [B]."""
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, **of_attention: Any) -> Any:
+        """Return the size of tensors between the layers, and of those that the layers keep [B].
+
+        Further arguments are for the part that is an attention.
+        """
         of_parts = sum(
-            part.layer.saved_bytes(part.input_shapes, batch_size=batch_size, element_bytes=element_bytes)
+            part.layer.saved_bytes(
+                part.input_shapes,
+                batch_size=batch_size,
+                element_bytes=element_bytes,
+                **(of_attention if part.name == ATTENTION else {}),
+            )
             for part in self.parts(input_shapes)
         )
         return of_parts + element_bytes * batch_size * self.kept_elements(input_shapes)

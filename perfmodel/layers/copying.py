@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
+from perfmodel.layers.activation import ElementByElement
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import check_axes, check_count, refuse
 from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, mismatch, shape_text
@@ -22,7 +23,7 @@ def _copied(call: OperatorCall) -> Translation | None:
 
 
 @layer_kind("copy")
-class Copy(OnePassLayer):
+class Copy(ElementByElement):
     """The same elements in new memory: a clone, or a change of data type.
 
     Notes
@@ -34,11 +35,7 @@ class Copy(OnePassLayer):
         ("aten.clone", "aten._to_copy", "aten.lift_fresh_copy", "aten.copy", "Cast", "CastLike"), _copied
     )
     keeps_inputs: ClassVar[bool] = False
-
-    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
-        """Return a pass that reads x and writes y."""
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        return {"read": elements, "written": elements}, None
+    flop_per_element: ClassVar[tuple[int, int]] = (0, 0)
 
 
 QUANTISED_BYTES = 1
@@ -46,7 +43,7 @@ QUANTISED_BYTES = 1
 
 
 @layer_kind("quantize")
-class Quantize(OnePassLayer):
+class Quantize(ElementByElement):
     """Elements rounded to eight bits, as a quantised network's activations are.
 
     Notes
@@ -58,12 +55,7 @@ class Quantize(OnePassLayer):
     operators: ClassVar[Operators] = {"QuantizeLinear": lambda call: of_first(call, Quantize())}
     makes_mask: ClassVar[bool] = True
     keeps_inputs: ClassVar[bool] = False
-
-    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
-        """Return a pass that reads x and writes bytes."""
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        counts = {"read": elements, "written": 0, "tensor": elements, "flop": 5 * elements}
-        return counts | {"written_index_bytes": QUANTISED_BYTES * elements}, None
+    flop_per_element: ClassVar[tuple[int, int]] = (5, 0)
 
 
 @layer_kind("dequantize")
@@ -211,6 +203,8 @@ class Transpose(OnePassLayer):
     keeps_inputs: ClassVar[bool] = False
     checks: ClassVar[Checks] = {"axes": check_axes}
     pass_name: ClassVar[str] = "rearrange"
+    is_view: ClassVar[bool] = of_options(lambda layer: not layer.copies)
+    turns_axes: ClassVar[bool] = of_options(lambda layer: layer.is_view and layer.axes != tuple(sorted(layer.axes)))
     axes: tuple[int, ...]
     copies: bool = False
 
@@ -218,16 +212,6 @@ class Transpose(OnePassLayer):
         super().__post_init__()
         if sorted(self.axes) != list(range(len(self.axes))):
             refuse("axes", self.axes, f"must name each of the {len(self.axes)} axes once, from 0")
-
-    @property
-    def is_view(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
-        """Whether nothing is moved."""
-        return not self.copies
-
-    @property
-    def turns_axes(self) -> bool:  # type: ignore[override]  # as above
-        """Whether axes change their order without a copy."""
-        return not self.copies and self.axes != tuple(range(len(self.axes)))
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the extents in their new order."""
@@ -280,14 +264,10 @@ class Rearrange(Layer):
         "aten.clone": lambda call: _from_call(call) if call.moved else None,
     }
     keeps_inputs: ClassVar[bool] = False
+    makes_samples: ClassVar[bool] = of_options(lambda layer: layer.per_sample)
     shape: Shape
     per_sample: bool = False
     copies_back: bool = True
-
-    @property
-    def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
-        """Whether every sample gets its own part of the output."""
-        return self.per_sample
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the requested shape."""

@@ -146,10 +146,10 @@ class MixtureOfExperts(ChainedLayer):
         down = _ExpertProduct(experts=self.experts, units=features)
         copied = Take(shape=(rows, features), row_elements=features)
         return (
-            Part("router", Dense(units=self.experts, bias=False), (input_shapes[0],), reads_input=True),
+            Part("router", Dense(units=self.experts, bias=False), (input_shapes[0],), reads=0),
             Part("probabilities", Softmax(), (scores,)),
             Part("choice", TopK(count=self.chosen), (scores,)),
-            Part("rows", copied, (input_shapes[0], picked), reads_input=True),
+            Part("rows", copied, (input_shapes[0], picked), reads=0),
             Part("up", up, ((rows, features),)),
             Part("gated", _GatedUnits(), ((rows, 2 * self.intermediate),)),
             Part("down", down, ((rows, self.intermediate),)),

@@ -74,11 +74,11 @@ class LatentAttention(ChainedLayer):
         queries, from_latent = Dense(units=width, bias=False), (positions, self.latent)
         before: tuple[Part, ...]
         if self.query_latent is None:
-            before = (Part("query", queries, (x,), reads_input=True),)
+            before = (Part("query", queries, (x,), reads=0),)
         else:
             short = (positions, self.query_latent)
             before = (
-                Part("query_down", Dense(units=self.query_latent, bias=False), (x,), reads_input=True),
+                Part("query_down", Dense(units=self.query_latent, bias=False), (x,), reads=0),
                 Part("query_norm", RMSNorm(), (short,)),
                 Part("query_up", queries, (short,)),
             )
@@ -89,7 +89,7 @@ class LatentAttention(ChainedLayer):
         attention = ScaledDotProductAttention(causal=self.causal)
         return (
             *before,
-            Part("key_value_down", down, (x,), reads_input=True),
+            Part("key_value_down", down, (x,), reads=0),
             Part("key_value_norm", RMSNorm(), (from_latent,)),
             Part("key_value_up", up, (from_latent,)),
             Part("query_rotary", RotaryEmbedding(), (turned,)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import FORWARD_READS, SOFTMAX_FORWARD_FLOP
-from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import check_axis, one_of, refuse
 from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass, only_pass
 from perfmodel.layers.shapes import (
@@ -201,12 +201,8 @@ class BinaryCrossEntropy(PairedLoss):
         "aten.binary_cross_entropy_with_logits": lambda call: _compared(call, BinaryCrossEntropy(over="logits")),
     }
     checks: ClassVar[Checks] = {"over": one_of(FLOP_PER_ELEMENT)}
+    flop_per_element: ClassVar[tuple[int, int, int]] = of_options(lambda layer: FLOP_PER_ELEMENT[layer.over])
     over: str = "logits"
-
-    @property
-    def flop_per_element(self) -> tuple[int, int, int]:
-        """Arithmetic per element of a term, of the gradient to the prediction, and to the target [FLOP]."""
-        return FLOP_PER_ELEMENT[self.over]
 
 
 DIVERGENCES = {"standard_normal": ((5, 1, 3), (1, 1)), "distribution": ((3, 2, 4), (1, 2))}
@@ -240,12 +236,8 @@ class KLDivergence(PairedLoss):
     operators: ClassVar[Operators] = {"aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     checks: ClassVar[Checks] = {"against": one_of(DIVERGENCES)}
+    flop_per_element: ClassVar[tuple[int, int, int]] = of_options(lambda layer: DIVERGENCES[layer.against][0])
     against: str = "standard_normal"
-
-    @property
-    def flop_per_element(self) -> tuple[int, int, int]:
-        """Arithmetic per element of a term, and of the gradients to both inputs [FLOP]."""
-        return DIVERGENCES[self.against][0]
 
     def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
         elements = batch_size * math.prod(input_shapes[0])
@@ -306,14 +298,11 @@ class CrossEntropy(OnePassLayer):
     index_inputs: ClassVar[tuple[int, ...]] = (1,)
     is_loss: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"over": one_of(("logits", *COUNTS_PER_ROW)), "axis": check_axis}
+    # over logits the gradient reads their probabilities
+    keeps_inputs: ClassVar[bool] = of_options(lambda layer: layer.over == "probabilities")
     over: str = "logits"
     axis: int = -1
     parts: int = 1
-
-    @property
-    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
-        """Whether the gradient reads the scores; over logits it reads their probabilities."""
-        return self.over == "probabilities"
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the scores' shape without the axis of the classes."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind
+from perfmodel.layers.base import Checks, Layer, LayerByInput, OnePassLayer, Operations, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import check_axis, is_open_size, one_of, optional, refuse
 from perfmodel.layers.passes import one_pass, only_pass
 from perfmodel.layers.shapes import (
@@ -457,12 +457,8 @@ class LayerNorm(LastAxesNorm):
     operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.native_layer_norm", "LayerNormalization"), lambda call: _over_last(call, LayerNorm)
     )
+    has_shift: ClassVar[bool] = of_options(lambda layer: layer.affine and layer.bias)
     bias: bool = True
-
-    @property
-    def has_shift(self) -> bool:
-        """Whether beta is added."""
-        return self.affine and self.bias
 
 
 def _in_groups(call: OperatorCall) -> Translation | None:
@@ -538,8 +534,4 @@ class RMSNorm(LastAxesNorm):
         ("aten.rms_norm", "aten._fused_rms_norm", "RMSNormalization"), lambda call: _over_last(call, RMSNorm)
     )
     centred: ClassVar[bool] = False
-
-    @property
-    def has_shift(self) -> bool:
-        """Whether beta is added: never."""
-        return False
+    has_shift: ClassVar[bool] = False

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from perfmodel.errors import UnknownNameError, check_known, short_repr
-from perfmodel.layers.base import Checked, Checks, Operations, layer_kind
+from perfmodel.layers.base import Checked, Checks, Operations, layer_kind, of_options
 from perfmodel.layers.checks import one_of, optional, refuse
 from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.layers.shapes import Shape
@@ -337,18 +337,11 @@ class Rmsprop(Optimizer):
     .. [1] Tieleman, Hinton, Neural networks for machine learning, lecture 6.5, 2012.
     """
 
+    state_elements_per_parameter: ClassVar[int] = of_options(lambda layer: 1 + bool(layer.momentum) + layer.centered)
+    flop_per_parameter: ClassVar[int] = of_options(lambda layer: 9 + 2 * bool(layer.momentum) + 5 * layer.centered)
+
     momentum: float = 0.0
     centered: bool = False
-
-    @property
-    def state_elements_per_parameter(self) -> int:  # type: ignore[override]  # follows from options
-        """Values kept from step to step besides the weight [1]."""
-        return 1 + bool(self.momentum) + self.centered
-
-    @property
-    def flop_per_parameter(self) -> int:  # type: ignore[override]
-        """Arithmetic without weight decay [FLOP]."""
-        return 9 + 2 * bool(self.momentum) + 5 * self.centered
 
 
 @layer_kind("lamb")

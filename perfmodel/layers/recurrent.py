@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind
+from perfmodel.layers.base import Checks, LayerByInput, Operations, layer_kind, of_options
 from perfmodel.layers.checks import check_count, is_open_size, numbered, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
@@ -74,6 +74,8 @@ class RecurrentLayer(LayerByInput):
     pointwise_flop_count: ClassVar[int]
     """Element-wise FLOP per unit and step, without those of a second bias vector [FLOP]."""
     checks: ClassVar[Checks] = {"layer_count": numbered(), "bias_vectors": _check_bias_vectors}
+    # every h of the highest layer, which the recurrent weights' gradient reads
+    keeps_output: ClassVar[bool] = of_options(lambda layer: layer.return_sequences)
     hidden_size: int
     layer_count: int = 1
     bias_vectors: int = 1
@@ -82,11 +84,6 @@ class RecurrentLayer(LayerByInput):
     dropout: float = 0.0
     direction_axis: bool = False
     steps_first: bool = False
-
-    @property
-    def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether the output holds every h of the highest layer, which the recurrent weights' gradient reads."""
-        return self.return_sequences
 
     @property
     def _peephole_flop_count(self) -> int:

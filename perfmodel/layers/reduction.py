@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import Pointwise
-from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import check_axes, one_of, optional
 from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, axis_in, element_count
@@ -128,6 +128,10 @@ class Reduction(OnePassLayer):
         **dict.fromkeys(ONNX_NAMES, _from_onnx),
     }
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS), "axes": optional(check_axes)}
+    pass_name: ClassVar[str] = of_options(lambda layer: layer.function)
+    keeps_inputs: ClassVar[bool] = of_options(lambda layer: layer._of_function.reads_input)
+    keeps_output: ClassVar[bool] = of_options(lambda layer: layer._of_function.reads_output)
+    makes_mask: ClassVar[bool] = of_options(lambda layer: layer._of_function.writes == "mask")
     function: str
     axes: tuple[int, ...] | None = None
     keep_axes: bool = False
@@ -136,26 +140,6 @@ class Reduction(OnePassLayer):
     @property
     def _of_function(self) -> ReducingFunction:
         return FUNCTIONS[self.function]
-
-    @property
-    def pass_name(self) -> str:
-        """Name of the passes."""
-        return self.function
-
-    @property
-    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
-        """Whether the gradient reads x."""
-        return self._of_function.reads_input
-
-    @property
-    def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether the gradient reads y."""
-        return self._of_function.reads_output
-
-    @property
-    def makes_mask(self) -> bool:  # type: ignore[override]
-        """Whether the result is Boolean."""
-        return self._of_function.writes == "mask"
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
@@ -232,25 +216,13 @@ class Cumulative(Pointwise):
 
     operators: ClassVar[Operators] = dict.fromkeys(("aten.cumsum", "aten.cumprod", "CumSum"), _total)
     checks: ClassVar[Checks] = {"function": one_of(FLOP_PER_ELEMENT)}
+    flop_per_element: ClassVar[tuple[int, int]] = of_options(lambda layer: FLOP_PER_ELEMENT[layer.function])
+    keeps_inputs: ClassVar[bool] = of_options(lambda layer: layer.function == "product")
+    keeps_output: ClassVar[bool] = of_options(lambda layer: layer.function == "product")
     function: str = "sum"
-
-    @property
-    def flop_per_element(self) -> tuple[int, int]:
-        """Arithmetic per element, forward and backward [FLOP]."""
-        return FLOP_PER_ELEMENT[self.function]
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return the bytes of dy reversed and of its running totals, before these are reversed again [B]."""
         return 2 * element_bytes * element_count(input_shapes[0], batch_size=batch_size)
-
-    @property
-    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
-        """Whether the gradient reads x."""
-        return self.function == "product"
-
-    @property
-    def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether the gradient reads y."""
-        return self.function == "product"

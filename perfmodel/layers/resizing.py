@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
@@ -79,6 +79,7 @@ class Pad(OnePassLayer):
 
     operators: ClassVar[Operators] = {**dict.fromkeys(TORCH_PADS, _from_torch_pad), "Pad": _from_onnx_pad}
     checks: ClassVar[Checks] = {"mode": one_of((CONSTANT, *COPIES))}
+    keeps_inputs: ClassVar[bool] = of_options(lambda layer: layer.mode != CONSTANT)
     padding: tuple[Pair, ...]
     mode: str = CONSTANT
 
@@ -91,11 +92,6 @@ class Pad(OnePassLayer):
             is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
             if not is_pair or not all(is_open_size(pad) or type(pad) is int for pad in pair):
                 refuse("padding", self.padding, allowed)
-
-    @property
-    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the mode
-        """Whether the input is kept, as it is for copies."""
-        return self.mode != CONSTANT
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape with every axis extended by its padding."""

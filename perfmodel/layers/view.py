@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, OnePassLayer, Operations, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Operations, Traffic, layer_kind, of_options
 from perfmodel.layers.checks import check_axis, is_open_size
 from perfmodel.layers.passes import summed_repeats
 from perfmodel.layers.shapes import (
@@ -112,13 +112,9 @@ class Expand(View):
     """
 
     operators: ClassVar[Operators] = dict.fromkeys(("aten.expand", "Expand"), _from_call_expand)
+    makes_samples: ClassVar[bool] = of_options(lambda layer: layer.per_sample)
     shape: Shape
     per_sample: bool = False
-
-    @property
-    def makes_samples(self) -> bool:  # type: ignore[override]  # a constant elsewhere, here it depends on an option
-        """Whether every sample gets its own part of the output."""
-        return self.per_sample
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the stated shape."""
@@ -152,13 +148,10 @@ class BatchView(View):
     A view, which costs nothing. The whole's shape holds for one batch size only, and so does the graph.
     """
 
+    makes_samples: ClassVar[bool] = of_options(lambda layer: not layer.whole)
+
     shape: Shape
     whole: bool = True
-
-    @property
-    def makes_samples(self) -> bool:  # type: ignore[override]  # a constant elsewhere, here it depends on an option
-        """Whether the output has a part for every sample."""
-        return not self.whole
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the stated shape."""
@@ -213,6 +206,8 @@ class Slice(View):
     """
 
     operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS, "Slice", "Split"), _part)
+    gradient_is_joined: ClassVar[bool] = of_options(lambda layer: layer.is_joined)
+    gradient_is_view: ClassVar[bool] = of_options(lambda layer: layer.is_joined)
     shape: Shape
     is_joined: bool = False
     overlaps: bool = False
@@ -224,16 +219,6 @@ class Slice(View):
             return self
         extents = zip(self.shape, old, new, strict=True)
         return replace(self, shape=tuple(extent if part == whole else part for part, whole, extent in extents))
-
-    @property
-    def gradient_is_joined(self) -> bool:  # type: ignore[override]  # a constant elsewhere, here it depends on an option
-        """Whether one pass joins the gradients of all parts."""
-        return self.is_joined
-
-    @property
-    def gradient_is_view(self) -> bool:  # type: ignore[override]  # as above
-        """Whether the part of dx is dy itself until the parts are joined."""
-        return self.is_joined
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the stated shape."""
@@ -290,14 +275,10 @@ class ShardView(View):
     """
 
     checks: ClassVar[Checks] = {"axis": check_axis}
+    shares_memory: ClassVar[bool] = of_options(lambda layer: layer.gathered)
     parts: int
     gathered: bool
     axis: int = 0
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether the output lies in the input's memory."""
-        return self.gathered
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape with one axis longer or shorter."""

@@ -73,7 +73,7 @@ AFTER_SUMS: Final = "forward_after_sums"
 """Gathers of stage 2 before a forward turn, unless gradients have not been added up since the last. [-]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """One exchange of a device with others in a step.
 

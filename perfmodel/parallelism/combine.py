@@ -73,10 +73,7 @@ def _exchanges(
     del layer_count  # a graph may have grown since then
 
     def exchanges(kind: ExchangeKind, phase: Phase, counts: Mapping[str, int], size: int) -> list[Exchange]:
-        return [
-            Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size * count)
-            for name, count in counts.items()
-        ]
+        return [Exchange(kind, "data", phase, name, fixed_bytes=size * count) for name, count in counts.items()]
 
     summed: ExchangeKind = "reduce_scatter" if scatters else "all_reduce"
     listed = exchanges(summed, Phase.BACKWARD, graph.trained_parameter_counts, gradient_bytes)
@@ -236,8 +233,6 @@ def _copies(graph: LayerGraph, stages: Sequence[StageGraph], *, element_bytes: i
                 assert not any(map(is_open_size, shape))
                 size = element_bytes * math.prod(shape)
                 for where, layer in ((owner_index, owner), (index, name)):
-                    summed = Exchange(
-                        kind="all_reduce", group="pipeline", phase=Phase.UPDATE, after_layer=layer, fixed_bytes=size
-                    )
+                    summed = Exchange("all_reduce", "pipeline", Phase.UPDATE, layer, fixed_bytes=size)
                     sums[where] = (*sums.get(where, ()), summed)
     return sums

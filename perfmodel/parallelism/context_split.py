@@ -133,16 +133,8 @@ class _Split:
         self, kind: ExchangeKind, phase: Phase, layer: str, elements: int, beside: Beside | None = None
     ) -> None:
         """Add an exchange of so many elements of each sample [1]."""
-        self.exchanges.append(
-            Exchange(
-                kind=kind,
-                group="context",
-                phase=phase,
-                after_layer=layer,
-                bytes_per_sample=self.element_bytes * elements,
-                beside=beside,
-            )
-        )
+        size = self.element_bytes * elements
+        self.exchanges.append(Exchange(kind, "context", phase, layer, size, beside=beside))
 
 
 def _axis_after(node: Node, axis: int) -> int | None:
@@ -203,7 +195,7 @@ def _by_heads(split: _Split, node: Node) -> None:
     names = _operands(split, node)
     layer = node.layer
     assert isinstance(layer, nn.ScaledDotProductAttention)
-    sizes = layer._attention(node.input_shapes, batch_size=1)
+    sizes = layer.attention(node.input_shapes, batch_size=1)
     for noun, count in (("heads", sizes.heads), ("heads of keys", sizes.key_heads)):
         if count % split.parts:
             allowed = f"'ring', or context_size a divisor of the {count} {noun} of layer {node.name!r}"

@@ -167,12 +167,8 @@ def _gathered_input(shard: StageGraph, cut: Cut, *, element_bytes: int) -> tuple
         for exchange in shard.exchanges
         if not (exchange.phase is Phase.BACKWARD and exchange.after_layer == first_product)
     ]
-    gathered = Exchange(
-        kind="all_gather", group="tensor", phase=Phase.FORWARD, after_layer=first, bytes_per_sample=size
-    )
-    home = Exchange(
-        kind="reduce_scatter", group="tensor", phase=Phase.BACKWARD, after_layer=first, bytes_per_sample=size
-    )
+    gathered = Exchange("all_gather", "tensor", Phase.FORWARD, first, size)
+    home = Exchange("reduce_scatter", "tensor", Phase.BACKWARD, first, size)
     # the gathering precedes the first layer's own exchanges; the return of gradients follows all exchanges
     ordered = in_order(shard.graph, [gathered, *within])
     return in_order(shard.graph, [*ordered, home] if cut.wanted else ordered)

@@ -308,15 +308,10 @@ def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, ele
     part, copied = part_of(graph, nodes, name=f"{graph.name}, layers {start + 1} to {end}")
     exchanges = []
     if last is not None:
-        size = element_bytes * last.elements
-        exchanges.append(
-            Exchange(kind="send", group="pipeline", phase=Phase.FORWARD, after_layer=last.tensor, bytes_per_sample=size)
-        )
+        exchanges.append(Exchange("send", "pipeline", Phase.FORWARD, last.tensor, element_bytes * last.elements))
     if first is not None and first.wanted:
         of_first, size = graph.layers[start].name, element_bytes * first.elements
-        exchanges.append(
-            Exchange(kind="send", group="pipeline", phase=Phase.BACKWARD, after_layer=of_first, bytes_per_sample=size)
-        )
+        exchanges.append(Exchange("send", "pipeline", Phase.BACKWARD, of_first, size))
     return StageGraph(
         graph=part,
         input_gradient=first is not None and first.wanted,

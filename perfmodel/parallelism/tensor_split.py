@@ -225,15 +225,14 @@ def _heads_axis(layer: nn.Reshape | nn.Slice | nn.Rearrange) -> int:
     return len(layer.shape) - (2 if len(layer.shape) > SEQUENCE_AXES else 1)
 
 
-def _rows_of(rows: int, tensor_size: int) -> int:
-    return -(-rows // tensor_size)
-
-
 def _column(node: Node, tensor_size: int) -> nn.Layer:
-    if isinstance(node.layer, nn.Dense):
-        return replace(node.layer, units=node.layer.units // tensor_size)
-    assert isinstance(node.layer, nn.Convolution2d)
-    return replace(node.layer, out_channels=node.layer.out_channels // tensor_size)
+    """Copy a product with its share of the outputs, the last device's perhaps filled up."""
+    return _share_of(node.layer, str(node.layer.width_option), tensor_size)
+
+
+def _share_of(layer: nn.Layer, option: str, tensor_size: int) -> nn.Layer:
+    options: dict[str, Any] = {option: -(-getattr(layer, option) // tensor_size)}
+    return replace(layer, **options)
 
 
 def _heads(node: Node, tensor_size: int) -> nn.Layer:
@@ -246,16 +245,6 @@ def _heads(node: Node, tensor_size: int) -> nn.Layer:
     return replace(layer, heads=layer.heads // tensor_size, key_heads=keys, head_size=size)
 
 
-def _table(node: Node, tensor_size: int) -> nn.Layer:
-    assert isinstance(node.layer, nn.Embedding)
-    return replace(node.layer, vocabulary=_rows_of(node.layer.vocabulary, tensor_size))
-
-
-def _scores(node: Node, tensor_size: int) -> nn.Layer:
-    assert isinstance(node.layer, nn.Dense)
-    return replace(node.layer, units=_rows_of(node.layer.units, tensor_size))
-
-
 def _loss(node: Node, tensor_size: int) -> nn.Layer:
     assert isinstance(node.layer, nn.CrossEntropy)
     return replace(node.layer, parts=tensor_size)
@@ -265,8 +254,8 @@ _SHARDS: Final[Mapping[str, Callable[[Node, int], nn.Layer]]] = {
     "column": _column,
     "between": _between,
     "heads": _heads,
-    "table": _table,
-    "scores": _scores,
+    "table": lambda node, tensor_size: _share_of(node.layer, "vocabulary", tensor_size),
+    "scores": _column,
     "loss": _loss,
 }
 _WHOLE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -344,16 +333,8 @@ class _Split:
                 element_bytes = self.habits.operand_bytes
             if self.habits.cuts_products:
                 kind, beside = "pass_on", parts
-        self.exchanges.append(
-            Exchange(
-                kind=kind,
-                group="tensor",
-                phase=phase,
-                after_layer=layer,
-                bytes_per_sample=element_bytes * math.prod(self.whole.shape(tensor)),
-                beside=beside,
-            )
-        )
+        size = element_bytes * math.prod(self.whole.shape(tensor))
+        self.exchanges.append(Exchange(kind, "tensor", phase, layer, size, beside=beside))
 
     def takes_narrow(self, product: str) -> bool:
         """Whether this device's part of a product, by outputs unless it is in the shard by now, has cast operands."""
@@ -514,9 +495,7 @@ def _add(split: _Split, node: Node) -> None:
         _gather_scores(split, node)
     elif role == "loss" and not split.habits.gathers_scores:
         size = LOSS_SUMS * SUM_BYTES * math.prod(node.output_shape)
-        split.exchanges.append(
-            Exchange(kind="all_reduce", group="tensor", phase=Phase.FORWARD, after_layer=name, bytes_per_sample=size)
-        )
+        split.exchanges.append(Exchange("all_reduce", "tensor", Phase.FORWARD, name, size))
 
 
 def _gather_scores(split: _Split, node: Node) -> None:
@@ -573,13 +552,7 @@ def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
 def _replicated_gradients(split: _Split, replicated: dict[str, int]) -> list[Exchange]:
     """Return the sums of gradients of parameters that each device used on only some positions."""
     return [
-        Exchange(
-            kind="all_reduce",
-            group="tensor",
-            phase=Phase.UPDATE,
-            after_layer=name,
-            fixed_bytes=split.element_bytes * count,
-        )
+        Exchange("all_reduce", "tensor", Phase.UPDATE, name, fixed_bytes=split.element_bytes * count)
         for name, count in replicated.items()
         if name in split.scattered or f"{name}_scattered" in split.scattered
     ]

@@ -21,8 +21,8 @@ from perfmodel.symbolic import Quantity
 from perfmodel.units import PICO
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
-    from perfmodel.prediction.job.stage import TimedStage
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.stage import TimedStage, TimedStep
     from perfmodel.prediction.prediction import Prediction
 
 PRODUCTS: Final = {

@@ -272,8 +272,9 @@ class Prediction(StepTimes, Facts, Billed, Utilised, Trained, Drawn):
 
         For a network on several devices: operations of the device that works longest, all micro-batches together.
         """
-        rows = chain.from_iterable(piece.rows() for piece in pieces_of(self.basis.prepared, self.basis.timed))
-        return Table(rows, title=f"{self.subject} on {self.target}, operation by operation")
+        prepared, timed = self.basis.prepared, self.basis.timed
+        rows = chain.from_iterable([piece.rows() for piece in pieces_of(prepared, timed)])
+        return Table(rows, title=f"{prepared.subject.name} on {prepared.target.name}, operation by operation")
 
     @property
     def rows(self) -> Table[LayerRow]:

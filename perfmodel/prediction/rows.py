@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.parallelism.base import Exchange, Layout
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
-    from perfmodel.prediction.job.stage import TimedStage
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.stage import TimedStage, TimedStep
 
 
 class LayerRow(NamedTuple):
@@ -120,11 +120,10 @@ class Piece:
 def totals_of_alternatives(timed: TimedStage) -> NDArray[Any]:
     """FLOP and bytes of every alternative, all launches together, one after the other. [FLOP, B]"""
     table, (matmul, stream, launches, *_) = timed.stage.lowered.table, timed.columns
-    flop_count = np.concatenate([2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"], stream["flop_count"]])
-    moved_bytes = np.concatenate([kernels["read_bytes"] + kernels["written_bytes"] for kernels in (matmul, stream)])
-    of_rows = (np.array((flop_count, moved_bytes)) * launches).take(table.row_order, axis=1)
-    totals: NDArray[Any] = np.add.reduceat(of_rows, table.alternative_starts, axis=1)
-    return totals
+    of_products = 2.0 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"]
+    moved_bytes = [kernels["read_bytes"] + kernels["written_bytes"] for kernels in (matmul, stream)]
+    amounts = np.concatenate([of_products, stream["flop_count"], *moved_bytes]).reshape(2, *launches.shape)
+    return table.of_alternatives(amounts * launches)
 
 
 _MADE: Final = partial(tuple.__new__, LayerRow)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
-from perfmodel.graph.execution import Recompute, blocks_of, wants_gradient
+from perfmodel.graph.execution import Recompute, StopsEarly, blocks_of, wants_gradient, way_of
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import one_of
@@ -184,10 +184,11 @@ class Utilised:
 
 def _recompute(prepared: Prepared) -> Recompute:
     """Return what runs again in the whole network: a number of blocks adds up over stages."""
-    how = prepared.recompute
-    if not isinstance(how, int):
+    how, way = prepared.recompute, way_of(prepared.recompute)
+    if not isinstance(way, int):
         return how
-    return sum(min(how, len(blocks_of(stage.placed.graph.layers))) for stage in prepared.stages)
+    count = sum(min(way, len(blocks_of(stage.placed.graph.layers))) for stage in prepared.stages)
+    return StopsEarly(count) if isinstance(how, StopsEarly) else count
 
 
 def _utilisation(p: Prediction, attention_flop: str) -> Utilisation:

@@ -67,6 +67,7 @@ class _Column:
         return f'<{tag} style="text-align:{side}">{html.escape(text)}</{tag}>'
 
 
+@lru_cache(maxsize=MOST_ROW_CLASSES)
 def _fields_of(row_type: type) -> tuple[str, ...]:
     """Return the field names of a dataclass or named tuple."""
     if is_dataclass(row_type):

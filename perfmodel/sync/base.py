@@ -5,12 +5,13 @@ Both agree: the time is that of the rounds if each worker has one full-duplex po
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,7 +139,7 @@ class Collective(ABC):
     name : str
         Its name in the registry. [-]
     option_names : tuple of str
-        Names of its keyword options. [-]
+        Names of its options, attributes that ``given`` sets. [-]
     server_kind : str
         Kind of its servers on a topology: ``memory``, ``switch``, or empty if it has none. [-]
     ring : bool
@@ -151,6 +152,10 @@ class Collective(ABC):
         Whether a simulation sends each of its messages; otherwise it takes the closed form. [-]
     chunk_counts : tuple of int
         Numbers of chunks of which the fastest is taken; none for an algorithm that has no option ``chunk_count``. [1]
+    group_size : int or None
+        Option: workers of a group, such as a machine. [1]
+    chunk_count : int or None
+        Option: chunks into which a message is cut; None takes the best number. [1]
     """
 
     name: ClassVar[str]
@@ -161,13 +166,15 @@ class Collective(ABC):
     folds: ClassVar[bool] = False
     plays: ClassVar[bool] = True
     chunk_counts: ClassVar[tuple[int, ...]] = ()
+    group_size: int | None = None
+    chunk_count: Any = None
 
     @abstractmethod
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:
         """Time for two or more workers. [s]"""
 
     @abstractmethod
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:
         """Return the rounds for two or more workers."""
 
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:
@@ -179,19 +186,17 @@ class Collective(ABC):
         """Tell whether it can be placed among these devices, even if no file says that their switches add."""
         return self.runs_on(topology, ranks)
 
-    def server_count_of(self, **options: Any) -> int:
+    def server_count_of(self) -> int:
         """Servers that participate but are not ranks. [1]"""
         return 1 if self.server_kind else 0
 
-    def fill_rounds(self, worker_count: int, **options: Any) -> int:
+    def fill_rounds(self, worker_count: int) -> int:
         """Return the rounds before a pipeline is full; 0 for an algorithm that does not split its message. [1]
 
         Parameters
         ----------
         worker_count : int
             Workers. [1]
-        **options : object
-            Options of the algorithm. [-]
 
         Returns
         -------
@@ -205,18 +210,18 @@ class Collective(ABC):
         del worker_count
         return ()
 
-    def folded(self, rounds: tuple[Round, ...], *, worker_count: int, **options: Any) -> tuple[Round, ...]:
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
         """Convert the rounds of a few ranks to the rounds of those ranks among ``worker_count``."""
-        del worker_count, options
+        del worker_count
         return rounds
 
-    def fill_latency(self, worker_count: int, *, near_s: Quantity, far_s: Quantity, **options: Any) -> Quantity:
+    def fill_latency(self, worker_count: int, *, near_s: Quantity, far_s: Quantity) -> Quantity:
         """Latency before a pipeline is full, given that of its shortest and of its longest message [s]. [s]"""
         del near_s
-        return self.fill_rounds(worker_count, **options) * far_s
+        return self.fill_rounds(worker_count) * far_s
 
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raise if an option is unknown to the algorithm.
+    def given(self, **options: Any) -> Self:
+        """Return the algorithm with some of its options set.
 
         Raises
         ------
@@ -230,6 +235,11 @@ class Collective(ABC):
                 hint = f"; did you mean {nearest!r}?" if nearest else ""
                 argument = f"option of {self.name}"
                 raise ArgumentError(argument, option, f"one of {known}{hint}")
+        if not options:
+            return self
+        chosen = copy.copy(self)
+        chosen.__dict__.update(options)
+        return chosen
 
     def rounds(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
         """Return the rounds of messages.
@@ -240,8 +250,7 @@ class Collective(ABC):
             If the number of workers or an option is not allowed.
         """
         check_rank_count(worker_count)
-        self.check_options(options)
-        return self.schedule(int(worker_count), **options) if worker_count > 1 else ()
+        return self.given(**options).schedule(int(worker_count)) if worker_count > 1 else ()
 
     def time(
         self,
@@ -261,32 +270,32 @@ class Collective(ABC):
             If the number of workers or an option is not allowed.
         """
         check_rank_count(worker_count)
-        self.check_options(options)
+        chosen = self.given(**options)
         link = Hockney(size_bytes, latency_s, seconds_per_byte, reduce_s_per_byte)
         if isinstance(worker_count, np.ndarray):
             single = worker_count == 1
-            return np.where(single, 0.0, self.cost(link, np.where(single, 2, worker_count), **options))
-        return 0.0 * size_bytes if worker_count == 1 else self.cost(link, worker_count, **options)
+            return np.where(single, 0.0, chosen.cost(link, np.where(single, 2, worker_count)))
+        return 0.0 * size_bytes if worker_count == 1 else chosen.cost(link, worker_count)
 
     def wire_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
         """Most bytes that any worker or server sends or receives: a lower bound on the time. [B]"""
-        rounds = self.rounds(worker_count, **options)
+        chosen = self.given(**options)
         # an adding switch has a port for each worker, and each carries no more than that worker's own port
-        first = 0 if self.server_kind == "switch" else -self.server_count_of(**options)
+        first = 0 if self.server_kind == "switch" else -chosen.server_count_of()
         loads = np.zeros((2, int(worker_count) - first))
-        for round_ in rounds:
+        for round_ in chosen.rounds(worker_count):
             for load, ends in zip(loads, (round_.sources, round_.sinks), strict=True):
                 counted = ends >= first
                 np.add.at(load, ends[counted] - first, round_.repeat * round_.shares[counted])
         return size_bytes * float(loads.max())
 
-    def sent_share(self, worker_count: int, **options: Any) -> float:
+    def sent_share(self, worker_count: int) -> float:
         """Bytes of all messages over the n bytes; an algorithm with many equal ranks need not list them. [1]"""
-        return sum(round_.sent_share for round_ in self.rounds(worker_count, **options))
+        return sum(round_.sent_share for round_ in self.rounds(worker_count))
 
     def sent_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
         """Bytes of all messages together. [B]"""
-        return size_bytes * self.sent_share(worker_count, **options)
+        return size_bytes * self.given(**options).sent_share(worker_count)
 
 
 def check_rank_count(worker_count: Quantity) -> None:

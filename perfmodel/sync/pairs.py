@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from perfmodel.symbolic import Quantity
@@ -33,14 +31,14 @@ class SendReceive(Collective):
     name = "send_receive"
     folds = True
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         return link.times(alpha=1, beta=1)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         ranks = np.arange(worker_count)
         return (Round(ranks[:-1], ranks[1:], 1.0),)
 
-    def sent_share(self, worker_count: int, **options: Any) -> float:  # noqa: D102
+    def sent_share(self, worker_count: int) -> float:  # noqa: D102
         return worker_count - 1.0
 
 
@@ -66,12 +64,13 @@ class AllToAll(Collective):
 
     name = "all_to_all"
     option_names = ("at_once",)
+    at_once: bool = False
 
-    def cost(self, link: Hockney, worker_count: Quantity, *, at_once: bool = False, **options: Any) -> Quantity:  # noqa: D102
-        return link.times(alpha=1 if at_once else worker_count - 1, beta=(worker_count - 1) / worker_count)
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
+        return link.times(alpha=1 if self.at_once else worker_count - 1, beta=(worker_count - 1) / worker_count)
 
-    def schedule(self, worker_count: int, *, at_once: bool = False, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        if at_once:
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        if self.at_once:
             return (Round(*ordered_pairs(worker_count), 1 / worker_count),)
         ranks = np.arange(worker_count)
         return tuple(Round(ranks, (ranks + step) % worker_count, 1 / worker_count) for step in range(1, worker_count))
@@ -159,11 +158,11 @@ class RecursiveDoubling(Collective):
 
     name = "recursive_doubling"
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         doublings, folds = paired(worker_count)
         return link.times(alpha=doublings + 2 * folds, beta=doublings + 2 * folds, gamma=doublings + folds)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         left, before, after = folding(worker_count)
         distances = [2**step for step in range(len(left).bit_length() - 1)]
         return (*before, *(exchange(left, distance=hop, share=1.0, reduces=True) for hop in distances), *after)
@@ -195,12 +194,12 @@ class HalvingDoubling(Collective):
 
     name = "halving_doubling"
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         doublings, folds = paired(worker_count)
         passed = 1 - 2.0 ** (-doublings)
         return link.times(alpha=2 * (doublings + folds), beta=2 * (passed + folds), gamma=passed + folds)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         left, before, after = folding(worker_count)
         steps = range(1, len(left).bit_length())
         halving = [exchange(left, distance=len(left) >> k, share=0.5**k, reduces=True) for k in steps]

@@ -81,10 +81,6 @@ class Placed:
         Its messages with their routes. [-]
     reduce_s_per_byte : float
         Time to add one byte to another. [s/B]
-    chunk_count : int or None
-        Chunks of a pipelined algorithm; None for the best. [1]
-    group_size : int or None
-        Devices of each group, for an algorithm with groups. [1]
     device_count : int
         Devices that take part, including those of simultaneous groups; 0 for those of the messages. [1]
     part : float
@@ -98,8 +94,6 @@ class Placed:
     servers: tuple[str, ...]
     rounds: tuple[PlacedRound, ...]
     reduce_s_per_byte: float = 0.0
-    chunk_count: int | None = None
-    group_size: int | None = None
     device_count: int = 0
     part: float = 1.0
     cut: tuple[Placed, ...] = ()
@@ -117,7 +111,7 @@ class Placed:
     @derived_property
     def fill_rounds(self) -> int:
         """Rounds that fill a pipeline, in both directions; 0 where nothing is cut into chunks. [1]."""
-        return self.collective.fill_rounds(len(self.order), group_size=self.group_size) if self.rounds else 0
+        return self.collective.fill_rounds(len(self.order)) if self.rounds else 0
 
     @property
     def rank_count(self) -> int:
@@ -157,7 +151,7 @@ class Placed:
                 fill_s=fill_s,
                 stream_s=stream_s_per_byte * size_bytes,
                 fill_rounds=fill_rounds,
-                chunk_count=self.chunk_count,
+                chunk_count=self.collective.chunk_count,
             )
             return pipelined + added
         if self._line is not None and not is_symbolic(size_bytes):
@@ -171,7 +165,7 @@ class Placed:
         latencies_s = [latency_s for round_ in self.rounds for latency_s in round_.latencies_s]
         near_s = latencies_s[0] if is_symbolic(*latencies_s) else min(latencies_s)
         far_s = largest(round_.latency_s for round_ in self.rounds)
-        fill_s = self.collective.fill_latency(len(self.order), near_s=near_s, far_s=far_s, group_size=self.group_size)
+        fill_s = self.collective.fill_latency(len(self.order), near_s=near_s, far_s=far_s)
         return fill_s, sum(round_.seconds_per_byte for round_ in self.rounds)
 
     @derived_property
@@ -220,7 +214,7 @@ class Placed:
         if not crosses:
             return 0.0
         if self.fill_rounds:
-            count = self.collective.fill_latency(len(self.order), near_s=0, far_s=1, group_size=self.group_size)
+            count = self.collective.fill_latency(len(self.order), near_s=0, far_s=1)
             return float(count)
         return sum(round_.repeat * (round_.mean_crossings if round_.repeat > 1 else 1.0) for round_ in self.rounds)
 
@@ -240,7 +234,8 @@ class Placed:
     @derived_property
     def paired_share(self) -> float:
         """Part of the n bytes that each adapter's trees send up and down between exactly two machines, else 0. [1]"""
-        if not (self.fill_rounds and self.group_size and len(self.order) == 2 * self.group_size):
+        size = self.collective.group_size
+        if not (self.fill_rounds and size and len(self.order) == 2 * size):
             return 0.0
         sent = [zip(round_.messages, round_.leaves, strict=True) for round_ in self.rounds]
         return sum(max(message.share for message, leaves in messages if leaves) for messages in sent)
@@ -254,8 +249,7 @@ class Placed:
         if self.rounds and all(round_.sent_share is not None for round_ in self.rounds):
             return sum(round_.repeat * (round_.sent_share or 0.0) for round_ in self.rounds)
         if self.part < 1:
-            options = {"group_size": self.group_size} if "group_size" in self.collective.option_names else {}
-            return self.device_count / len(self.order) * self.collective.sent_share(len(self.order), **options)
+            return self.device_count / len(self.order) * self.collective.sent_share(len(self.order))
         return sum(round_.repeat * message.share for round_ in self.rounds for message in round_.messages)
 
     @property
@@ -333,20 +327,21 @@ def place(
     _check_groups(collective, topology, ranks, beside)
     if "group_size" in collective.option_names and options.get("group_size") is None:
         options["group_size"] = _machine_size(topology, ranks)
+    collective = collective.given(**options)
     orders = stated = [tuple(group) for group in (ranks, *beside)]
-    if topology.equal_machines and _exchanges_many(stated, servers, **options):
+    if topology.equal_machines and _exchanges_many(stated, servers, options.get("server_count")):
         ends = Ends(topology=topology, names={}, through_host=through_host)
-        return _between_roles(collective, ends, stated, tuple(servers), reduce_s_per_byte, **options)
+        return _between_roles(collective, ends, stated, tuple(servers), reduce_s_per_byte)
     if not servers:
         orders = representatives(topology, tuple(stated), few=collective.folds)
     if collective.ring and len(ranks) > 1:
         orders = [ring_order(topology.stated, order, through_host=through_host) for order in orders]
-    rounds = collective.rounds(len(orders[0]), **options)
+    rounds = collective.rounds(len(orders[0]))
     if len(orders[0]) < len(ranks):
         rounds = collective.folded(rounds, worker_count=len(ranks))
     if servers and len(ranks) == 1:  # a single worker only talks to the servers
-        rounds = collective.schedule(1, **options)
-    needed = collective.server_count_of(**options) if rounds else 0
+        rounds = collective.schedule(1)
+    needed = collective.server_count_of() if rounds else 0
     hosts = [tuple(servers) or _default_servers(collective, topology, order, needed) for order in orders]
     for nodes in hosts:
         if len(nodes) != needed:
@@ -369,20 +364,16 @@ def place(
         servers=hosts[0],
         rounds=of_rounds,
         reduce_s_per_byte=reduce_s_per_byte,
-        chunk_count=options.get("chunk_count"),
-        group_size=options.get("group_size"),
         device_count=len(ranks) * len(stated),
         part=part,
     )
-    if rounds and options.get("chunk_count") is None:
+    if rounds and collective.chunk_count is None:
         merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
         placed = replace(placed, cut=_cut(placed, merged_of, placing))
     return placed
 
 
-def _exchanges_many(
-    groups: Sequence[Sequence[str]], servers: Sequence[str], *, server_count: int | None = None, **options: Any
-) -> bool:
+def _exchanges_many(groups: Sequence[Sequence[str]], servers: Sequence[str], server_count: int | None) -> bool:
     """Whether so many messages go between all ranks and all servers that two machines of each role stand for all."""
     message_count = 2 * sum(map(len, groups)) * len(servers)
     return len(servers) == server_count and message_count >= alike_messages.MANY_TO_SERVERS
@@ -394,15 +385,13 @@ def _between_roles(
     groups: Sequence[tuple[str, ...]],
     servers: tuple[str, ...],
     reduce_s_per_byte: float,
-    **options: Any,
 ) -> Placed:
     """Place messages between all ranks and all servers by those of two machines of each role."""
     every = [name for group in groups for name in group]
     roles = roles_among(ends.topology, every, servers)
     ranks, hosts = roles.kept(every), roles.kept(servers)
-    rounds = collective.folded(
-        collective.schedule(len(ranks), server_count=len(hosts)), worker_count=len(groups[0]), **options
-    )
+    rounds = collective.given(server_count=len(hosts)).schedule(len(ranks))
+    rounds = collective.folded(rounds, worker_count=len(groups[0]))
     names = dict(enumerate(ranks)) | {SERVER - index: name for index, name in enumerate(hosts)}
     of_rounds = classes_of_rounds(rounds, replace(ends, names=names, roles=roles))
     return Placed(

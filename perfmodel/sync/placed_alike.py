@@ -69,7 +69,7 @@ def placed_once(
         As ``place`` raises them.
     """
     groups = tuple(map(tuple, (ranks, *beside)))
-    has_servers = bool(servers or collective.server_count_of(**options))
+    has_servers = bool(servers or collective.given(**options).server_count_of())
     likeness = groups if has_servers else likeness_of(topology, groups)
 
     def make() -> tuple[Groups, Placed]:

@@ -54,10 +54,10 @@ class _Ring(Collective):
     passes: ClassVar[int] = 1
     """Times that all bytes travel from each rank but one to the next. [1]"""
 
-    def sent_share(self, worker_count: int, **options: Any) -> float:
+    def sent_share(self, worker_count: int) -> float:
         return float(self.passes * (worker_count - 1))
 
-    def folded(self, rounds: tuple[Round, ...], *, worker_count: int, **options: Any) -> tuple[Round, ...]:
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
         def of_more(round_: Round) -> Round:
             scale = (round_.repeat + 1) / worker_count
             reduced = scale * round_.reduced_share
@@ -90,14 +90,15 @@ class RingAllReduce(_Ring):
 
     name = "ring_all_reduce"
     option_names = ("both_ways",)
+    both_ways: bool = False
     passes = 2
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         passed = (worker_count - 1) / worker_count
         return link.times(alpha=2 * (worker_count - 1), beta=2 * passed, gamma=passed)
 
-    def schedule(self, worker_count: int, *, both_ways: bool = False, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        return tuple(ring_round(worker_count, reduces=reduces, both_ways=both_ways) for reduces in (True, False))
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        return tuple(ring_round(worker_count, reduces=reduces, both_ways=self.both_ways) for reduces in (True, False))
 
 
 class ReduceScatter(_Ring):
@@ -122,11 +123,11 @@ class ReduceScatter(_Ring):
 
     name = "reduce_scatter"
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         passed = (worker_count - 1) / worker_count
         return link.times(alpha=worker_count - 1, beta=passed, gamma=passed)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         return (ring_round(worker_count, reduces=True),)
 
 
@@ -154,10 +155,10 @@ class ChainBroadcast(_Ring):
     folds = False  # a chain of few machines leaves them less often on its way
     plays = False
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         return link.times(alpha=worker_count - 1, beta=1)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         ranks = np.arange(worker_count)
         return (Round(ranks[:-1], ranks[1:], 1 / (worker_count - 1), repeat=worker_count - 1),)
 
@@ -184,10 +185,10 @@ class AllGather(_Ring):
 
     name = "all_gather"
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         return link.times(alpha=worker_count - 1, beta=(worker_count - 1) / worker_count)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         return (ring_round(worker_count, reduces=False),)
 
 
@@ -225,33 +226,27 @@ class Hierarchical(Collective):
     option_names = ("group_size", "inner_latency_s", "inner_s_per_byte", "shared_port")
     ring = True
 
-    def cost(  # noqa: D102
-        self,
-        link: Hockney,
-        worker_count: Quantity,
-        *,
-        group_size: int | None = None,
-        inner_latency_s: Quantity | None = None,
-        inner_s_per_byte: Quantity | None = None,
-        shared_port: bool = False,
-        **options: Any,
-    ) -> Quantity:
-        groups = group_count(worker_count, group_size)
-        size: Any = group_size
+    inner_latency_s: Quantity | None = None
+    inner_s_per_byte: Quantity | None = None
+    shared_port: bool = False
+
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
+        groups = group_count(worker_count, self.group_size)
+        size: Any = self.group_size
         inner = Hockney(
             link.n,
-            link.alpha if inner_latency_s is None else inner_latency_s,
-            link.beta if inner_s_per_byte is None else inner_s_per_byte,
+            link.alpha if self.inner_latency_s is None else self.inner_latency_s,
+            link.beta if self.inner_s_per_byte is None else self.inner_s_per_byte,
             link.gamma,
         )
         within, across = (size - 1) / size, (groups - 1) / worker_count
-        crossing = size if shared_port else 1
+        crossing = size if self.shared_port else 1
         inside = inner.times(alpha=2 * (size - 1), beta=2 * within, gamma=within)
         return inside + link.times(alpha=2 * (groups - 1), beta=2 * across * crossing, gamma=across)
 
-    def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        groups = group_count(worker_count, group_size)
-        size: Any = group_size
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        groups = group_count(worker_count, self.group_size)
+        size: Any = self.group_size
         ranks = np.arange(worker_count)
         inside = ranks - ranks % size + (ranks + 1) % size
         across = (ranks + size) % worker_count

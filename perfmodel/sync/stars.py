@@ -41,11 +41,11 @@ class OneToAll(Collective):
 
     name = "one_to_all"
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         others = worker_count - 1
         return link.times(alpha=2 * others, beta=2 * others, gamma=others)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         master, *others = np.arange(worker_count)[:, np.newaxis]
         taken = [Round(rank, master, 1.0, reduced_share=1.0) for rank in others]
         return (*taken, *(Round(master, rank, 1.0) for rank in others))
@@ -81,44 +81,30 @@ class ParameterServer(Collective):
     option_names = ("server_count", "server_s_per_byte")
     server_kind = "memory"
 
-    def cost(  # noqa: D102
-        self,
-        link: Hockney,
-        worker_count: Quantity,
-        *,
-        server_count: Quantity = 1,
-        server_s_per_byte: Quantity | None = None,
-        **options: Any,
-    ) -> Quantity:
-        _check_servers(server_count)
-        crowd = worker_count / server_count
-        beta_s = link.beta if server_s_per_byte is None else server_s_per_byte
+    server_count: Any = 1
+    server_s_per_byte: Quantity | None = None
+
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
+        _check_servers(self.server_count)
+        crowd = worker_count / self.server_count
+        beta_s = link.beta if self.server_s_per_byte is None else self.server_s_per_byte
         pushed = link.n * maximum(link.beta, crowd * beta_s)
         return link.times(alpha=2, gamma=crowd) + 2 * pushed
 
-    def schedule(  # noqa: D102
-        self,
-        worker_count: int,
-        *,
-        server_count: int = 1,
-        server_s_per_byte: Quantity | None = None,
-        **options: Any,
-    ) -> tuple[Round, ...]:
-        _check_servers(server_count)
-        shards = np.arange(SERVER, SERVER - server_count, -1)
-        ends = np.arange(worker_count).repeat(server_count), np.tile(shards, worker_count)
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        _check_servers(self.server_count)
+        shards = np.arange(SERVER, SERVER - self.server_count, -1)
+        ends = np.arange(worker_count).repeat(self.server_count), np.tile(shards, worker_count)
         both = Round(*ends, 1.0), Round(*ends[::-1], 1.0)
-        return self.folded(both, worker_count=worker_count, server_count=server_count)
+        return self.folded(both, worker_count=worker_count)
 
-    def folded(  # noqa: D102
-        self, rounds: tuple[Round, ...], *, worker_count: int, server_count: int = 1, **options: Any
-    ) -> tuple[Round, ...]:
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         push, pull = rounds
-        share = 1 / server_count
+        share = 1 / self.server_count
         return (replace(push, share=share, reduced_share=worker_count * share), replace(pull, share=share))
 
-    def server_count_of(self, *, server_count: int = 1, **options: Any) -> int:  # noqa: D102
-        return server_count
+    def server_count_of(self) -> int:  # noqa: D102
+        return int(self.server_count)
 
 
 def _check_servers(server_count: Quantity) -> None:
@@ -152,10 +138,10 @@ class HostTree(Collective):
     name = "host_tree"
     server_kind = "memory"
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         return link.times(alpha=2, beta=2 * worker_count, gamma=worker_count)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         ends = np.arange(worker_count), np.full(worker_count, SERVER)
         return (Round(*ends, 1.0, reduced_share=float(worker_count)), Round(*ends[::-1], 1.0))
 
@@ -184,10 +170,10 @@ class InNetwork(Collective):
     name = "in_network"
     server_kind = "switch"
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         return link.times(alpha=2, beta=1)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         ends = np.arange(worker_count), np.full(worker_count, SERVER)
         both = Round(np.concatenate(ends), np.concatenate(ends[::-1]), 1.0)
         return (both, Round(*ends[::-1], 0.0))  # the last message up still has to come down
@@ -222,11 +208,11 @@ class MulticastSwitch(InNetwork):
     folds = True
     plays = False
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         return link.times(alpha=2, beta=1 + 1 / worker_count)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        up, down = super().schedule(worker_count, **options)
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        up, down = super().schedule(worker_count)
         return (replace(up, share=1 + 1 / worker_count), down)
 
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
@@ -269,15 +255,13 @@ class FabricSwitch(InNetwork):
     folds = True
     plays = False
 
-    def cost(  # noqa: D102
-        self, link: Hockney, worker_count: Quantity, *, group_size: int | None = None, **options: Any
-    ) -> Quantity:
-        size = group_size or 1
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
+        size = self.group_size or 1
         return link.times(alpha=2 if size == 1 else 4, beta=(2 * size - 1) / size)
 
-    def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        size = group_size or 1
-        both, down = super().schedule(worker_count, **options)
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        size = self.group_size or 1
+        both, down = super().schedule(worker_count)
         if size == 1:
             return both, down
         near = _pairs_inside(worker_count, size)
@@ -328,16 +312,14 @@ class SwitchTrees(Collective):
     folds = True
     plays = False
 
-    def cost(  # noqa: D102
-        self, link: Hockney, worker_count: Quantity, *, group_size: int | None = None, **options: Any
-    ) -> Quantity:
-        size = group_size or 1
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
+        size = self.group_size or 1
         machines = group_count(worker_count, size)
         rounds, inside = (2, 1 + 1 / size) if size > 1 else (0, 0)
         return link.times(alpha=rounds + 2 * levels(machines), beta=inside + minimum(machines - 1, 2))
 
-    def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        size = group_size or 1
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        size = self.group_size or 1
         machines = int(group_count(worker_count, size))
         # as many bytes over each port as through the switch and in trees, but to neighbours
         ways = np.array((1, -1) if machines > 2 else (1,) * (machines - 1), dtype=int)
@@ -349,7 +331,7 @@ class SwitchTrees(Collective):
             rounds.append(self._levels(between, machine_count=machines))
         return (*rounds, *(replace(round_, share=0.0, repeat=2) for round_ in inside))
 
-    def folded(self, rounds: tuple[Round, ...], *, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         both, passes, *inside = rounds
         size = 1 + sum(int((round_.sources == 0).sum()) for round_ in inside)
         return (both, self._levels(passes, machine_count=worker_count // size), *inside)

@@ -54,10 +54,10 @@ class Broadcast(Collective):
 
     name = "broadcast"
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         return link.times(alpha=levels(worker_count), beta=levels(worker_count))
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         return broadcast_rounds(worker_count)
 
 
@@ -83,11 +83,11 @@ class BinomialTree(Collective):
 
     name = "binomial_tree"
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         climbed = levels(worker_count)
         return link.times(alpha=2 * climbed, beta=2 * climbed, gamma=climbed)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         down = broadcast_rounds(worker_count)
         up = tuple(Round(round_.sinks, round_.sources, 1.0, reduced_share=1.0) for round_ in reversed(down))
         return (*up, *down)
@@ -237,12 +237,10 @@ class DoubleBinaryTree(Collective):
     option_names: ClassVar[tuple[str, ...]] = ("chunk_count",)
     chunk_counts: ClassVar[tuple[int, ...]] = CHUNK_COUNTS
 
-    def cost(  # noqa: D102
-        self, link: Hockney, worker_count: Quantity, *, chunk_count: int | None = None, **options: Any
-    ) -> Quantity:
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
         if is_symbolic(worker_count):
             raise ArgumentError("worker_count", worker_count, f"a number: {self.name} has no formula in a symbol")
-        counts = self.chunk_counts if chunk_count is None else (_chunks(chunk_count),)
+        counts = self.chunk_counts if self.chunk_count is None else (_chunks(self.chunk_count),)
         factors = [self._factors(worker_count, count) for count in counts]
         return reduce(minimum, [link.times(**line._asdict()) for line in factors])
 
@@ -253,13 +251,13 @@ class DoubleBinaryTree(Collective):
         lines = np.array([_line(int(count), chunk_count) for count in worker_count.ravel()])
         return Line(*lines.T.reshape(3, *worker_count.shape))
 
-    def schedule(self, worker_count: int, *, chunk_count: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        return chunk_rounds(worker_count, 1 if chunk_count is None else _chunks(chunk_count))
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        return chunk_rounds(worker_count, 1 if self.chunk_count is None else _chunks(self.chunk_count))
 
     def lines(self, worker_count: int) -> tuple[Line, ...]:  # noqa: D102
         return tuple(_line(worker_count, count) for count in self.chunk_counts)
 
-    def sent_share(self, worker_count: int, **options: Any) -> float:  # noqa: D102
+    def sent_share(self, worker_count: int) -> float:  # noqa: D102
         return 2.0 * (worker_count - 1)  # half of the bytes over each edge of both trees, up and down
 
 
@@ -298,34 +296,30 @@ class LibraryTrees(Collective):
     option_names: ClassVar[tuple[str, ...]] = ("chunk_count",)
     plays = False
 
-    def cost(  # noqa: D102
-        self, link: Hockney, worker_count: Quantity, *, chunk_count: Quantity | None = None, **options: Any
-    ) -> Quantity:
-        hops = self.fill_latency(worker_count, near_s=1, far_s=1, **options)
-        passes = self.passes(worker_count, **options)
+    def cost(self, link: Hockney, worker_count: Quantity) -> Quantity:  # noqa: D102
+        hops = self.fill_latency(worker_count, near_s=1, far_s=1)
+        passes = self.passes(worker_count)
         return pipelined_time(
             fill_s=hops * link.alpha,
             stream_s=passes * (link.n * link.beta),
             fill_rounds=hops,
-            chunk_count=chunk_count,
+            chunk_count=self.chunk_count,
         ) + link.times(gamma=passes / 2)
 
-    def passes(self, worker_count: Quantity, **options: Any) -> Quantity:
+    def passes(self, worker_count: Quantity) -> Quantity:
         """Return how often the busiest port sends all bytes. [1]"""
         return 2
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
         return _rounds_of_trees(colours(worker_count), worker_count, 1)
 
-    def sent_share(self, worker_count: int, **options: Any) -> float:  # noqa: D102
+    def sent_share(self, worker_count: int) -> float:  # noqa: D102
         return 2.0 * (worker_count - 1)  # half of the bytes over each edge of both trees, up and down
 
-    def fill_rounds(self, worker_count: int, **options: Any) -> int:  # noqa: D102
-        return int(self.fill_latency(worker_count, near_s=1, far_s=1, **options))
+    def fill_rounds(self, worker_count: int) -> int:  # noqa: D102
+        return int(self.fill_latency(worker_count, near_s=1, far_s=1))
 
-    def fill_latency(  # noqa: D102
-        self, worker_count: Quantity, *, near_s: Quantity, far_s: Quantity, **options: Any
-    ) -> Quantity:
+    def fill_latency(self, worker_count: Quantity, *, near_s: Quantity, far_s: Quantity) -> Quantity:  # noqa: D102
         return 4 * levels(worker_count) * far_s
 
 
@@ -382,26 +376,18 @@ class MachineTrees(LibraryTrees, DoubleBinaryTree):
     folds = True
     chunk_counts = ()
 
-    def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        machines = int(group_count(worker_count, group_size))
+    def schedule(self, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        machines = int(group_count(worker_count, self.group_size))
         sets = (np.concatenate(two_trees(2)),) if machines == 2 else colours(machines)
-        return _rounds_of_trees(sets, machines, int(group_size or 1))
+        return _rounds_of_trees(sets, machines, int(self.group_size or 1))
 
-    def passes(self, worker_count: Quantity, *, group_size: int | None = None, **options: Any) -> Quantity:  # noqa: D102
-        size = group_size or 1
+    def passes(self, worker_count: Quantity) -> Quantity:  # noqa: D102
+        size = self.group_size or 1
         return 2 if size > 1 else minimum(worker_count - 1, 2)
 
-    def fill_latency(  # noqa: D102
-        self,
-        worker_count: Quantity,
-        *,
-        near_s: Quantity,
-        far_s: Quantity,
-        group_size: int | None = None,
-        **options: Any,
-    ) -> Quantity:
-        machines = group_count(worker_count, group_size)
-        return 2 * ((group_size or 1) - 1) * near_s + 4 * levels(machines) * far_s
+    def fill_latency(self, worker_count: Quantity, *, near_s: Quantity, far_s: Quantity) -> Quantity:  # noqa: D102
+        machines = group_count(worker_count, self.group_size)
+        return 2 * ((self.group_size or 1) - 1) * near_s + 4 * levels(machines) * far_s
 
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
         machines = Counter(topology.places[name].node for name in ranks if name in topology.places)

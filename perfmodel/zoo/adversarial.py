@@ -9,7 +9,7 @@ from typing import Any
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import numbered, one_of, refuse
-from perfmodel.zoo.blocks import chain, image_graph
+from perfmodel.zoo.blocks import chain, image_graph, shared_dense
 from perfmodel.zoo.options import checked
 
 SAMPLES = ("fresh", "reused")
@@ -25,13 +25,8 @@ class _Pass:
     is_trained: bool = True
 
     def dense(self, x: str, units: Any, *, layer: str) -> str:
-        owner = f"{self.owner}_{layer}"
-        is_owner = self.name == self.owner
-        shared = None if is_owner else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
-        name = f"{self.name}_{layer}"
-        return self.graph.add(
-            name, nn.Dense(units=units), inputs=x, shared_parameters=shared, is_trained=self.is_trained
-        )
+        name, owner = f"{self.name}_{layer}", f"{self.owner}_{layer}"
+        return shared_dense(self.graph, name, x, units=units, owner=owner, is_trained=self.is_trained)
 
     def generator(self, x: str, *, hidden: Sequence[Any], features: Any) -> str:
         for index, units in enumerate(hidden, start=1):

@@ -85,6 +85,12 @@ def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, nn.Layer | None])
     return x
 
 
+def shared_dense(graph: LayerGraph, name: str, x: str, *, units: Any, owner: str, is_trained: bool = True) -> str:
+    """Add a dense layer whose parameters are the owner's, unless it is the owner."""
+    shared = None if name == owner else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
+    return graph.add(name, nn.Dense(units=units), inputs=x, shared_parameters=shared, is_trained=is_trained)
+
+
 def normalised(
     graph: LayerGraph, name: str, x: str, layer: nn.Convolution2d, *, activation: nn.Layer | None = None
 ) -> str:

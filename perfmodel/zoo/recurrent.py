@@ -10,7 +10,7 @@ from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_count, numbered, one_of
 from perfmodel.layers.recurrent import FUNCTIONS
-from perfmodel.zoo.blocks import chain
+from perfmodel.zoo.blocks import chain, shared_dense
 from perfmodel.zoo.options import checked, member
 
 READ_STEPS: dict[str, bool] = {"every": True, "last": False}
@@ -325,15 +325,9 @@ def recursive_network(
         nodes.append(graph.add(f"word{leaf}", nn.Reshape(shape=(features,)), inputs=row))
     for index, (left, right) in enumerate(_merges(leaves, tree=tree), start=1):
         pair = graph.add(f"pair{index}", nn.Concat(), inputs=(nodes[left], nodes[right]))
-        x = _shared_dense(graph, f"composition{index}", units=features, inputs=pair, owner="composition1")
+        x = shared_dense(graph, f"composition{index}", pair, units=features, owner="composition1")
         nodes.append(graph.add(f"tanh{index}", nn.Tanh(), inputs=x))
     for index, node in enumerate(nodes if classified == "every_node" else nodes[-1:], start=1):
-        x = _shared_dense(graph, f"scores{index}", units=classes, inputs=node, owner="scores1")
+        x = shared_dense(graph, f"scores{index}", node, units=classes, owner="scores1")
         graph.add(f"loss{index}", nn.CrossEntropy(), inputs=x)
     return graph
-
-
-def _shared_dense(graph: LayerGraph, name: str, *, units: Any, inputs: str, owner: str) -> str:
-    """Add a dense layer whose parameters are the owner's, unless it is the owner."""
-    shared = None if name == owner else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
-    return graph.add(name, nn.Dense(units=units), inputs=inputs, shared_parameters=shared)

@@ -282,7 +282,8 @@ def gpt(
         through memory, and one kernel scales, masks and normalises them; ``selective``: so, and they are made again in
         the backward phase. [-]
     checkpointed : bool
-        Whether each block keeps its input only and runs again, all of it, in the backward phase. [-]
+        Whether each block keeps its input only and runs again in the backward phase, as far as the framework runs
+        it. [-]
     name : str
         Name of the graph. [-]
 
@@ -332,7 +333,7 @@ def _with_checkpoints(graph: LayerGraph, *, how: bool | str = True) -> LayerGrap
             blocks.append(block)
             products = 0
         is_marked = block in blocks and (how != ALTERNATE_BLOCKS or len(blocks) % 2 == 0)
-        region: dict[str, Any] = {"recomputed_in": block, "reruns_all": True} if is_marked else {}
+        region: dict[str, Any] = {"recomputed_in": block, "reruns_all": None} if is_marked else {}
         if is_marked and how == ALTERNATE_PRODUCTS:
             products += isinstance(node.layer, nn.Dense)
             is_kept = isinstance(node.layer, nn.ScaledDotProductAttention) or (
@@ -452,7 +453,7 @@ def llama(
     attention : str
         ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
     checkpointed : bool or str
-        Whether each block keeps its input only and runs again, all of it, in the backward phase;
+        Whether each block keeps its input only and runs again in the backward phase, as far as the framework runs it;
         ``alternate_blocks``: every other block does; ``alternate_products``: each block also keeps what attention and
         every other product yield, and runs the rest again [3]_. [-]
 

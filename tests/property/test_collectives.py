@@ -37,7 +37,7 @@ def star(worker_count, *, latency_s, seconds_per_byte, server_count=1):
 
 def on_star(name, worker_count, *, latency_s, seconds_per_byte, reduce_s_per_byte=0.0, **options):
     each = collective(name)
-    needed = each.server_count_of(**{key: options[key] for key in options if key == "server_count"})
+    needed = each.given(**options).server_count_of()
     topology, names, servers = star(
         worker_count, latency_s=latency_s, seconds_per_byte=seconds_per_byte, server_count=needed
     )

@@ -235,6 +235,17 @@ def test_devices_that_no_limit_slows_are_alike(device):
     assert p.compute_s == alone.compute_s
 
 
+@pytest.mark.parametrize(
+    ("job", "count"),
+    [({"sync": "mixed", "group_size": 4}, 4), ({"sync": "bounded_staleness", "staleness_bound": 3}, 8)],
+)
+def test_groups_and_bounds_of_staleness_wait_for_their_slowest_device(job, count):
+    p = trained("a100_80_sxm", dtype="bf16", workers=8, **job)
+    alike = trained("a100_80_sxm", dtype="bf16", workers=count, sync="all_reduce")
+    assert p.basis.prepared.devices_waited_for == (count, count)
+    assert p.compute_s == alike.compute_s
+
+
 def test_every_device_that_computes_is_counted_but_backup_workers():
     graph = pm.zoo.gpt(layers=4, width=512, heads=8, sequence_length=256, vocabulary=4096)
     how = {"batch_size": 8, "system": "dgx_a100", "dtype": "bf16", "framework": "pytorch_2", "sync": "all_reduce"}

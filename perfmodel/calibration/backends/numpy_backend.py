@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from perfmodel import layers
 from perfmodel.calibration import facts, families
+from perfmodel.calibration.backends import numpy_kernels
 from perfmodel.calibration.backends.base import Backend, Clock, HostClock, PeakRun
-from perfmodel.calibration.benchmark import SEED, Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.benchmark import SEED, Benchmark, Prepare, Prepared, Run, Sizes
 from perfmodel.calibration.facts import page_fault_s
-from perfmodel.calibration.families import ELEMENTS, ROWS, SEQUENCES, TWO_OF_ELEMENTS, TWO_ROWS, Family
+from perfmodel.calibration.families import Family
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
-from perfmodel.layers import Layer
 from perfmodel.records import Operation, Role
 from perfmodel.units import MIB
 
 POOL: Final = 1 << 21
 """Random numbers that are drawn; larger arrays repeat them [1]."""
-
-CLASSES: Final = families.family("numpy_classes")
-
 
 BLOCK: Final = 1 << 22
 """Numbers written in one call; Ctrl-C is handled between calls [1]."""
@@ -63,171 +59,39 @@ class NumpyTools:
         return self._generator.integers(high, size=shape)
 
 
-def _dense(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare x W + b, g W^T or x^T g; weights are kept by inputs, as scripts write them."""
-    rows, inputs, outputs = sizes["rows"], sizes["inputs"], sizes["outputs"]
-    if operation.role is Role.OUTPUT:
-        x, weights, bias = tools.normal(rows, inputs), tools.normal(inputs, outputs), tools.normal(outputs)
-        return Prepared(lambda: x @ weights + bias)
-    gradient = tools.normal(rows, outputs)
-    if operation.role is Role.INPUT_GRADIENT:
-        weights = tools.normal(inputs, outputs)
-        return Prepared(lambda: gradient @ weights.T)
-    x = tools.normal(rows, inputs)
-    return Prepared(lambda: x.T @ gradient)
+def _pass(stated: Mapping[str, Any], family: Family, phase: str) -> Prepare:
+    """Return the maker of a pass of ``shapes.toml``: its function of numpy or of ``numpy_kernels``, with operands."""
+    call = stated[phase]
+    if isinstance(call, str):
+        prepare: Prepare = getattr(numpy_kernels, call)
+        return prepare
+    name, *stated_operands = call
+    run = getattr(numpy_kernels, name, None) or getattr(np, name)
 
+    def prepare_call(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
+        shape = family.tensor(sizes)
+        operands = [tools.normal(*shape) if isinstance(entry, str) else entry for entry in stated_operands]
+        return Prepared(partial(run, *operands), random=stated.get("random", False))
 
-def _batched(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
-    return Prepared(partial(np.matmul, *families.batched_operands(tools, sizes, operation)))
-
-
-def _pass(
-    name: str,
-    family: Family,
-    layer: Layer | Callable[[Sizes], Layer],
-    run: Callable[..., Any],
-    *,
-    arrays: int = 1,
-    random: bool = False,
-) -> Benchmark:
-    """Return the benchmark of a pass over some arrays of one shape."""
-
-    def prepare(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
-        return Prepared(partial(run, *(tools.normal(*family.tensor(sizes)) for _ in range(arrays))), random=random)
-
-    return families.pass_benchmark(name, family, layer, prepare)
-
-
-def _softmax(x: Any) -> Any:
-    raised = np.exp(x - x.max(axis=-1, keepdims=True))
-    return raised / raised.sum(axis=-1, keepdims=True)
-
-
-def _log_softmax(x: Any) -> Any:
-    off = x - x.max(axis=-1, keepdims=True)
-    return off - np.log(np.exp(off).sum(axis=-1, keepdims=True))
-
-
-def _softmax_gradient(g: Any, y: Any) -> Any:
-    return y * (g - (g * y).sum(axis=-1, keepdims=True))
-
-
-def _cross_entropy(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
-    scores = tools.normal(*CLASSES.tensor(sizes))
-    labels, rows = tools.integers(sizes["features"], sizes["rows"]), np.arange(sizes["rows"])
-    if operation.role is Role.OUTPUT:
-        return Prepared(lambda: -_log_softmax(scores)[rows, labels].mean())
-    probabilities = _softmax(scores)
-
-    def gradient() -> Any:
-        made = probabilities.copy()
-        made[rows, labels] -= 1
-        return made / len(rows)
-
-    return Prepared(gradient)
-
-
-def _layer_norm(x: Any) -> Any:
-    mean = x.mean(axis=-1, keepdims=True)
-    return (x - mean) / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
-
-
-def _dropout(x: Any) -> Any:
-    return x * (np.random.default_rng(SEED).random(x.shape, dtype=x.dtype) > 0.3)  # a usual rate
-
-
-def _gather(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
-    rows = tools.integers(sizes["table_rows"], sizes["rows"])
-    table = tools.normal(sizes["table_rows"], sizes["features"])
-    if operation.role is Role.OUTPUT:
-        return Prepared(lambda: table[rows])
-    gradient = tools.normal(sizes["rows"], sizes["features"])
-
-    def scattered() -> Any:
-        made = np.zeros_like(table)
-        np.add.at(made, rows, gradient)
-        return made
-
-    return Prepared(scattered)
-
-
-def _sgd(weight: Any, gradient: Any, *states: Any) -> Any:
-    weight -= 1e-6 * gradient
-    return weight
-
-
-def _momentum(weight: Any, gradient: Any, velocity: Any, *states: Any) -> Any:
-    velocity *= 0.9
-    velocity += gradient
-    weight -= 1e-6 * velocity
-    return weight
-
-
-def _adam(weight: Any, gradient: Any, mean: Any, square: Any) -> Any:
-    mean += 0.1 * (gradient - mean)
-    square += 0.001 * (gradient * gradient - square)
-    weight -= 1e-6 * mean / (np.sqrt(square) + 1e-8)
-    return weight
-
-
-UPDATES: Final[dict[str, Callable[..., Any]]] = {"sgd": _sgd, "momentum": _momentum, "adam": _adam}
-"""Pass of an optimizer -> its numpy code in a usual script."""
-
-
-def _update(name: str, tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
-    tensors = [tools.normal(sizes["elements"]) for _ in range(3)]
-    return Prepared(partial(UPDATES[name], *tensors, np.square(tools.normal(sizes["elements"]))))
-
-
-def _passes() -> Iterator[Benchmark]:
-    yield _pass("relu", ELEMENTS, layers.ReLU(), lambda x: np.maximum(x, 0))
-    yield _pass("relu_backward", ELEMENTS, layers.ReLU(), lambda g, y: g * (y > 0), arrays=2)
-    yield _pass("sigmoid", ELEMENTS, layers.Sigmoid(), lambda x: 1 / (1 + np.exp(-x)))
-    yield _pass("sigmoid_backward", ELEMENTS, layers.Sigmoid(), lambda g, y: g * y * (1 - y), arrays=2)
-    yield _pass("tanh", ELEMENTS, layers.Tanh(), np.tanh)
-    yield _pass("tanh_backward", ELEMENTS, layers.Tanh(), lambda g, y: g * (1 - y * y), arrays=2)
-    yield _pass("exp", ELEMENTS, layers.Unary(function="exp"), np.exp)
-    yield _pass("add", TWO_OF_ELEMENTS, layers.Add(), np.add, arrays=2)
-    yield _pass("subtract", TWO_OF_ELEMENTS, layers.Binary(function="subtract"), np.subtract, arrays=2)
-    yield _pass("multiply", TWO_OF_ELEMENTS, layers.Binary(function="multiply"), np.multiply, arrays=2)
-    yield _pass("divide", TWO_OF_ELEMENTS, layers.Binary(function="divide"), np.divide, arrays=2)
-    yield _pass("copy", ELEMENTS, layers.Copy(), np.copy)
-    yield _pass("dropout", ELEMENTS, layers.Dropout(rate=0.3), _dropout, random=True)
-    yield _pass("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3), np.multiply, arrays=2)
-    yield _pass("softmax", ROWS, layers.Softmax(), _softmax)
-    yield _pass("softmax_backward", ROWS, layers.Softmax(), _softmax_gradient, arrays=2)
-    yield _pass("log_softmax", ROWS, layers.LogSoftmax(), _log_softmax)
-    yield _pass("layer_norm", SEQUENCES, layers.LayerNorm(), _layer_norm)
-    yield _pass("mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), lambda x, y: np.mean((x - y) ** 2), arrays=2)
-    yield _pass(
-        "rearrange",
-        SEQUENCES,
-        layers.Transpose(axes=(1, 0), copies=True),
-        lambda x: np.ascontiguousarray(x.swapaxes(1, 2)),
-    )
-    for name, reduce in (("sum", np.sum), ("mean", np.mean), ("argmax", np.argmax)):
-        layer = layers.Reduction(function=name, axes=(-1,))
-        yield _pass(name, SEQUENCES, layer, partial(reduce, axis=-1))
-    yield _pass(
-        "bias_gradient_backward",
-        ROWS,
-        lambda sizes: layers.Dense(units=sizes["features"]),
-        lambda g: g.sum(axis=0),
-    )
+    return prepare_call
 
 
 def numpy_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of numpy."""
+    kernels = numpy_kernels
     yield from families.role_benchmarks(
-        families.by_role("gemm"), families.CONTRACTION_AXES, families.contraction, _dense, point_count=28, weight=4
+        families.by_role("gemm"),
+        families.CONTRACTION_AXES,
+        families.contraction,
+        kernels.dense,
+        point_count=28,
+        weight=4,
     )
     batched = families.by_role("batched_gemm", (Role.OUTPUT, Role.INPUT_GRADIENT))
-    yield from families.role_benchmarks(batched, families.BATCHED_AXES, families.batched_contraction, _batched)
-    yield from _passes()
-    for name in ("cross_entropy", "cross_entropy_backward"):
-        yield families.pass_benchmark(name, CLASSES, layers.CrossEntropy(), _cross_entropy)
-    yield from families.role_benchmarks(families.GATHERS, families.GATHER_AXES, families.gather, _gather)
-    yield from families.update_benchmarks(UPDATES, _update)
+    yield from families.role_benchmarks(batched, families.BATCHED_AXES, families.batched_contraction, kernels.batched)
+    yield from families.stated_passes("numpy", _pass)
+    yield from families.role_benchmarks(families.GATHERS, families.GATHER_AXES, families.gather, kernels.gather)
+    yield from families.update_benchmarks(kernels.UPDATES, kernels.update)
 
 
 NUMPY_DTYPE: Final = {"fp32": np.float32, "fp64": np.float64}

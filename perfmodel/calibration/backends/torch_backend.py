@@ -13,7 +13,6 @@ from perfmodel.calibration import facts
 from perfmodel.calibration.backends.base import Backend, Clock, HostClock, PeakRun, smallest_sizes
 from perfmodel.calibration.backends.torch_overheads import all_reduces, host_copies, overheads
 from perfmodel.calibration.backends.torch_passes import POOL, CudaClock, TorchTools, pass_benchmarks, product_benchmarks
-from perfmodel.calibration.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
 from perfmodel.calibration.benchmark import SEED, Benchmark, Run
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, package_for
@@ -21,7 +20,7 @@ from perfmodel.units import GIB, MIB
 
 TORCH_DTYPE: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 
-BENCHMARKS: Final = (product_benchmarks, pass_benchmarks, reduction_benchmarks, sequence_benchmarks)
+BENCHMARKS: Final = (product_benchmarks, pass_benchmarks)
 
 SMALL_POOL: Final = 1 << 16
 """Random numbers for the small operands of a check [1]."""

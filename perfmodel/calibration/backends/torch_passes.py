@@ -1,22 +1,22 @@
-"""Memory-bound passes of torch: for each its layer, and the calls that run it."""
+"""Benchmarks of torch, and the tools and the clock of a GPU that they run with."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
 from perfmodel import layers
 from perfmodel.calibration import families
+from perfmodel.calibration.backends import torch_kernels
 from perfmodel.calibration.backends.base import Clock, Timing
-from perfmodel.calibration.benchmark import Benchmark, Prepared, Run, Sizes
-from perfmodel.calibration.families import ELEMENTS, MAPS, TWO_OF_ELEMENTS, Family, pass_benchmark
-from perfmodel.layers import Layer
+from perfmodel.calibration.benchmark import Axis, Benchmark, Prepare, Prepared, Run, Sizes
+from perfmodel.calibration.families import ELEMENTS, Family, pass_benchmark
 from perfmodel.layers.passes import elementwise
-from perfmodel.records import Convolution, Operation, Role
+from perfmodel.records import Operation, Role
 
 POOL: Final = 1 << 22
 """Random numbers that are drawn; larger tensors repeat them [1]."""
@@ -161,59 +161,37 @@ class CudaClock(Clock):
         return Timing.of(taken)
 
 
-Call = Callable[..., Any] | Sequence[Any]
-"""Call of a pass: a function of torch and the operands, or the dotted name of a torch function and its arguments:
-``x`` and ``z`` the inputs, ``y`` the result, ``g`` its gradient, other values unchanged. A name adds no Python call."""
+def _bound(call: Sequence[Any], torch: Any, operands: Mapping[str, Any]) -> Run:
+    """Bind a function of ``torch_kernels`` or, by its dotted name, of torch; this one adds no Python call."""
+    name, *arguments = call
+    own = getattr(torch_kernels, name, None)
+    run = attrgetter(name)(torch) if own is None else partial(own, torch)
+    return partial(run, *(operands[entry] if isinstance(entry, str) else entry for entry in arguments))
 
 
-def _bound(call: Call, torch: Any, operands: Mapping[str, Any]) -> Run:
-    if callable(call):
-        return partial(call, torch, *operands.values())
-    function, *arguments = call
-    return partial(
-        attrgetter(function)(torch), *(operands[name] if isinstance(name, str) else name for name in arguments)
-    )
+def _pass(stated: Mapping[str, Any], family: Family, phase: str) -> Prepare:
+    """Return the maker of a pass of ``shapes.toml`` or of its gradient, for which the pass runs once before."""
+    call = stated[phase]
+    if isinstance(call, str):
+        prepare: Prepare = getattr(torch_kernels, call)
+        return prepare
+
+    def prepare_call(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+        operands = {name: tools.normal(*family.tensor(sizes)) for name in ("x", "z", "third")[: family.inputs]}
+        forward = _bound(stated["forward"], tools.torch, operands)
+        if phase == "forward":
+            return Prepared(forward, random=stated.get("random", False))
+        operands["y"] = forward()
+        operands["g"] = tools.normal(*operands["y"].shape)
+        return Prepared(_bound(call, tools.torch, operands))
+
+    return prepare_call
 
 
-def passes(
-    name: str,
-    family: Family,
-    layer: Layer | Callable[[Sizes], Layer],
-    forward: Call,
-    backward: Call | None = None,
-    *,
-    random: bool = False,
-    weight: float = 1.0,
-) -> Iterator[Benchmark]:
-    """Yield the benchmark of a pass and that of its gradient; its function takes gradient, result and inputs."""
-
-    def forward_of(tools: TorchTools, sizes: Sizes) -> tuple[Run, dict[str, Any]]:
-        inputs = {key: tools.normal(*family.tensor(sizes)) for key in ("x", "z", "third")[: family.inputs]}
-        return _bound(forward, tools.torch, inputs), inputs
-
-    def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-        return Prepared(forward_of(tools, sizes)[0], random=random)
-
-    def prepare_backward(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-        assert backward is not None
-        run, inputs = forward_of(tools, sizes)
-        result = run()
-        operands = {"g": tools.normal(*result.shape), "y": result, **inputs}
-        return Prepared(_bound(backward, tools.torch, operands))
-
-    yield pass_benchmark(name, family, layer, prepare, weight=weight)
-    if backward is not None:
-        yield pass_benchmark(f"{name}_backward", family, layer, prepare_backward, weight=weight)
-
-
-def _layer_of(kind: str, **options: Any) -> Layer:
-    return layers.LAYERS[kind](**options)
-
-
-def _element_wise() -> Iterator[Benchmark]:
-    for name, stated in families.STATED["torch_pass"].items():
-        options = {**stated, "layer": _layer_of(**stated["layer"])}
-        yield from passes(name, TWO_OF_ELEMENTS if "z" in stated["forward"] else ELEMENTS, **options)
+def pass_benchmarks() -> Iterator[Benchmark]:
+    """Yield the benchmarks of passes: those of ``shapes.toml``, and some with operations of their own."""
+    kernels = torch_kernels
+    yield from families.stated_passes("torch", _pass)
     yield Benchmark(
         name="gradient_sum_backward",
         axes=ELEMENTS.axes,
@@ -225,120 +203,42 @@ def _element_wise() -> Iterator[Benchmark]:
         ),
         weight=1.5,
     )
-    yield from passes(
-        "power",
-        ELEMENTS,
-        layers.Unary(function="power"),
-        lambda torch, x: torch.pow(x, 3.0),
-        lambda torch, g, y, x: g * (3.0 * torch.pow(x, 2.0)),
-    )
-    yield from passes(
-        "dropout",
-        ELEMENTS,
-        layers.Dropout(rate=0.3),
-        lambda torch, x: torch.nn.functional.dropout(x, 0.3, True),
-        random=True,
-        weight=1.5,
-    )
-    yield pass_benchmark("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3), _dropout_gradient)
-    drawn = layers.Unary(function="bernoulli")
-    yield from passes("bernoulli", ELEMENTS, drawn, lambda torch, x: torch.empty_like(x).bernoulli_(0.5), random=True)
-
-
-def _dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare the gradient from the dropout mask: kept as Booleans on a GPU, as numbers on a CPU."""
-    gradient, kept = (tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2))
-    if tools.on_gpu:
-        return Prepared(partial(tools.torch.ops.aten.native_dropout_backward, gradient, kept > 0, 1.4))
-    return Prepared(partial(tools.torch.mul, gradient, kept))
-
-
-def _maps() -> Iterator[Benchmark]:
-    yield from passes(
-        "concat",
-        families.family("maps", inputs=3),
-        layers.Concat(),
-        lambda torch, *parts: torch.cat(parts, 1),
-        lambda torch, g, _, *parts: g.chunk(len(parts), 1),  # autograd passes parts of the gradient without a copy
-    )
-    yield from passes(
-        "rearrange",
-        MAPS,
-        lambda sizes: layers.Rearrange(shape=(sizes["height"], sizes["width"], sizes["channels"])),
-        lambda torch, x: x.permute(0, 2, 3, 1).contiguous(),
-        lambda torch, g, y, x: g.permute(0, 3, 1, 2).contiguous(),
-    )
-    yield from passes(
-        "pad",
-        MAPS,
-        layers.Pad(padding=((0, 0), (1, 2), (1, 2))),
-        lambda torch, x: torch.nn.functional.pad(x, (1, 2, 1, 2)),
-        lambda torch, g, y, x: torch.nn.functional.pad(g, (-1, -2, -1, -2)),
-    )
-    yield from passes(
-        "upsample",
-        MAPS,
-        layers.Upsample(scale_factor=2),
-        lambda torch, x: torch.nn.functional.interpolate(x, scale_factor=2),
-        lambda torch, g, y, x: torch.ops.aten.upsample_nearest2d_backward(g, list(y.shape[2:]), list(x.shape)),
-    )
-
-
-def pass_benchmarks() -> Iterator[Benchmark]:
-    """Yield the benchmarks of element-wise passes and copies."""
-    yield from _element_wise()
-    yield from _maps()
+    windows = families.family("maps", {"window": Axis(values=(0, 2, 3)), "stride": Axis(values=(1, 2))})
+    groups = {"groups": Axis(values=(2, 4, 8))}
+    for suffix, role, parts in (("", None, {}), ("_backward", families.part_of_gradient, families.PARTS)):
+        yield pass_benchmark(f"avg_pool{suffix}", windows, kernels.average_layer, kernels.average_pool)
+        yield pass_benchmark(
+            f"group_norm{suffix}",
+            families.family("maps", groups | parts),
+            lambda sizes: layers.GroupNorm(groups=sizes["groups"]),
+            kernels.group_norm,
+            shapes=kernels.group_shapes,
+            role=role,
+            weight=0.5,
+        )
 
 
 DENSE_POINTS: Final = 60
 """Shapes of each product of a dense layer, where most networks spend most of their time [1]."""
 
 
-def _dense(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare the products of ``F.linear`` and its autograd; weights are kept by outputs."""
-    rows, inputs, outputs = sizes["rows"], sizes["inputs"], sizes["outputs"]
-    if operation.role is Role.OUTPUT:
-        linear = tools.torch.nn.functional.linear
-        return Prepared(
-            partial(linear, tools.normal(rows, inputs), tools.normal(outputs, inputs), tools.normal(outputs))
-        )
-    gradient = tools.normal(rows, outputs)
-    if operation.role is Role.INPUT_GRADIENT:
-        return Prepared(partial(tools.torch.mm, gradient, tools.normal(outputs, inputs)))
-    return Prepared(partial(tools.torch.mm, gradient.t(), tools.normal(rows, inputs)))
-
-
-def _batched(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    return Prepared(partial(tools.torch.bmm, *families.batched_operands(tools, sizes, operation)))
-
-
-def _convolution(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare a convolution, or one of its gradients by the output mask of ``convolution_backward``."""
-    assert isinstance(operation, Convolution)
-    op, torch = operation, tools.torch
-    along = len(op.kernel_size)
-    maps = tools.normal(op.batch_size, op.in_channels, *op.input_size)
-    filters = tools.normal(op.out_channels, op.in_channels // op.groups, *op.kernel_size)
-    padding = [first for first, _ in op.padding]
-    stride, dilation = list(op.stride), list(op.dilation)
-    if op.role is Role.OUTPUT:
-        convolve = getattr(torch.nn.functional, f"conv{along}d")
-        return Prepared(partial(convolve, maps, filters, None, stride, padding, dilation, op.groups))
-    wanted = [op.role is Role.INPUT_GRADIENT, op.role is Role.WEIGHT_GRADIENT, False]
-    gradient = tools.normal(op.batch_size, op.out_channels, *op.output_size)
-    geometry = (stride, padding, dilation, False, [0] * along, op.groups, wanted)
-    return Prepared(partial(torch.ops.aten.convolution_backward, gradient, maps, filters, None, *geometry))
-
-
 def product_benchmarks() -> Iterator[Benchmark]:
-    """Yield the benchmarks of products."""
+    """Yield the benchmarks of products, recurrent layers, attention, embedding tables and optimizers."""
+    kernels, of_roles = torch_kernels, families.role_benchmarks
     dense = families.by_role("gemm")
-    yield from families.role_benchmarks(
-        dense, families.CONTRACTION_AXES, families.contraction, _dense, point_count=DENSE_POINTS, weight=4
+    yield from of_roles(
+        dense, families.CONTRACTION_AXES, families.contraction, kernels.dense, point_count=DENSE_POINTS, weight=4
     )
     # the layer of batched products calls both its gradients input gradients
     batched = families.by_role("batched_gemm", (Role.OUTPUT, Role.INPUT_GRADIENT))
-    yield from families.role_benchmarks(batched, families.BATCHED_AXES, families.batched_contraction, _batched)
+    yield from of_roles(batched, families.BATCHED_AXES, families.batched_contraction, kernels.batched)
     for family in families.CONVOLUTIONS:
         names = families.by_role(family.name)
-        yield from families.role_benchmarks(names, family.axes, family.operation, _convolution, weight=family.weight)
+        yield from of_roles(names, family.axes, family.operation, kernels.convolution, weight=family.weight)
+    for cell, weight in (("lstm", 2.0), ("gru", 0.5), ("rnn", 0.5)):
+        make, prepare = partial(families.recurrence, cell), partial(kernels.recurrent, cell)
+        yield from of_roles(families.by_role(cell), families.RECURRENT_AXES, make, prepare, weight=weight)
+    attentions = {Role.OUTPUT: "attention", Role.INPUT_GRADIENT: "attention_backward"}
+    yield from of_roles(attentions, families.ATTENTION_AXES, families.attention, kernels.attention, weight=2)
+    yield from of_roles(families.GATHERS, families.GATHER_AXES, families.gather, kernels.gather)
+    yield from families.update_benchmarks(kernels.UPDATES, kernels.update)

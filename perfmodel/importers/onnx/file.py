@@ -27,7 +27,7 @@ from perfmodel.importers.onnx.shapes import (
     WEIGHT_INPUTS,
     trained_tensors,
 )
-from perfmodel.importers.recording import import_progress
+from perfmodel.importers.recording import Place, import_progress
 from perfmodel.importers.translation import VIEW, ParameterTensor, Program, Step, all_translators
 from perfmodel.layers.checks import check_text
 from perfmodel.layers.shapes import SharedShape
@@ -518,7 +518,10 @@ def _program(traced: Traced, *, name: str) -> Program:
     if not inputs:
         raise SpecError(model.path, ["its outputs depend on none of its inputs"])
     steps = [
-        Step(call=call, path=step) for node in model.nodes if calls.is_layer(node) for step, call in calls.of(node)
+        Step(call=call, place=Place(path=step))
+        for node in model.nodes
+        if calls.is_layer(node)
+        for step, call in calls.of(node)
     ]
     read = {operand.key: operand for step in steps for operand in step.call.operands}
     made = {operand.key for step in steps for operand in step.call.outputs} | inputs.keys()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from types import FunctionType
 from typing import Any, Final
@@ -14,7 +15,7 @@ from torch._decomp import decomposition_table
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfmodel.importers.recording import Call, Recording, Ref
+from perfmodel.importers.recording import Call, Place, Recording, Ref
 from perfmodel.importers.torch.tensors import TensorBook, storage_of
 from perfmodel.importers.translation import VIEW
 
@@ -59,11 +60,8 @@ class Recorder:
         self.substitutes = substitutes
         self.claimed = claimed
         self.composites = {name for name in claimed if is_composite(name)}
-        self.path = ""
-        self.visit = 0
+        self.place = Place()
         self.is_muted = False
-        self.region = ""
-        self.reruns_all = False
         self.hopeless: set[str] = set()
         self.parts_since: int | None = None
         self.sequence = _sequence_number()
@@ -76,7 +74,7 @@ class Recorder:
 
     def site(self, operator: str) -> Site:
         """Return the key of the next call of an operator at this place."""
-        return (self.path, operator, self.occurrences[self.path, operator])
+        return (self.place.path, operator, self.occurrences[self.place.path, operator])
 
     @contextmanager
     def within_parts(self) -> Iterator[None]:
@@ -100,7 +98,7 @@ class Recorder:
     def refs(self, value: Any) -> Any:
         """Return an argument as plain values and references to recorded tensors."""
         if isinstance(value, torch.Tensor):
-            ref = self.book.read(value, path=self.path, with_gradient=torch.is_grad_enabled())
+            ref = self.book.read(value, path=self.place.path, with_gradient=torch.is_grad_enabled())
             # gradients belong to the whole operator, not to its parts
             return Ref(ref.key) if self.parts_since is not None and ref.key >= self.parts_since else ref
         if isinstance(value, list | tuple):
@@ -150,28 +148,24 @@ class Recorder:
             overload=schema.overload_name,
             arguments=arguments,
             outputs=(),
-            path=self.path,
-            visit=self.visit,
-            occurrence=self.occurrences[self.path, operator],
+            place=replace(self.place, in_place=bool(mutated)),
+            occurrence=self.occurrences[self.place.path, operator],
             can_decompose=operator in self.composites or has_decomposition(operator, schema),
-            in_place=bool(mutated),
             sequence=(first, self.sequence),
             product_flop_count=self.products,
             has_uncounted_products=self.is_uncounted,
-            region=self.region,
-            reruns_all=self.reruns_all,
             parts=() if operator in RUNS_OTHERWISE else tuple(self.parts_run),
             moved=() if operator in RUNS_OTHERWISE else self._moved(operator, values, returned),
             is_gradient=torch.is_grad_enabled() and torch._C._current_autograd_node() is not None,
         )
-        self.occurrences[self.path, operator] += 1
+        self.occurrences[self.place.path, operator] += 1
         self.recording.calls.append(call)
         call.outputs = tuple(
             self.book.written(tensor) if id(tensor) in mutated else self.book.made(tensor) for tensor in tensors
         )
         for tensor, ref in zip(tensors, call.outputs, strict=True):
             if id(tensor) in mutated:
-                self.book.spread(tensor, ref.key, path=self.path)
+                self.book.spread(tensor, ref.key, path=self.place.path)
         return returned
 
     def watch_part(self, operator: str, args: tuple[Any, ...], returned: Any) -> None:

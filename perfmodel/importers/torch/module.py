@@ -131,11 +131,7 @@ class ProgramReader:
                 parts=frozenset(call.parts),
                 moved=frozenset(call.moved),
             ),
-            path=call.path,
-            visit=call.visit,
-            in_place=call.in_place,
-            region=call.region,
-            reruns_all=call.reruns_all,
+            place=call.place,
             detached=frozenset(detached),
         )
 
@@ -526,7 +522,7 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
 def _uncounted(recording: Recording) -> list[str]:
     """Return the parts of the backward phase that are not in the graph."""
     differences = []
-    modules = sorted({call.path for call in recording.calls if call.is_gradient})
+    modules = sorted({call.place.path for call in recording.calls if call.is_gradient})
     if modules:
         differences.append(
             "gradients are computed inside forward, to be differentiated in turn (create_graph=True), in "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfmodel.importers.recording import Call, Origin, Recording, Ref, TensorFacts
+from perfmodel.importers.recording import Call, Origin, Place, Recording, Ref, TensorFacts
 from perfmodel.importers.translation import OVERWRITE, VIEW
 
 
@@ -106,7 +107,11 @@ class TensorBook:
         entry.version = memory.version
 
     def _record_view(self, key: int, of: int, path: str) -> None:
-        self.recording.calls.append(Call(operator=VIEW, arguments={"self": Ref(of)}, outputs=(Ref(key),), path=path))
+        self._record(VIEW, {"self": Ref(of)}, key, path)
+
+    def _record(self, operator: str, arguments: Mapping[str, Ref], made: int, path: str) -> None:
+        place = Place(path=path, in_place=False)
+        self.recording.calls.append(Call(operator=operator, arguments=arguments, outputs=(Ref(made),), place=place))
 
     def made(self, tensor: Any) -> Ref:
         """Register a result of a call."""
@@ -151,8 +156,7 @@ class TensorBook:
         facts = replace(whole, origin="result", name="", part=None, is_transposed=False)
         self.recording.tensors.append(facts)
         new = len(self.recording.tensors) - 1
-        arguments = {"self": Ref(memory.key), "part": Ref(key)}
-        self.recording.calls.append(Call(operator=OVERWRITE, arguments=arguments, outputs=(Ref(new),), path=path))
+        self._record(OVERWRITE, {"self": Ref(memory.key), "part": Ref(key)}, new, path)
         memory.key = new
 
 

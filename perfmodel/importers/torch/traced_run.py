@@ -10,7 +10,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from perfmodel.errors import TraceError
-from perfmodel.importers.recording import Call, Recording
+from perfmodel.importers.recording import Call, Place, Recording
 from perfmodel.importers.torch.modes import FunctionMode, OperatorMode, Recorder, Site
 from perfmodel.importers.torch.module import trained_outputs
 from perfmodel.importers.torch.tensors import UnfollowedTensorError, storage_of
@@ -113,7 +113,7 @@ def trace(
         try:
             returned = torch.func.functional_call(module, own_tensors, args, kwargs)
         except Exception as error:
-            raise trace_error(error, path=recorder.path, module=module, arguments=arguments) from error
+            raise trace_error(error, path=recorder.place.path, module=module, arguments=arguments) from error
     outputs = [(label, tensor) for label, tensor in _labelled(returned, "") if isinstance(tensor, torch.Tensor)]
     for label, tensor in outputs:
         ref = recorder.book.read(tensor, path="", with_gradient=False)
@@ -211,18 +211,19 @@ def _labelled(value: Any, label: str) -> list[tuple[str, Any]]:
 def _places(module: torch.nn.Module, recorder: Recorder, on_module: Callable[[], None]) -> Iterator[None]:
     """Tell the recorder which submodule is running; after a failure it still names the failed one."""
     paths = {id(part): path for path, part in reversed(list(module.named_modules(remove_duplicate=False)))}
-    stack: list[tuple[str, int]] = []
+    stack: list[Place] = []
     visits = 0
 
     def enter(submodule: torch.nn.Module, _: Any) -> None:
         nonlocal visits
         visits += 1
-        stack.append((recorder.path, recorder.visit))
-        recorder.path, recorder.visit = paths.get(id(submodule), recorder.path), visits
+        stack.append(recorder.place)
+        path = paths.get(id(submodule), recorder.place.path)
+        recorder.place = replace(recorder.place, path=path, visit=visits)
         on_module()
 
     def leave(_: torch.nn.Module, __: Any, ___: Any) -> None:
-        recorder.path, recorder.visit = stack.pop()
+        recorder.place = stack.pop()
 
     handles = (register_module_forward_pre_hook(enter), register_module_forward_hook(leave))
     try:
@@ -260,15 +261,15 @@ class _Regions:
     def _region(self, *, reruns_all: bool) -> Iterator[None]:
         """Mark the calls in the block as a region; a nested region runs again with the outer one."""
         recorder = self.recorder
-        if recorder.region or not torch.is_grad_enabled():
+        if recorder.place.region or not torch.is_grad_enabled():
             yield
             return
         self.count += 1
-        recorder.region, recorder.reruns_all = f"checkpoint_{self.count}", reruns_all
+        recorder.place = replace(recorder.place, region=f"checkpoint_{self.count}", reruns_all=reruns_all)
         try:
             yield
         finally:
-            recorder.region, recorder.reruns_all = "", False
+            recorder.place = replace(recorder.place, region="", reruns_all=False)
 
     def not_reentrant(self, _: Any, __: Any, context_fn: Any, *___: Any, **____: Any) -> Iterator[None]:
         """Enter the region around a function that the caller runs."""

@@ -31,7 +31,7 @@ from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.job.agreement import AllReduced, Reduction, Synchronous, ThroughServer
 from perfmodel.prediction.job.agreements import SharedServerLinks
 from perfmodel.symbolic import expression_of, is_symbolic, named, naming, substituted
-from perfmodel.sync.registry import LibraryCollective
+from perfmodel.sync.registry import LibraryCollective, collective
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -278,8 +278,10 @@ def _schedule(placed: Placed) -> tuple[Any, ...]:
 
 
 def _by_formula(placed: Placed, count: Any) -> Callable[..., Any]:
+    algorithm = collective(placed.collective.name)  # without options, as groups depend on the number of workers
+
     def cost(size_bytes: Any, latency_s: Any, seconds_per_byte: Any) -> Any:
-        return placed.collective.time(
+        return algorithm.time(
             size_bytes=size_bytes, worker_count=count, latency_s=latency_s, seconds_per_byte=seconds_per_byte
         )
 

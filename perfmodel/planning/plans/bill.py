@@ -1,20 +1,22 @@
-"""Hours and cost of a job on one candidate, with interruptions, checkpoints, storage and energy."""
+"""Hours and cost of a job on one candidate, with interruptions, checkpoints, storage and energy; cost of a year."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost import money
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.catalogue import load_dataset, load_storage, load_storage_price
+from perfmodel.hardware.catalogue import load_dataset, load_instance_price, load_storage, load_storage_price
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import HOURS_PER_MONTH, InstancePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.table import Run
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.bill import effectiveness_of
 from perfmodel.prediction.job.subject import subject_of_graph, subject_of_run
 from perfmodel.prediction.memory.footprint import optimizer_bytes
@@ -23,7 +25,11 @@ from perfmodel.units import GIGA, KILO, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.price import StoragePrice
     from perfmodel.planning.plans.candidates import Candidate
+
+HOURS_PER_YEAR: Final = 8760
+"""A year of 365 days. [h]"""
 
 SPOT = "spot"
 """Purchase of instances that may be taken away."""
@@ -276,3 +282,61 @@ def energy_terms(*, usd_per_kwh: Any, power_usage_effectiveness: Any, candidates
         allowed = "None: all candidates are cloud instances, whose prices include electricity"
         raise ArgumentError("usd_per_kwh", usd_per_kwh, allowed)
     return {"power_usage_effectiveness": effectiveness, "usd_per_kwh": positive("usd_per_kwh", usd_per_kwh)}
+
+
+@gated
+def cost_per_year(
+    price: str | Path | InstancePrice,
+    *,
+    instances: int = 1,
+    storage_price: str | Path | StoragePrice | None = None,
+    storage_gb: float | None = None,
+) -> float:
+    """Return the cost of instances that run all year.
+
+    Parameters
+    ----------
+    price : str, Path or InstancePrice
+        Price of one instance. [USD/h]
+    instances : int
+        Instances, a server's too. [1]
+    storage_price : str, Path, StoragePrice or None
+        Price of storage in each instance; None for none. [USD/(GB month)]
+    storage_gb : float or None
+        Storage in each instance. [GB]
+
+    Returns
+    -------
+    float
+        Cost, with the discount of sustained use where the price has one. [USD]
+
+    Raises
+    ------
+    ArgumentError
+        If a number is not allowed, or a storage price is given without a size or the other way round.
+
+    Notes
+    -----
+    Valid for: whole months at one price. Ignores: traffic, taxes, changes of prices.
+
+    Examples
+    --------
+    >>> disk = {"storage_price": "gce_local_ssd_2015", "storage_gb": 375}
+    >>> round(cost_per_year("gce_n1_highmem_16_2016", instances=4, **disk))
+    27157
+    """
+    count, known = whole_number("instances", instances), load_instance_price(price)
+    rule = known.sustained_use
+    hours = (
+        HOURS_PER_YEAR if rule is None else money.sustained_use_hours(used_hours=HOURS_PER_YEAR, **rule.model_dump())
+    )
+    usd = money.hire_cost(duration_s=SECONDS_PER_HOUR * hours, usd_per_hour=known.usd_per_hour)
+    stored = storage_terms(storage_price=storage_price, storage_gb=storage_gb)
+    if stored:
+        usd += money.storage_cost(
+            size_bytes=stored["storage_bytes"],
+            duration_s=SECONDS_PER_HOUR * HOURS_PER_YEAR,
+            usd_per_gb_month=stored["storage_usd_per_gb_month"],
+            hours_per_month=HOURS_PER_YEAR / 12,
+        )
+    return float(count * usd)

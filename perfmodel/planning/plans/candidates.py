@@ -18,7 +18,6 @@ from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.wiring import Wired
 from perfmodel.planning.plans.answer import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms, Workload
-from perfmodel.planning.plans.layouts import WHEN_NEEDED, laid_out
 from perfmodel.planning.scaling import listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
 from perfmodel.prediction.bill import (
@@ -47,6 +46,11 @@ PURCHASES: Final = (ON_DEMAND, SPOT)
 OWN: Final = "own"
 """Purchase recorded for hardware priced with a plain number."""
 
+WHEN_NEEDED: Final = "when_needed"
+ALWAYS: Final = "always"
+NEVER: Final = "never"
+LAYOUTS: Final = (WHEN_NEEDED, ALWAYS, NEVER)
+"""Candidates for which layouts are searched: those that lack memory for the job as given, all, or none."""
 
 Answer = tuple["Prediction | ArgumentError | UnknownNameError", str | None]
 """A prediction or what prevents it, and the layout in words if it was searched."""
@@ -97,7 +101,7 @@ class Question:
         if key not in self.predictions:
             try:
                 how = self.sizes | candidate.hardware | options_of(self.options, sync, workers) | feed
-                self.predictions[key] = laid_out(
+                self.predictions[key] = _laid_out(
                     predict(self.graph, workers=workers, sync=sync, **how), layouts=self.layouts
                 )
             except ArgumentError as error:
@@ -372,3 +376,21 @@ def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) ->
         allowed = f"the price of this hardware: {price.instance} has {owned or 'no GPU'}, the hardware {has or 'none'}"
         raise ArgumentError("price", price.stem or price.name, allowed)
     check_processors(target, price)
+
+
+def _laid_out(p: Prediction, *, layouts: str) -> tuple[Prediction, str | None]:
+    """Return the prediction of the best layout on the same devices and that layout in words, if one is searched.
+
+    The search keeps the layout arguments that the job states. If nothing fits, it gives the layout of least memory.
+    """
+    from perfmodel.planning.search.of_job import search_of_job, text_of, why_not_searched
+
+    is_wanted = layouts == ALWAYS or (layouts == WHEN_NEEDED and p.memory.fits is False)
+    if not is_wanted or why_not_searched(p):
+        return p, None
+    try:
+        search = search_of_job(p, keeps_layout=True)
+    except ArgumentError:  # the stated arguments allow no layout
+        return p, None
+    layout = search.best if len(search) else search.smallest
+    return (p, None) if layout is None else (layout.prediction, text_of(layout.job))

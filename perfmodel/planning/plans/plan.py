@@ -18,15 +18,16 @@ from perfmodel.measurements.table import Run
 from perfmodel.planning.plans.answer import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
 from perfmodel.planning.plans.bill import SPOT, Hired, Terms, energy_terms, read_workload, spot_terms, storage_terms
 from perfmodel.planning.plans.candidates import (
+    LAYOUTS,
     ON_DEMAND,
     PURCHASES,
+    WHEN_NEEDED,
     CandidateLike,
     Entry,
     Question,
     entries_of,
     read_candidates,
 )
-from perfmodel.planning.plans.layouts import LAYOUTS, WHEN_NEEDED
 from perfmodel.planning.scaling import MOST_PENALTY, check_options, listed
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, whole_number
 from perfmodel.prediction.arguments.verbs import gated

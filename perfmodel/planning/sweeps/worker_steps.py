@@ -26,7 +26,8 @@ from perfmodel.prediction.job.compose import StageWork, is_served
 from perfmodel.prediction.job.gradients import GradientSchedule
 from perfmodel.prediction.job.parameter_server import without_served_state
 from perfmodel.prediction.job.prepare import prepare, refused_if_strict
-from perfmodel.prediction.job.prepared import Prepared, TimedStep
+from perfmodel.prediction.job.prepared import Prepared
+from perfmodel.prediction.job.stage import TimedStep
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -295,7 +296,7 @@ def _slower(kind: WorkerKind) -> WorkerKind:
 def _among_devices(kind: WorkerKind, waits_for: tuple[int, int]) -> WorkerKind:
     """Return workers that wait for the slowest of some; the same ones if no power limit slows it."""
     prepared = replace(kind.prepared, waits_for=waits_for)
-    if kind.target.slowest_clock(prepared.energy_ratio) == 1:
+    if kind.target.drawing(prepared.energy_ratio).slowest_clock == 1:
         return kind
     if waits_for not in kind.slower:
         kind.slower[waits_for] = prepared.step()

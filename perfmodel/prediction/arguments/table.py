@@ -266,7 +266,8 @@ _ROWS: Final = (
         name="recompute", type="str | int | None", unit="-", group="step", metavar="HOW",
         check=lambda _, value: check_recompute(value),
         help="What to recompute in the backward phase: full keeps only the inputs of blocks; blocks does too, and runs "
-        "each block again as a whole (as full does with Megatron-LM); sqrt keeps only the inputs of about sqrt(n) "
+        "each block again: whole, or with PyTorch until the gradients have what they need (full does the same with "
+        "Megatron-LM and torchtitan); sqrt keeps only the inputs of about sqrt(n) "
         "segments; selective keeps all but the scores of attention; a number recomputes so many blocks of each stage "
         "from their inputs; None keeps all activations, except in regions that the graph marks.",
     ),

@@ -9,7 +9,8 @@ from perfmodel.derived import derived_property, record
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.narrow import base_dtype
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
-from perfmodel.prediction.job.prepared import Prepared, TimedStep
+from perfmodel.prediction.job.prepared import Prepared
+from perfmodel.prediction.job.stage import TimedStep
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.presentation.quantities import bytes_text, percent_text
 from perfmodel.records import Phase

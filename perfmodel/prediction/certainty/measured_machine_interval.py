@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.stage import TimedStep
 
 
 DEVIATION_OF_MEAN: Final = math.sqrt(math.pi / 2)

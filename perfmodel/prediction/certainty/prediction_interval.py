@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.source import Source
     from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.stage import TimedStep
     from perfmodel.prediction.prediction import Prediction
 
 

@@ -222,13 +222,7 @@ class CpuTarget(Target):
         self.bandwidth_bytes_per_s = machine.memory_bandwidth_bytes_per_s
 
     def numbers(
-        self,
-        profile: FrameworkProfile,
-        libraries: Libraries,
-        *,
-        dtype: str,
-        factors: Factors = NO_FACTORS,
-        energy_ratio: Quantity = 1.0,
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
         """Join the facts of cores and memory, the BLAS's constants and the framework's into plain numbers."""
         cpu, system, library = self.cpu, self.system, libraries["cpu_blas"]

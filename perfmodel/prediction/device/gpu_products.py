@@ -45,6 +45,8 @@ class ProductRows(NamedTuple):
     rows: slice | NDArray[np.intp]
     users: tuple[int, ...]
     user_of_row: NDArray[np.intp]
+    device_places: NDArray[np.intp]
+    """Places of the three constants that depend on the device, for each row, in a table by user. [-]"""
     classes: tuple[tuple[int, str], ...]
     class_of_row: NDArray[np.intp]
     transposed: tuple[tuple[int, slice | NDArray[np.intp]], ...]
@@ -72,10 +74,12 @@ def product_rows(names: tuple[str, ...], known: tuple[tuple[str, ...], ...]) -> 
     for place, row in enumerate(chosen):
         if names[row].endswith(TRANSPOSED):
             across.setdefault(library_of_row[place], []).append(place)
+    user_of_row = np.array([users.index(library) for library in library_of_row], dtype=np.intp)
     return ProductRows(
         rows=run_of(chosen),
         users=users,
-        user_of_row=np.array([users.index(library) for library in library_of_row], dtype=np.intp),
+        user_of_row=user_of_row,
+        device_places=3 * user_of_row + np.arange(3)[:, None],
         classes=tuple((library_of[name], name) for name in classes),
         class_of_row=class_of_row,
         transposed=tuple((user, run_of(places)) for user, places in sorted(across.items())),
@@ -164,7 +168,7 @@ def _stack_times(
         for _, ratio, latency_s, ramp_steps in [libraries[user] for user in rows.users]
     ]
     if numbers.is_plain and m.ndim == 1:
-        peak_flop_per_s, latency_s, ramp_steps = np.array(of_users).T.take(rows.user_of_row, axis=1)
+        peak_flop_per_s, latency_s, ramp_steps = np.array(of_users).take(rows.device_places)
     else:
         peak_flop_per_s, latency_s, ramp_steps = _by_user(of_users, rows, axes=m.ndim)
     efficiency = reach.efficiency

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
@@ -143,9 +144,10 @@ class GpuNumbers(ProcessorNumbers):
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             efficiency=_efficiency_by_row(self.stream_efficiency, efficiency, moved_bytes.ndim),
         )
-        # Rows are many or long: waits of threads for their loads overlap, and the longest row decides.
-        waiting_s = columns["serial_steps"] * self.serial_step_s
-        return columns["flop_count"] / self.lane_peak_flop_per_s, maximum(memory_s, waiting_s)
+        if (serial_steps := columns.get("serial_steps")) is not None:
+            # Rows are many or long: waits of threads for their loads overlap, and the longest row decides.
+            memory_s = maximum(memory_s, serial_steps * self.serial_step_s)
+        return columns["flop_count"] / self.lane_peak_flop_per_s, memory_s
 
 
 @derived
@@ -206,17 +208,15 @@ def attention_role(
 def _attention(
     device: Gpu,
     libraries: Mapping[str, LibraryProfile],
-    attends: tuple[str, str] | None,
+    attends: tuple[str, str],
     *,
     at_boost: Mapping[str, Quantity],
     peaks: Mapping[str, Quantity],
     dtype: str,
     loads: Mapping[str, Load],
     factors: Factors,
-) -> AttentionLibrary | None:
-    """Constants of fused attention, each pass at the clock that its power leaves; None without a library for it."""
-    if attends is None:
-        return None
+) -> AttentionLibrary:
+    """Constants of fused attention, each pass at the clock that its power leaves."""
     role, computed_in = attends
     constants = library_constants(libraries[role], device, factors=factors, dtype=computed_in)
     kind = device.arithmetic_of(computed_in)
@@ -319,7 +319,10 @@ class GpuTarget(Target):
     attention_roles = ATTENTION_ROLES
     threads = None
     _files: _Files | None = None
-    _plain: tuple[FrameworkProfile, Libraries, str, float, ProcessorNumbers] | None = None
+    _plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
+    _drawing: GpuTarget | None = None
+    energy_ratio: Any = 1.0
+    """Energy of a FLOP on this device over that of the mean device of its model. [1]"""
 
     def __init__(self, device: Gpu, *, host: Cpu | None = None, system_part: SystemPart | None = None) -> None:
         self.device = self.processor_spec = device
@@ -467,8 +470,21 @@ class GpuTarget(Target):
             notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
         return notes
 
-    def slowest_clock(self, energy_ratio: Any) -> float:  # noqa: D102
-        return slowest_clock(self.device, energy_ratio)
+    def drawing(self, energy_ratio: Any) -> Target:  # noqa: D102
+        for known in (self, self._drawing):
+            if known is not None and known.draws(energy_ratio):
+                return known
+        self._drawing = other = copy(self)
+        other._plain, other._drawing, other.energy_ratio = None, None, energy_ratio
+        return other
+
+    def draws(self, energy_ratio: Any) -> bool:
+        """Whether a FLOP is known to cost so much on this device, over the mean one. [-]"""
+        return type(energy_ratio) is type(self.energy_ratio) is float and energy_ratio == self.energy_ratio
+
+    @property
+    def slowest_clock(self) -> float:  # noqa: D102
+        return slowest_clock(self.device, self.energy_ratio)
 
     def _of_board(self, system_part: SystemPart) -> tuple[str, ...]:
         """Remark on the clock that two working dies of one board share."""
@@ -479,32 +495,18 @@ class GpuTarget(Target):
         return (f"dies of a board work at once: each keeps {clock}, and all workers are taken to be that slow",)
 
     def numbers(
-        self,
-        profile: FrameworkProfile,
-        libraries: Libraries,
-        *,
-        dtype: str,
-        factors: Factors = NO_FACTORS,
-        energy_ratio: Quantity = 1.0,
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
         """Plain numbers of the GPU, its libraries and the framework."""
-        if factors is not NO_FACTORS or type(energy_ratio) is not float:
-            return self._numbers(profile, libraries, dtype=dtype, factors=factors, energy_ratio=energy_ratio)
+        if factors is not NO_FACTORS:
+            return self._numbers(profile, libraries, dtype=dtype, factors=factors)
         kept = self._plain
-        if kept is None or kept[0] is not profile or kept[1] is not libraries or kept[2:4] != (dtype, energy_ratio):
-            numbers = self._numbers(profile, libraries, dtype=dtype, factors=factors, energy_ratio=energy_ratio)
-            self._plain = kept = profile, libraries, dtype, energy_ratio, numbers
-        return kept[4]
+        if kept is None or kept[0] is not profile or kept[1] is not libraries or kept[2] != dtype:
+            numbers = self._numbers(profile, libraries, dtype=dtype, factors=factors)
+            self._plain = kept = profile, libraries, dtype, numbers
+        return kept[3]
 
-    def _numbers(
-        self,
-        profile: FrameworkProfile,
-        libraries: Libraries,
-        *,
-        dtype: str,
-        factors: Factors,
-        energy_ratio: Quantity,
-    ) -> GpuNumbers:
+    def _numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors) -> GpuNumbers:
         """Join the GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
         device, element_bytes = self.device, ELEMENT_BYTES[dtype]
         recipe, dtype = dtype, base_dtype(dtype)
@@ -517,7 +519,7 @@ class GpuTarget(Target):
         launch_us = device_constant(device.launch.latency_us, device, "launch.latency_us", factors=factors)
         attends = attention_role(device, profile, libraries, dtype=dtype)
         at_boost = boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
-        loads = loads_of(device, factors, energy_ratio=energy_ratio)
+        loads = loads_of(device, factors, energy_ratio=self.energy_ratio)
         peaks = sustained_peaks(device, at_boost, loads)
         bandwidth_bytes_per_s = device_constant(
             device.sustained_memory_bandwidth_bytes_per_s, device, "memory.bandwidth_gb_per_s", factors=factors
@@ -529,6 +531,11 @@ class GpuTarget(Target):
         of_convolutions = fed * at_boost[dtypes[1]] * in_convolutions / peaks[dtype]
         ramp_steps = _ramp_steps(dnn, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes)
         slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
+        narrow: tuple[MatmulLibrary, ...] = ()
+        if recipe != dtype:
+            narrow = _narrow_products(
+                device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], loads=loads, factors=factors
+            )
         issuers = ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
         numbers = GpuNumbers(
             peak_flop_per_s=peaks[dtype],
@@ -539,14 +546,14 @@ class GpuTarget(Target):
             matmul_libraries=(
                 MatmulLibrary(gemm, of_products, blas["latency_cycles"] / clock_hz, blas["ramp_steps"]),
                 MatmulLibrary(convolution, of_convolutions, dnn["latency_cycles"] / clock_hz, ramp_steps),
-                *_narrow_products(
-                    device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], loads=loads, factors=factors
-                ),
+                *narrow,
             ),
             recurrent_library=recurrent_library(
                 dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
             ),
-            attention_library=_attention(
+            attention_library=None
+            if attends is None
+            else _attention(
                 device, libraries, attends, at_boost=at_boost, peaks=peaks, dtype=dtype, loads=loads, factors=factors
             ),
             stream_efficiency=software.stream_efficiency
@@ -561,7 +568,7 @@ class GpuTarget(Target):
             step_overhead_s=slowdown * framework["step_overhead_us"],
             issuer_dispatch_s=tuple([slowdown * framework[name] for name in issuers]) or None,
         )
-        if factors is NO_FACTORS and type(numbers.dispatch_s) is type(energy_ratio) is float:
+        if factors is NO_FACTORS and type(numbers.dispatch_s) is type(self.energy_ratio) is float:
             object.__setattr__(numbers, "is_plain", True)
         return numbers
 

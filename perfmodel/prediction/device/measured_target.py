@@ -303,13 +303,7 @@ class MeasuredTarget(Target):
         return self.specs
 
     def numbers(
-        self,
-        profile: FrameworkProfile,
-        libraries: Libraries,
-        *,
-        dtype: str,
-        factors: Factors = NO_FACTORS,
-        energy_ratio: Quantity = 1.0,
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
         """Curves of a data type as plain numbers."""
         classes = self.measured.classes(dtype)

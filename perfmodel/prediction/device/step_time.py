@@ -289,7 +289,7 @@ class JoinedTimes:
 
 @record
 class ChosenRows:
-    """Costs of the unique rows of a table, plain numbers, and the alternative that is chosen for each group.
+    """Costs of the unique rows of a table, plain numbers, and which of its alternatives each group chooses.
 
     Sums are taken over rows of what is chosen, all at once; costs by group are made when they are read.
     """
@@ -297,19 +297,22 @@ class ChosenRows:
     table: KernelTable
     columns: ColumnsAt
     costs: NDArray[np.float64]
-    chosen: NDArray[np.intp]
+    place: NDArray[np.intp]
+
+    @derived_property
+    def chosen(self) -> NDArray[np.intp]:
+        """Alternative that each group chooses."""
+        return self.table.choices[self.place, self.table.weights.every_group]
 
     @derived_property
     def groups(self) -> GroupTimes:
         """Cost of each group."""
-        of_rows = self.costs.take(self.table.row_order, axis=1)
-        of_alternatives = np.add.reduceat(of_rows, self.table.alternative_starts, axis=1)
-        return GroupTimes(self.chosen, *of_alternatives.take(self.chosen, axis=1))
+        return GroupTimes(self.chosen, *self.table.of_alternatives(self.costs).take(self.chosen, axis=1))
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences."""
         rows = self.table.rows
-        places = (self.chosen.take(rows.group_of_row) == rows.alternative_of_row).nonzero()[0]
+        places = (self.place.take(rows.group_of_row) == rows.place_of_row).nonzero()[0]
         costs, counts = self.costs.take(rows.row_order.take(places), axis=1), weights.of_row.take(places, axis=0)
         compute, memory, launches, dispatch, exposed = costs.dot(counts).tolist()
         return compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2]
@@ -328,7 +331,7 @@ def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Q
 
 
 def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt) -> tuple[Quantity, ...]:
-    """Compute-bound, memory-bound, launch, issue, exposed-issue and total kernel seconds of each row. [s]"""
+    """Compute-bound, memory-bound, launch, issue, exposed-issue and all device seconds of each row. [s]"""
     matmul, stream, launches, *_ = columns
     times = []
     if table.matmul_efficiency:
@@ -338,14 +341,14 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
     compute, memory = named(_joined(times, 1), "arithmetic"), named(_joined(times, 2), "traffic")
     waits = exceeds(memory, compute)
     of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
-    busy = of_one * launches
-    exposed, issued = _issue_times(table, numbers, columns=columns, busy_s=named(of_one + numbers.launch_s, "launch"))
-    exposed = named(exposed, "exposed dispatch")
+    busy, launched = of_one * launches, named(of_one + numbers.launch_s, "launch")
+    exposed, issued = _issue_times(table, numbers, columns=columns, busy_s=launched)
+    others = launches, issued, named(exposed, "exposed dispatch"), launched * launches
     if is_symbolic(waits):
         compute_bound = where(waits, 0, 1)
-        return busy * compute_bound, busy * (1 - compute_bound), launches, issued, exposed, busy
+        return busy * compute_bound, busy * (1 - compute_bound), *others
     memory_bound = busy * waits
-    return busy - memory_bound, memory_bound, launches, issued, exposed, busy
+    return busy - memory_bound, memory_bound, *others
 
 
 def _issue_times(
@@ -503,13 +506,12 @@ def _fastest(
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
     if rows[0].ndim == 1 and not is_symbolic(*rows):
-        return _fastest_of_numbers(table, numbers, columns, rows=rows, workspace_limit_bytes=workspace_limit_bytes)
+        return _fastest_of_numbers(table, columns, rows=rows, workspace_limit_bytes=workspace_limit_bytes)
     summed = [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
-    busy, of_alternatives = summed[-1], summed[:-1]
+    *of_alternatives, duration = summed
     first = table.choices[0]
     if len(table.choices) == 1:
         return GroupTimes(first, *(values[first] for values in of_alternatives))
-    duration = busy + of_alternatives[2] * numbers.launch_s
     workspace = columns.workspace_bytes
     if is_symbolic(duration):
         eligible = where(exceeds(workspace, workspace_limit_bytes), np.inf, named(duration, "alternative"))
@@ -528,26 +530,17 @@ def _fastest(
 
 
 def _fastest_of_numbers(
-    table: KernelTable,
-    numbers: ProcessorNumbers,
-    columns: ColumnsAt,
-    *,
-    rows: tuple[Any, ...],
-    workspace_limit_bytes: float,
+    table: KernelTable, columns: ColumnsAt, *, rows: tuple[Any, ...], workspace_limit_bytes: float
 ) -> ChosenRows:
     """Choose the fastest alternative of each group by plain numbers of one configuration."""
-    *costs_of_rows, busy = rows
-    costs = np.array(costs_of_rows)
+    *costs, duration_of_rows = rows
     if len(table.choices) == 1:
-        return ChosenRows(table=table, columns=columns, costs=costs, chosen=table.choices[0])
-    busy, launches = (
-        np.add.reduceat(of_row.take(table.row_order), table.alternative_starts) for of_row in (busy, costs[2])
-    )
-    duration = busy + launches * numbers.launch_s
-    fits = columns.workspace_bytes <= workspace_limit_bytes
-    place = np.where(fits, duration, np.inf)[table.choices].argmin(axis=0)
-    chosen = table.choices[place, table.weights.every_group]
-    return ChosenRows(table=table, columns=columns, costs=costs, chosen=chosen)
+        place = np.zeros_like(table.choices[0])
+    else:
+        duration = np.add.reduceat(duration_of_rows.take(table.row_order), table.alternative_starts)
+        fits = columns.workspace_bytes <= workspace_limit_bytes
+        place = np.where(fits, duration, np.inf).take(table.choices_of_group).argmin(axis=1)
+    return ChosenRows(table=table, columns=columns, costs=np.array(costs), place=place)
 
 
 def _weighted(values: Quantity, weights: Quantity) -> Quantity:

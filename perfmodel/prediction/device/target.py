@@ -217,8 +217,14 @@ class Target(ABC):
         """Remarks specific to this kind of target."""
         return []
 
-    def slowest_clock(self, energy_ratio: Any) -> float:
-        """Clock of a device that draws this much more for a FLOP, over the mean one's, if power limits it. [1]"""
+    def drawing(self, energy_ratio: Any) -> Target:
+        """Return a target of the same model that draws this much more for a FLOP; itself where no power limit acts."""
+        del energy_ratio
+        return self
+
+    @property
+    def slowest_clock(self) -> float:
+        """Clock that its power limit leaves, over that of a device that draws what its file states. [1]"""
         return 1.0
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
@@ -227,15 +233,9 @@ class Target(ABC):
 
     @abstractmethod
     def numbers(
-        self,
-        profile: FrameworkProfile,
-        libraries: Libraries,
-        *,
-        dtype: str,
-        factors: Factors = NO_FACTORS,
-        energy_ratio: Quantity = 1.0,
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
-        """Plain numbers that time a step, on a device that draws ``energy_ratio`` [1] times the mean one for a FLOP."""
+        """Plain numbers that time a step."""
 
     @abstractmethod
     def peak_flop_per_s(self, dtype: str) -> float:

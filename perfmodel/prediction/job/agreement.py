@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from perfmodel.cost.gradient_buckets import buckets
 from perfmodel.cost.overlap import (
     arrival_stall,
     chained_exchange,
@@ -19,11 +18,18 @@ from perfmodel.cost.overlap import (
 )
 from perfmodel.cost.pipeline_ends import TurnMessages
 from perfmodel.cost.prefetching import gather_stall
-from perfmodel.derived import derived, record
+from perfmodel.derived import record
 from perfmodel.numeric import maximum, running_total, total
-from perfmodel.parallelism.units import unit_slices
-from perfmodel.prediction.job.agreement_options import UNITS
-from perfmodel.prediction.job.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
+from perfmodel.prediction.job.gradients import (
+    MERGED,
+    Buckets,
+    Stretches,
+    merged_reduced,
+    merged_served,
+    messages_of,
+    slices_of,
+    wanted_at_once,
+)
 from perfmodel.prediction.job.sharing import crowded_s
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
 from perfmodel.simulation.synchronous import Following, PlayedExchange, synchronous_tasks
@@ -131,6 +137,11 @@ class Asynchronous(Agreement):
     numbers: AsynchronousNumbers
 
     @property
+    def waited_for(self) -> tuple[int, int]:  # noqa: D102
+        used = self.scheme.in_effect(self.numbers)
+        return (used.group_size if used.staleness_bound is None else used.worker_count,) * 2
+
+    @property
     def batches_per_update(self) -> int:
         """Mini-batches of one worker, or one group, behind each update. [1]"""
         return int(self.times(1.0).batches_per_update)
@@ -181,6 +192,10 @@ class Reduction(ABC):
     """Whether the forward phase waits for all parameters, in whatever order they arrive."""
     is_all_reduce: bool = False
     """Whether every worker ends with all sums."""
+
+    def wanted(self, schedule: GradientSchedule) -> GradientSchedule:
+        """Return the schedule, as it is or with all parameters wanted at the start of the forward phase."""
+        return wanted_at_once(schedule) if self.waits_for_all else schedule
 
     @abstractmethod
     def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:
@@ -522,15 +537,15 @@ class Synchronous(Agreement):
     def slices(self, reduction: Reduction, schedule: GradientSchedule) -> Sequence[slice]:
         """Gradients of each message."""
         if self.message_bytes == MERGED:
-            return reduction.cheapest(Stretches.of(_as_wanted(reduction, schedule)), overlap=self.overlap)
-        return _slices(schedule, self.message_bytes)
+            return reduction.cheapest(Stretches.of(reduction.wanted(schedule)), overlap=self.overlap)
+        return slices_of(schedule, self.message_bytes)
 
     def messages(self, reduction: Reduction, schedule: GradientSchedule) -> Buckets:
         """Gradients grouped into messages."""
-        wanted = _as_wanted(reduction, schedule)
+        wanted = reduction.wanted(schedule)
         if self.message_bytes == MERGED:
             return Buckets.of(wanted, self.slices(reduction, schedule))
-        return _messages(wanted, self.message_bytes)
+        return messages_of(wanted, self.message_bytes)
 
     def played(  # noqa: D102
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
@@ -583,27 +598,3 @@ class Synchronous(Agreement):
             "ready": [ready[message.stop - 1] for message in slices],
             "wanted": [min(wanted[message]) for message in slices],
         }
-
-
-@derived
-def _messages(schedule: GradientSchedule, message_bytes: float | str) -> Buckets:
-    """Group gradients into messages of a size, or one for each unit, once for all agreements."""
-    return Buckets.of(schedule, _slices(schedule, message_bytes))
-
-
-def _slices(schedule: GradientSchedule, message_bytes: float | str) -> Sequence[slice]:
-    """Gradients of each message of a size, or of a unit."""
-    if message_bytes == UNITS:
-        return unit_slices(schedule.chunks)
-    return buckets(schedule.sizes_bytes, least_bytes=float(message_bytes))
-
-
-def _as_wanted(reduction: Reduction, schedule: GradientSchedule) -> GradientSchedule:
-    """Return the schedule; if the forward phase waits for all parameters, it wants all of them at its start."""
-    return _wanted_at_once(schedule) if reduction.waits_for_all else schedule
-
-
-@derived
-def _wanted_at_once(schedule: GradientSchedule) -> GradientSchedule:
-    """Schedule of a forward phase that starts once all parameters have arrived."""
-    return replace(schedule, wanted_s=np.zeros_like(schedule.wanted_s))

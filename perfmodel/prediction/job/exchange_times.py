@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -35,6 +35,23 @@ ALGORITHM_OF: Final = {
 
 Groups = tuple[tuple[str, ...], ...]
 """Groups of devices that exchange at the same time."""
+
+
+class Exchanges(Protocol):
+    """Time of exchanges inside a worker and of gathering parameters that workers share."""
+
+    @property
+    def library(self) -> CollectiveLibrary | None:
+        """Library of collectives in use; None if algorithms are named."""
+
+    def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
+        """Time of an exchange of this many bytes [B] of a stage. [s]"""
+
+    def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
+        """Mean bytes that a device sends in such an exchange. [B]"""
+
+    def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
+        """Share of a device that the messages of an exchange occupy. [1]"""
 
 
 def algorithm_of(exchange: Exchange) -> Collective:

@@ -175,7 +175,7 @@ class Job(JobAttributes):
     @derived_property
     def prepared(self) -> Prepared:
         """The job placed and lowered: complete except for the numbers of hardware and software."""
-        return self.prepared_on(None)
+        return prepare_job(self)
 
     def prepared_on(self, placement: Placement | None) -> Prepared:
         """Prepare the job on a placement [-] made before, or on a new one for None."""
@@ -214,11 +214,12 @@ class Job(JobAttributes):
             target, self.__dict__["profile"] = resolve_by_name((self.device, framework))
             return target
         system: Any = self.system
-        if self.device_count > self.workers:
+        device_count = self.device_count
+        if device_count > self.workers:
             if system is not None and not isinstance(system, Wired):
                 system = load_system(system)
             self._refuse_missing_devices(system)
-        target = resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
+        target = resolve_target(device=self.device, system=system, threads=self.threads, workers=device_count)
         if "sync" in self.asked:
             from perfmodel.prediction.job.agreement_options import WITH_SERVER
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
-from perfmodel.graph.execution import BLOCKS, blocks_of, check_recomputable
+from perfmodel.graph.execution import BLOCKS, StopsEarly, blocks_of, check_recomputable, reruns_blocks
 from perfmodel.graph.repeats import first_alike, shorten
 from perfmodel.parallelism.base import ONE_DEVICE, Layout, Placement, Request, StageGraph, TensorHabits
 from perfmodel.prediction.job.lowered import GradientSizes, exchanged_dtype, gradient_sizes, lowered_graph, whole_dtype
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
-    from perfmodel.graph.execution import Recompute
+    from perfmodel.graph.execution import Recompute, Way
     from perfmodel.hardware.library import LibraryProfile, LibrarySupport
     from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.device.target import Libraries, Target
@@ -143,7 +143,7 @@ class Lowering:
     profile: FrameworkProfile
     dtype: str = "fp32"
     library: str | Path | LibraryProfile | None = None
-    recompute: Recompute = None
+    recompute: Way = None
     image_layout: str | None = None
     layout: Layout = ONE_DEVICE
     parallelism: str = "data"
@@ -158,8 +158,10 @@ class Lowering:
     @derived_property
     def runs_again(self) -> Recompute:
         """What runs again in the backward phase, in the framework's reading of ``recompute``."""
-        is_whole = self.recompute == "full" and self.profile.memory.full_recomputation == BLOCKS
-        return BLOCKS if is_whole and blocks_of(self.subject.graph.layers) else self.recompute
+        memory, nodes = self.profile.memory, self.subject.graph.layers
+        is_whole = self.recompute == "full" and memory.full_recomputation == BLOCKS and blocks_of(nodes)
+        way = BLOCKS if is_whole else self.recompute
+        return StopsEarly(way) if memory.recomputation_stops_early and reruns_blocks(way, nodes) else way
 
     @property
     def exchanged_dtype(self) -> str:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders
 from perfmodel.cost.power import energy_ratio
-from perfmodel.derived import derived_property, record
+from perfmodel.derived import derived_property
 from perfmodel.framework.profile import shortfalls
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
-from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime
+from perfmodel.prediction.device.step_time import ProcessorNumbers
 from perfmodel.prediction.device.target import NO_COPY, Copy, Feed
 from perfmodel.prediction.job.beside import alike_exchanges, rings_s, runs_beside, started_s
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import exchanged_dtype, gradient_dtype
 from perfmodel.prediction.job.sends import exchanged_s, shares_of, waited_s, waits_for_sends
 from perfmodel.prediction.job.sharing import gathered, moved_s
-from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
+from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage, TimedStep
 from perfmodel.prediction.memory.footprint import device_memory, fullest_of
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import is_symbolic
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph.execution import Recompute
-    from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.parallelism.base import Exchange, Group, Layout, Placement, StageGraph
+    from perfmodel.parallelism.base import Exchange, Group, Layout, Placement
     from perfmodel.prediction.device.target import Libraries, Target
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
-    from perfmodel.prediction.job.gradients import GradientSchedule
+    from perfmodel.prediction.job.exchange_times import Exchanges
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
@@ -46,65 +45,6 @@ if TYPE_CHECKING:
     _ExchangeTimes = dict[tuple[Phase, str], list[tuple[Exchange, Any]]]
     from perfmodel.prediction.memory.footprint import MemoryFootprint
     from perfmodel.symbolic import Quantity
-
-
-@record
-class TimedStep:
-    """A timed step with its stages and composition."""
-
-    stages: tuple[TimedStage, ...]
-    composed: Composed
-
-    @property
-    def parts(self) -> StepTime:
-        """Exclusive parts of the step. [s]"""
-        return self.composed.parts
-
-    @property
-    def alone(self) -> StepTime:
-        """A worker's step alone, without copies and input. [s]"""
-        return self.composed.alone
-
-    @property
-    def shown(self) -> TimedStage:
-        """First stage of the device that works longest."""
-        if len(self.stages) == 1:
-            return self.stages[0]
-        return next(stage for stage in self.stages if stage.stage.placed.device == self.composed.longest)
-
-    @property
-    def numbers(self) -> ProcessorNumbers:
-        """Plain numbers for that stage."""
-        return self.shown.numbers
-
-    @property
-    def groups(self) -> GroupTimes:
-        """Times and chosen alternatives of that stage. [s]"""
-        return self.shown.groups
-
-    @property
-    def gradients(self) -> GradientSchedule:
-        """Times at which the gradients are ready on the device that works longest. [s]"""
-        devices = self.composed.devices
-        schedule = devices[self.composed.longest].schedule if devices else None
-        return self.shown.gradients if schedule is None else schedule
-
-
-class Exchanges(Protocol):
-    """Time of exchanges inside a worker and of gathering parameters that workers share."""
-
-    @property
-    def library(self) -> CollectiveLibrary | None:
-        """Library of collectives in use; None if algorithms are named."""
-
-    def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
-        """Time of an exchange of this many bytes [B] of a stage. [s]"""
-
-    def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
-        """Mean bytes that a device sends in such an exchange. [B]"""
-
-    def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
-        """Share of a device that the messages of an exchange occupy. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -288,7 +228,7 @@ class Prepared:
             as_measured = measured_sum_of(self.agreement) is not None
             by_library = self.exchanges_by_library
             notes = (*notes, *self.target.exchange_remarks(by_library=by_library, as_measured=as_measured))
-        if (slower := 1 - self.target.slowest_clock(self.energy_ratio)) > 0:
+        if (slower := 1 - self.target.drawing(self.energy_ratio).slowest_clock) > 0:
             rank, count = self.devices_waited_for
             among = f"{count} devices" if rank == count else f"the {rank} fastest of {count} devices"
             what = f"a step waits for the slowest of {among}, which differ in what a FLOP draws"
@@ -309,15 +249,16 @@ class Prepared:
 
     def numbers(self, factors: Factors = NO_FACTORS, *, energy_ratio: Quantity | None = None) -> ProcessorNumbers:
         """Plain numbers of hardware, libraries and framework, on the slowest device unless its energy is given [1]."""
-        ratio = self.energy_ratio if energy_ratio is None else energy_ratio
-        how: dict[str, Any] = {"dtype": self.dtype, "factors": factors, "energy_ratio": ratio}
-        return self.target.numbers(self.profile, self.libraries, **how)
+        target = self.target.drawing(self.energy_ratio if energy_ratio is None else energy_ratio)
+        return target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
     @property
     def energy_ratio(self) -> Quantity:
         """Energy of a FLOP on the slowest device that a step waits for, over that of the mean device. [1]"""
+        if self.agreement is None and self.waits_for is None and self.layout.workers == 1:
+            return 1.0
         rank, count = self.devices_waited_for
-        return 1.0 if count is rank == 1 else energy_ratio(rank=rank, count=count)
+        return energy_ratio(rank=rank, count=count)
 
     @property
     def devices_waited_for(self) -> tuple[Any, Any]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from perfmodel.measurements.table import FeedItem
     from perfmodel.parallelism.base import StageGraph
     from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.compose import Composed
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
@@ -280,3 +281,45 @@ class SlowedTimes:
     def gradients(self) -> GradientSchedule:
         """Times at which the gradients of its layers are ready. [s]"""
         return self.times.gradients.slowed(self.factor)
+
+
+@record
+class TimedStep:
+    """A timed step with its stages and composition."""
+
+    stages: tuple[TimedStage, ...]
+    composed: Composed
+
+    @property
+    def parts(self) -> StepTime:
+        """Exclusive parts of the step. [s]"""
+        return self.composed.parts
+
+    @property
+    def alone(self) -> StepTime:
+        """A worker's step alone, without copies and input. [s]"""
+        return self.composed.alone
+
+    @property
+    def shown(self) -> TimedStage:
+        """First stage of the device that works longest."""
+        if len(self.stages) == 1:
+            return self.stages[0]
+        return next(stage for stage in self.stages if stage.stage.placed.device == self.composed.longest)
+
+    @property
+    def numbers(self) -> ProcessorNumbers:
+        """Plain numbers for that stage."""
+        return self.shown.numbers
+
+    @property
+    def groups(self) -> GroupTimes:
+        """Times and chosen alternatives of that stage. [s]"""
+        return self.shown.groups
+
+    @property
+    def gradients(self) -> GradientSchedule:
+        """Times at which the gradients are ready on the device that works longest. [s]"""
+        devices = self.composed.devices
+        schedule = devices[self.composed.longest].schedule if devices else None
+        return self.shown.gradients if schedule is None else schedule

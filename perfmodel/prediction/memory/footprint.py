@@ -371,12 +371,13 @@ class ChunkMemory:
             sends_apart=self.memory.sends_apart,
         )
 
-    @derived
     def peak(self, rules: GradientRules) -> tuple[Quantity, Quantity]:
         """Activations and gradients at the moment when their sum is largest. [B]"""
         overhead = self.memory.pool_overhead
         activations, gradients = self.memory.moments(rules).peak(self.samples)
         return overhead * activations, overhead * gradients
+
+    kept_peak = derived(peak)
 
     def alone(self, rules: GradientRules) -> MemoryFootprint:
         """Footprint of a mini-batch that is not cut. [B]"""
@@ -489,7 +490,7 @@ class DeviceMemory:
         """Footprint of one micro-batch of several, without what others keep for back-propagation. [B]"""
         passing: list[tuple[Quantity, Quantity]] = []
         for chunk, of_chunk, kept_bytes in zip(self.chunks, rules, kept, strict=True):
-            activations, gradients = chunk.peak(of_chunk)
+            activations, gradients = chunk.kept_peak(of_chunk)
             passing.append((activations - chunk.waiting_bytes, gradients - kept_bytes))
         activations, gradients = reduce(larger_pair, passing)
         beside = [chunk.beside for chunk in self.chunks]
@@ -530,12 +531,13 @@ def device_memory(
     keys = []
     for timed in chunks.values():
         stage = timed.stage
+        memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
         keys.append((id(stage.lowered), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
         if keys[-1] not in known:
             known[keys[-1]] = ChunkMemory(
-                memory=stage.lowered.memory(stage.subject.graph),
-                samples=prepared.samples(stage),
-                beside=_beside(prepared, timed),
+                memory=memory,
+                samples=samples,
+                beside=_beside(prepared, timed, memory, samples),
                 waiting_bytes=_waiting_bytes(prepared, stage) if in_parts or len(chunks) > 1 else 0.0,
                 gathered_bytes=ELEMENT_BYTES[prepared.dtype],
                 gradient_bytes=prepared.gradient_bytes,
@@ -549,14 +551,13 @@ def device_memory(
     )
 
 
-def _beside(prepared: Prepared, timed: TimedStage) -> dict[str, Quantity]:
+def _beside(prepared: Prepared, timed: TimedStage, memory: GraphMemory, samples: Quantity) -> dict[str, Quantity]:
     """Fields of the footprint of a stage for one micro-batch, all but activations and gradients.
 
     Mini-batches that are copied during a step are on the device twice; a stage that only copies labels holds only the
     labels twice. Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's overhead.
     """
     stage, target = timed.stage, prepared.target
-    memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
     overhead = memory.pool_overhead
     ahead_bytes = prepared.copied_ahead(stage).copied_bytes
     is_doubled = bool(ahead_bytes.any() if isinstance(ahead_bytes, np.ndarray) else ahead_bytes)

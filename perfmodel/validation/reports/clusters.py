@@ -321,8 +321,8 @@ VOCABULARY: Final = 50368
 SYSTEMS: Final = NAMES["boards"]
 """Board -> machine of eight. [-]"""
 
-FRAMEWORK: Final = "llm_foundry"
-"""Framework of the steps: LLM Foundry on PyTorch 1.13 and 2.0, with FlashAttention of the first generation. [-]"""
+FRAMEWORKS: Final = {"PURE": "llm_foundry_1_13", "DEFAULT": "llm_foundry"}
+"""Mode of mixed precision -> framework of the steps, as docs/validation.md finds. [-]"""
 
 LATER_FRAMEWORK: Final = "pytorch_2"
 """A framework for comparison, which did not run the steps: FlashAttention 2, layer norms and losses in fp32. [-]"""
@@ -348,8 +348,8 @@ def sharded_steps(file: Path) -> RowReport:
     intervals = interval_row("steps", PERFMODEL, np.log(predicted_s), np.log(high_s / predicted_s), measured)
     fitted = {ONE_MFU: 1, MFU_BY_MODEL: len(SIZES)}
     note = (
-        f"with {FRAMEWORK}, whose attention kernels are of the time; no constant was fitted to them, "
-        "but that FlashAttention 1 divides long sequences among units was seen in them first; "
+        f"with {' and '.join(FRAMEWORKS.values())}, whose attention kernels are of the time; no constant was fitted to "
+        "them, but that FlashAttention 1 divides long sequences among units was seen in them first; "
         f"80 % intervals hold {intervals.coverage_percent:.1f} % of the steps, {intervals.median_ratio:.2f} times from "
         f"end to end in the median, interval score of ln(time) {intervals.log_score:.3f}"
     )
@@ -363,12 +363,13 @@ def sharded_steps(file: Path) -> RowReport:
 
 
 def _sharded_job(record: Mapping[str, str], file: Path) -> Job:
-    name, board = record["model"].lower(), record["device"]
-    if name not in SIZES or board not in SYSTEMS:
-        message = (
-            f"{file}: model and device must be of {', '.join(SIZES)} and {', '.join(SYSTEMS)} (got {name}, {board})"
-        )
-        raise TableError(message)
+    name, board, mode = record["model"].lower(), record["device"], record["mixed_precision_mode"]
+    for column, value, known in (
+        ("model", name, SIZES), ("device", board, SYSTEMS), ("mixed_precision_mode", mode, FRAMEWORKS),
+    ):  # fmt: skip
+        if value not in known:
+            message = f"{file}: {column} must be one of {', '.join(known)} (got {value})"
+            raise TableError(message)
     length, is_checkpointed = int(record["sequence_length"]), record["activation_checkpointing"] == "True"
     graph = gpt(**SIZES[name], sequence_length=length, vocabulary=VOCABULARY, checkpointed=is_checkpointed)
     count, passes = int(record["gpus"]), int(record["accumulation_steps"])
@@ -379,13 +380,13 @@ def _sharded_job(record: Mapping[str, str], file: Path) -> Job:
         workers=count,
         system=SYSTEMS[board],
         machines=machines if machines > 1 else None,
-        framework=FRAMEWORK,
+        framework=FRAMEWORKS[mode],
         optimizer="adam",
         dtype="bf16",
         sync="all_reduce",
         shard_stage=3,
         accumulation_steps=passes,
-        gradient_dtype="bf16" if record["mixed_precision_mode"] == "PURE" else None,
+        gradient_dtype="bf16" if mode == "PURE" else None,
     )
 
 

@@ -42,7 +42,8 @@ from perfmodel.validation.scores.table_report import (
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.stage import TimedStep
     from perfmodel.presentation.tables import Table
 
 LINEAR: Final = "linear scaling"

@@ -1,33 +1,26 @@
-"""Passes of torch whose elements depend on each other: norms, softmax, losses, pools, sums."""
+"""Kernels of torch: functions of the passes that ``shapes.toml`` names, and kernels with operands of several shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel import layers
 from perfmodel.calibration import families
-from perfmodel.calibration.backends.torch_passes import TorchTools, passes
-from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared, Sizes
-from perfmodel.calibration.families import MAPS, ROWS, SEQUENCES, pass_benchmark
-from perfmodel.layers import Layer
-from perfmodel.records import Operation, Recurrence, Role
+from perfmodel.calibration.benchmark import Prepared, Sizes
+from perfmodel.calibration.families import ELEMENTS, MAPS, ROWS, SEQUENCES
+from perfmodel.records import Convolution, Operation, Recurrence, Role
+
+if TYPE_CHECKING:
+    from perfmodel.calibration.backends.torch_passes import TorchTools
+    from perfmodel.layers import Layer
 
 EPSILON = 1e-5
 """Term that norms add to a variance [1]."""
 
-PARTS = {"part": Axis(values=(0, 1))}
-"""Whether the gradient is that of the input, or of scale and shift."""
-
 CLASSES = families.family("torch_classes")
-WINDOWS = families.family("maps", {"window": Axis(values=(2, 3, 3)), "stride": Axis(values=(1, 2, 2))})
-WHOLE_OR_WINDOWS = families.family("maps", {"window": Axis(values=(0, 2, 3)), "stride": Axis(values=(1, 2))})
-"""Maps with a window and stride; window 0 is a pool over the whole map."""
-
-BIASED = families.family("maps", {"maps": Axis(values=(0, 0, 1))})
-"""Operand of a bias: maps, or rows of features."""
 
 
 def by_autograd(tools: TorchTools, forward: Callable[..., Any], *inputs: Any) -> Prepared:
@@ -46,7 +39,8 @@ def _with_autograd(
     return by_autograd(tools, run, *inputs) if backward else Prepared(partial(run, *inputs))
 
 
-def _batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a batch norm, or its gradients."""
     channels = sizes["channels"]
     backward = operation.role is not Role.OUTPUT
     x = tools.normal(*MAPS.tensor(sizes), grad=backward and tools.on_gpu)
@@ -63,7 +57,8 @@ def _batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepar
     return Prepared(partial(aten.native_batch_norm_backward, *arguments, [True, True, True]))
 
 
-def _frozen_batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def frozen_batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a batch norm with given statistics."""
     channels = sizes["channels"]
     vectors = [tools.normal(channels) for _ in range(2)]
     mean, variance = tools.full(0.1, channels), tools.full(1.1, channels)
@@ -71,7 +66,8 @@ def _frozen_batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) ->
     return Prepared(partial(norm, tools.normal(*MAPS.tensor(sizes)), mean, variance, *vectors, False))
 
 
-def _layer_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def layer_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a layer norm, or one part of its gradients."""
     features = [sizes["features"]]
     x = tools.normal(*SEQUENCES.tensor(sizes))
     scale, shift = tools.normal(*features), tools.normal(*features)
@@ -87,7 +83,8 @@ def _layer_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepar
     )
 
 
-def _rms_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def rms_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare an RMS norm, or one part of its gradients."""
     backward = operation.role is not Role.OUTPUT
     x = tools.normal(*SEQUENCES.tensor(sizes), grad=operation.role is Role.INPUT_GRADIENT)
     scale = tools.normal(sizes["features"], grad=operation.role is Role.WEIGHT_GRADIENT)
@@ -99,7 +96,8 @@ def _rms_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared
     return by_autograd(tools, lambda weight: norm(x, weight=weight), scale)
 
 
-def _group_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def group_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a group norm, or one part of its gradients."""
     channels, groups = sizes["channels"] // sizes["groups"] * sizes["groups"], sizes["groups"]
     x = tools.normal(sizes["batch"], channels, sizes["height"], sizes["width"])
     scale, shift = tools.normal(channels), tools.normal(channels)
@@ -113,44 +111,19 @@ def _group_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepar
     return Prepared(partial(aten.native_group_norm_backward, gradient, x, mean, deviation, scale, *shape))
 
 
-def _group_shapes(sizes: Sizes) -> tuple[layers.Shape, ...]:
+def group_shapes(sizes: Sizes) -> tuple[layers.Shape, ...]:
+    """Return the shape of a sample whose channels fill all groups."""
     channels = sizes["channels"] // sizes["groups"] * sizes["groups"]
     return ((channels, sizes["height"], sizes["width"]),)
 
 
-def _part_of_gradient(sizes: Sizes) -> Role:
-    return Role.WEIGHT_GRADIENT if sizes["part"] else Role.INPUT_GRADIENT
-
-
-def _local_response_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def local_response_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a local response norm, or its gradient."""
     norm = partial(tools.torch.nn.functional.local_response_norm, size=5)
     return _with_autograd(tools, operation, norm, MAPS.tensor(sizes))
 
 
-def _norms() -> Iterator[Benchmark]:
-    for suffix, part, parts in (("", None, {}), ("_backward", _part_of_gradient, PARTS)):
-        sequences = families.family("sequences", parts)
-        grouped = families.family("maps", {"groups": Axis(values=(2, 4, 8)), **parts})
-        yield pass_benchmark(f"batch_norm{suffix}", MAPS, layers.BatchNorm(), _batch_norm, weight=2)
-        yield pass_benchmark(f"layer_norm{suffix}", sequences, layers.LayerNorm(), _layer_norm, role=part, weight=1.5)
-        yield pass_benchmark(f"rms_norm{suffix}", sequences, layers.RMSNorm(), _rms_norm, role=part, weight=0.5)
-        yield pass_benchmark(
-            f"group_norm{suffix}",
-            grouped,
-            lambda sizes: layers.GroupNorm(groups=sizes["groups"]),
-            _group_norm,
-            shapes=_group_shapes,
-            role=part,
-            weight=0.5,
-        )
-        yield pass_benchmark(
-            f"local_response_norm{suffix}", MAPS, layers.LocalResponseNorm(), _local_response_norm, weight=0.5
-        )
-    frozen = layers.BatchNorm(statistics="given")
-    yield pass_benchmark("frozen_batch_norm", MAPS, frozen, _frozen_batch_norm, weight=1.5)
-
-
-def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     """Prepare the loss of log-probabilities, or of logits, which are first turned into log-probabilities."""
     functional = tools.torch.nn.functional
     loss = functional.nll_loss if sizes["over"] else functional.cross_entropy
@@ -158,46 +131,15 @@ def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Pre
     return _with_autograd(tools, operation, partial(loss, target=labels), CLASSES.tensor(sizes))
 
 
-def _binary_cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def binary_cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the loss of logits of two classes, or its gradient."""
     target = tools.normal(*ROWS.tensor(sizes)).sigmoid()
     loss = partial(tools.torch.nn.functional.binary_cross_entropy_with_logits, target=target)
     return _with_autograd(tools, operation, loss, ROWS.tensor(sizes))
 
 
-def _softmaxes() -> Iterator[Benchmark]:
-    yield from passes(
-        "softmax",
-        ROWS,
-        layers.Softmax(),
-        lambda torch, x: torch.softmax(x, -1),
-        lambda torch, g, y, x: torch.ops.aten._softmax_backward_data(g, y, -1, x.dtype),
-    )
-    yield from passes(
-        "log_softmax",
-        ROWS,
-        layers.LogSoftmax(),
-        lambda torch, x: torch.log_softmax(x, -1),
-        lambda torch, g, y, x: torch.ops.aten._log_softmax_backward_data(g, y, -1, x.dtype),
-    )
-    squares = ("nn.functional.mse_loss", "x", "z"), ("ops.aten.mse_loss_backward", "g", "x", "z", 1)
-    yield from passes("mean_squared_error", families.TWO_ROWS, layers.MeanSquaredError(), *squares, weight=0.5)
-    for suffix in ("", "_backward"):
-        yield pass_benchmark(
-            f"cross_entropy{suffix}",
-            CLASSES,
-            lambda sizes: layers.CrossEntropy(over="log_probabilities" if sizes["over"] else "logits"),
-            _cross_entropy,
-        )
-        yield pass_benchmark(
-            f"binary_cross_entropy{suffix}",
-            families.TWO_ROWS,
-            layers.BinaryCrossEntropy(),
-            _binary_cross_entropy,
-            weight=0.5,
-        )
-
-
-def _max_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def max_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a pool of maxima, or its gradient."""
     window, stride, aten = sizes["window"], sizes["stride"], tools.torch.ops.aten
     x = tools.normal(*MAPS.tensor(sizes))
     geometry = ([window, window], [stride, stride], [0, 0], [1, 1], False)
@@ -208,7 +150,8 @@ def _max_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared
     return Prepared(partial(aten.max_pool2d_with_indices_backward, gradient, x, *geometry, places))
 
 
-def _average_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def average_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a pool of means, or its gradient; window 0 is the whole map."""
     functional, window = tools.torch.nn.functional, sizes["window"]
     pool = (
         partial(functional.avg_pool2d, kernel_size=window, stride=sizes["stride"])
@@ -218,78 +161,97 @@ def _average_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prep
     return _with_autograd(tools, operation, pool, MAPS.tensor(sizes))
 
 
-def _average_layer(sizes: Sizes) -> Layer:
+def average_layer(sizes: Sizes) -> Layer:
+    """Return the layer of a pool of means."""
     if not sizes["window"]:
         return layers.AveragePool2d(kernel_size=None)
     return layers.AveragePool2d(kernel_size=sizes["window"], stride=sizes["stride"])
 
 
-def _pools() -> Iterator[Benchmark]:
-    for suffix in ("", "_backward"):
-        yield pass_benchmark(
-            f"max_pool{suffix}",
-            WINDOWS,
-            lambda sizes: layers.MaxPool2d(kernel_size=sizes["window"], stride=sizes["stride"]),
-            _max_pool,
-            weight=1.5,
-        )
-        yield pass_benchmark(f"avg_pool{suffix}", WHOLE_OR_WINDOWS, _average_layer, _average_pool)
-
-
-def _bias_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def bias_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the gradient of a bias that is added to maps, or to rows of features."""
     if sizes["maps"]:
         return Prepared(partial(tools.torch.sum, tools.normal(*MAPS.tensor(sizes)), (0, 2, 3)))
     rows = tools.normal(sizes["batch"] * sizes["height"] * sizes["width"], sizes["channels"])
     return Prepared(partial(tools.torch.sum, rows, 0))
 
 
-def _biased_layer(sizes: Sizes) -> Layer:
-    return layers.Convolution2d(out_channels=sizes["channels"], kernel_size=1)
+def broadcast_sum(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the gradient of a vector that was added to every step of a sequence."""
+    return Prepared(partial(tools.torch.sum, tools.normal(*SEQUENCES.tensor(sizes)), 1))
 
 
-def _sums() -> Iterator[Benchmark]:
-    yield pass_benchmark("bias_gradient_backward", BIASED, _biased_layer, _bias_gradient, weight=1.5)
-    yield from passes(
-        "positional_embedding",
-        SEQUENCES,
-        lambda sizes: layers.PositionalEmbedding(positions=sizes["steps"]),
-        lambda torch, x: torch.add(x, x[0]),
-        lambda torch, g, y, x: torch.sum(g, 0),
-        weight=0.5,
-    )
-    yield pass_benchmark(
-        "broadcast_sum_backward",
-        SEQUENCES,
-        layers.Binary(function="add"),
-        lambda tools, sizes, operation: Prepared(partial(tools.torch.sum, tools.normal(*SEQUENCES.tensor(sizes)), 1)),
-        shapes=lambda sizes: ((sizes["steps"], sizes["features"]), (1, sizes["features"])),
-    )
-    for name in ("sum", "mean", "argmax"):
-        layer = layers.Reduction(function=name, axes=(-1,))
-        yield from passes(name, SEQUENCES, layer, (name, "x", -1), weight=0.5)
+def slice_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the gradient of one step that was cut out of a sequence."""
+    batch, steps, features = SEQUENCES.tensor(sizes)
+    gradient = tools.normal(batch, 1, features)
+    return Prepared(partial(tools.torch.ops.aten.slice_backward, gradient, [batch, steps, features], 1, 2, 3, 1))
 
 
-def _slices() -> Iterator[Benchmark]:
-    def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-        batch, steps, features = SEQUENCES.tensor(sizes)
-        gradient = tools.normal(batch, 1, features)
-        return Prepared(partial(tools.torch.ops.aten.slice_backward, gradient, [batch, steps, features], 1, 2, 3, 1))
-
-    yield pass_benchmark(
-        "slice_backward", SEQUENCES, lambda sizes: layers.Slice(shape=(1, sizes["features"])), prepare, weight=0.5
-    )
+def power_gradient(torch: Any, g: Any, x: Any) -> Any:
+    """Gradient of the third power."""
+    return g * (3.0 * torch.pow(x, 2.0))
 
 
-def reduction_benchmarks() -> Iterator[Benchmark]:
-    """Yield the benchmarks of norms, softmaxes, losses, pools and sums."""
-    yield from _norms()
-    yield from _softmaxes()
-    yield from _pools()
-    yield from _sums()
-    yield from _slices()
+def coin_flips(torch: Any, x: Any) -> Any:
+    """Draw zeros and ones."""
+    return torch.empty_like(x).bernoulli_(0.5)
 
 
-def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def concatenated(torch: Any, *maps: Any) -> Any:
+    """Join maps along their channels."""
+    return torch.cat(maps, 1)
+
+
+def parts_of_maps(torch: Any, g: Any) -> Any:
+    """Split a gradient into those of three maps without a copy, as autograd does."""
+    return g.chunk(3, 1)
+
+
+def channels_last(torch: Any, x: Any) -> Any:
+    """Copy maps with their channels last."""
+    return x.permute(0, 2, 3, 1).contiguous()
+
+
+def channels_first(torch: Any, x: Any) -> Any:
+    """Copy maps with their channels first."""
+    return x.permute(0, 3, 1, 2).contiguous()
+
+
+def upsampled(torch: Any, x: Any) -> Any:
+    """Repeat every value of maps along both axes."""
+    return torch.nn.functional.interpolate(x, scale_factor=2)
+
+
+def upsample_gradient(torch: Any, g: Any, x: Any, y: Any) -> Any:
+    """Gradient of maps that were made larger by repeating values."""
+    return torch.ops.aten.upsample_nearest2d_backward(g, list(y.shape[2:]), list(x.shape))
+
+
+def softmax_gradient(torch: Any, g: Any, y: Any) -> Any:
+    """Gradient of a softmax from its result."""
+    return torch.ops.aten._softmax_backward_data(g, y, -1, y.dtype)
+
+
+def log_softmax_gradient(torch: Any, g: Any, y: Any) -> Any:
+    """Gradient of the logarithm of a softmax from its result."""
+    return torch.ops.aten._log_softmax_backward_data(g, y, -1, y.dtype)
+
+
+def with_positions(torch: Any, x: Any) -> Any:
+    """Add a vector for each position to all samples."""
+    return torch.add(x, x[0])
+
+
+def dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the gradient from the dropout mask: kept as Booleans on a GPU, as numbers on a CPU."""
+    gradient, kept = (tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2))
+    if tools.on_gpu:
+        return Prepared(partial(tools.torch.ops.aten.native_dropout_backward, gradient, kept > 0, 1.4))
+    return Prepared(partial(tools.torch.mul, gradient, kept))
+
+
+def recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     """Prepare a layer over a sequence; one call computes both gradients; its time is split by their FLOP."""
     assert isinstance(operation, Recurrence)
     torch = tools.torch
@@ -308,7 +270,8 @@ def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation)
     return Prepared(run, share=share)
 
 
-def _attention(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def attention(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare fused attention, or its gradients."""
     shape = (sizes["batch"], sizes["heads"], sizes["queries"], sizes["head_size"])
     drops = bool(sizes["drops"])
     attend = partial(
@@ -319,7 +282,8 @@ def _attention(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepare
     return replace(_with_autograd(tools, operation, attend, shape, shape, shape), random=drops)
 
 
-def _gather(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def gather(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a look-up of rows, or the sum of their gradients."""
     rows = tools.integers(sizes["table_rows"], sizes["rows"])
     if operation.role is Role.OUTPUT:
         table = tools.normal(sizes["table_rows"], sizes["features"])
@@ -379,7 +343,7 @@ TENSORS_AT_ONCE = 16
 """Tensors that one optimizer step updates together on a GPU, in few launches [1]."""
 
 
-def _update(name: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+def update(name: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     """Prepare an update: call by call on a CPU; on a GPU a share of a step over several tensors."""
     elements = sizes["elements"]
     if tools.on_gpu and name in OPTIMIZER_OF:
@@ -399,14 +363,38 @@ def _stepped(optimizer: Any, weight: Any) -> Any:
     return weight
 
 
-def sequence_benchmarks() -> Iterator[Benchmark]:
-    """Yield the benchmarks of recurrent layers, attention, embedding tables and optimizers."""
-    for cell, weight in (("lstm", 2.0), ("gru", 0.5), ("rnn", 0.5)):
-        make = partial(families.recurrence, cell)
-        yield from families.role_benchmarks(
-            families.by_role(cell), families.RECURRENT_AXES, make, partial(_recurrent, cell), weight=weight
+def dense(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the products of ``F.linear`` and its autograd; weights are kept by outputs."""
+    rows, inputs, outputs = sizes["rows"], sizes["inputs"], sizes["outputs"]
+    if operation.role is Role.OUTPUT:
+        linear = tools.torch.nn.functional.linear
+        return Prepared(
+            partial(linear, tools.normal(rows, inputs), tools.normal(outputs, inputs), tools.normal(outputs))
         )
-    attentions = {Role.OUTPUT: "attention", Role.INPUT_GRADIENT: "attention_backward"}
-    yield from families.role_benchmarks(attentions, families.ATTENTION_AXES, families.attention, _attention, weight=2)
-    yield from families.role_benchmarks(families.GATHERS, families.GATHER_AXES, families.gather, _gather)
-    yield from families.update_benchmarks(UPDATES, _update)
+    gradient = tools.normal(rows, outputs)
+    if operation.role is Role.INPUT_GRADIENT:
+        return Prepared(partial(tools.torch.mm, gradient, tools.normal(outputs, inputs)))
+    return Prepared(partial(tools.torch.mm, gradient.t(), tools.normal(rows, inputs)))
+
+
+def batched(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare several products at once."""
+    return Prepared(partial(tools.torch.bmm, *families.batched_operands(tools, sizes, operation)))
+
+
+def convolution(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a convolution, or one of its gradients by the output mask of ``convolution_backward``."""
+    assert isinstance(operation, Convolution)
+    op, torch = operation, tools.torch
+    along = len(op.kernel_size)
+    maps = tools.normal(op.batch_size, op.in_channels, *op.input_size)
+    filters = tools.normal(op.out_channels, op.in_channels // op.groups, *op.kernel_size)
+    padding = [first for first, _ in op.padding]
+    stride, dilation = list(op.stride), list(op.dilation)
+    if op.role is Role.OUTPUT:
+        convolve = getattr(torch.nn.functional, f"conv{along}d")
+        return Prepared(partial(convolve, maps, filters, None, stride, padding, dilation, op.groups))
+    wanted = [op.role is Role.INPUT_GRADIENT, op.role is Role.WEIGHT_GRADIENT, False]
+    gradient = tools.normal(op.batch_size, op.out_channels, *op.output_size)
+    geometry = (stride, padding, dilation, False, [0] * along, op.groups, wanted)
+    return Prepared(partial(torch.ops.aten.convolution_backward, gradient, maps, filters, None, *geometry))
