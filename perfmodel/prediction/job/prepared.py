@@ -512,16 +512,17 @@ class Prepared:
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""
         before, meanwhile, together = stage.copies
-        if not self._copies_ahead:
+        if not self.copies_ahead:
             return self._copy_of(stage, together, factors), NO_COPY
         return self._copy_of(stage, before, factors), self._copy_of(stage, meanwhile, factors)
 
     def copied_ahead(self, stage: Stage, factors: Factors = NO_FACTORS) -> Copy:
         """Return the copies of a stage for one micro-batch during the previous one."""
-        return self._copy_of(stage, stage.copies[1], factors) if self._copies_ahead else NO_COPY
+        return self._copy_of(stage, stage.copies[1], factors) if self.copies_ahead else NO_COPY
 
     @property
-    def _copies_ahead(self) -> bool:
+    def copies_ahead(self) -> bool:
+        """Whether a mini-batch is copied while the one before it is computed."""
         return self.data_path is None or self.data_path.prefetch > 0
 
     def _copy_of(self, stage: Stage, feed: Feed, factors: Factors) -> Copy:

@@ -532,7 +532,8 @@ def device_memory(
     for timed in chunks.values():
         stage = timed.stage
         memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
-        keys.append((id(stage.lowered), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
+        fed = (id(stage.feed), stage.is_fed, id(stage.target), prepared.copies_ahead)
+        keys.append((id(stage.lowered), stage.placed.batch_factor, *fed))
         if keys[-1] not in known:
             known[keys[-1]] = ChunkMemory(
                 memory=memory,
