@@ -533,7 +533,9 @@ def probed_table(
     """Lower a graph's operations into one table."""
     group_of: dict[Hashable, int] = {}
     group_of_same: dict[Hashable, int] = {}  # equal layers share their operations, whose content is slow to hash
-    occurrences, first, lowered = [], [], []
+    occurrences: list[Occurrence] = []
+    first: list[Operation] = []
+    lowered: list[list[_Lowered]] = []
     for layer, phase, operations, stated_bytes in probes:
         own_bytes = element_bytes if stated_bytes is None else stated_bytes
         same = (*map(id, operations), own_bytes)

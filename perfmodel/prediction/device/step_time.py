@@ -267,9 +267,9 @@ class JoinedTimes:
         """Join costs of tables over the same configurations, and share the dispatch that the queue of each exposes."""
         groups = GroupTimes._make(map(np.concatenate, zip(*[of_table.groups for of_table in issued], strict=True)))
         joined = cls(groups=groups, starts=np.cumsum([0, *tables.counts[:-1]]))
-        if numbers.queued:
-            joined.groups = _run_ahead(tables, groups, numbers, weighted=joined.weighted)
-        return joined
+        if not numbers.queued:
+            return joined
+        return cls(groups=_run_ahead(tables, groups, numbers, weighted=joined.weighted), starts=joined.starts)
 
     def weighted(self, values: Any, weights: Any) -> Any:
         """Sum of value times occurrences over the groups of each table."""
@@ -318,8 +318,8 @@ class ChosenRows:
         return compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2]
 
 
-Chosen = GroupTimes | ChosenRows | JoinedTimes
-"""Costs of a table, or of several, with the alternatives that are chosen."""
+Chosen = GroupTimes | ChosenRows
+"""Costs of a table with the alternatives that are chosen."""
 
 
 def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Quantity:
@@ -551,12 +551,12 @@ def _weighted(values: Quantity, weights: Quantity) -> Quantity:
 
 
 def step_time(
-    table: KernelTable | JoinedTables,
+    table: KernelTable,
     numbers: ProcessorNumbers,
     *,
     batch_size: Quantity,
     workspace_limit_bytes: float,
-    groups: Chosen | None = None,
+    groups: Chosen | JoinedTimes | None = None,
     subnormal_s: Quantity = 0.0,
     scheduler_threads: int = 1,
     phase: Phase | None = None,

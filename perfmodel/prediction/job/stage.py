@@ -105,7 +105,7 @@ class TimedStage:
     def _of_rows(self) -> dict[Any, Any] | None:
         """Times that tables with the same rows share."""
         known, factor = self.known, self.stage.placed.batch_factor
-        return None if known is None else known.setdefault(("rows", factor), {})  # type: ignore[no-any-return]
+        return None if known is None else known.setdefault(("rows", factor), {})
 
     @property
     def groups(self) -> GroupTimes:
@@ -188,6 +188,7 @@ class TimedStage:
         alike = (id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
         if (table, *alike) not in known and self.together:
             tables = [*dict.fromkeys(other for at in self.together if (other := table_of(*at)) is not None)]
+            joined: Any  # a table to all that adds up
             for joined in JoinedTables.of(tables):
                 issued = [issued_times(other, numbers, **how, known=self._of_rows) for other in joined.tables]
                 groups = JoinedTimes.of(issued, joined, numbers)
@@ -235,6 +236,7 @@ def time_together(stages: Iterable[TimedStage]) -> None:
     for listed in alike.values():
         together = tuple([(stage.stage.lowered, stage.stage.placed.graph) for stage in listed.values()])
         ordered = iter(listed.values())
+        tables: Any  # a table to all that adds up
         for tables in JoinedTables.of([lowered.table for lowered, _ in together]):
             some = [*islice(ordered, len(tables.tables))]
             numbers, how = some[0].numbers, dict(some[0].how)
