@@ -8,7 +8,7 @@ array of batch sizes or symbol is one multiply-add per column, and identical lay
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -145,7 +145,7 @@ class KernelTable:
     @derived_property
     def parts(self) -> tuple[NDArray[np.float64], ...]:
         """Occurrences of each group in each part of the step that a host issues. [1]"""
-        return _parts(self.part_of_group, self.multiplicity)
+        return parts_of(self.part_of_group, self.multiplicity)
 
     @property
     def part_of_group(self) -> NDArray[np.intp]:
@@ -243,7 +243,7 @@ class GroupWeights(NamedTuple):
 
 
 def _group_weights(table: KernelTable) -> GroupWeights:
-    sums = _summed_weights(table.multiplicity, table.is_update)
+    sums = summed_weights(table.multiplicity, table.is_update)
     of_row = sums[table.rows.group_of_row]
     if table.rows_of is not None:  # the same operations, which are issued alike
         return table.rows.weights._replace(sums=sums, of_row=of_row)
@@ -278,60 +278,22 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 
 @derived
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
-    sums = _summed_weights(_counts_in(table, phase), table.is_update)
+    sums = summed_weights(counts_in(table, phase), table.is_update)
     return table.weights._replace(sums=sums, of_row=sums[table.rows.group_of_row])
 
 
-def _counts_in(table: KernelTable, phase: Phase) -> NDArray[np.float64]:
+def counts_in(table: KernelTable, phase: Phase) -> NDArray[np.float64]:
     """Occurrences of each group in a phase. [1]"""
     groups = [group for _, of_phase, _, group in table.occurrences if of_phase is phase]
     return np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
 
 
-def _parts(part_of_group: NDArray[np.intp], multiplicity: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+def parts_of(part_of_group: NDArray[np.intp], multiplicity: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Occurrences of each group in each part of the step. [1]"""
     return tuple(np.where(part_of_group == part, multiplicity, 0.0) for part in range(part_of_group.max() + 1))
 
 
-MOST_JOINED: Final = 32
-"""Tables that are added up at once, so that their times stay in a processor's cache. [1]"""
-
-
-@dataclass(frozen=True, eq=False)
-class JoinedTables:
-    """Tables one after the other, whose parts and phases are added up at once."""
-
-    tables: tuple[KernelTable, ...]
-
-    @classmethod
-    def of(cls, tables: Sequence[KernelTable]) -> Iterator[JoinedTables]:
-        """Join as many tables as are added up at once, and those behind them likewise."""
-        for start in range(0, len(tables), MOST_JOINED):
-            yield cls(tuple(tables[start : start + MOST_JOINED]))
-
-    @derived_property
-    def counts(self) -> list[int]:
-        """Groups of each table. [1]"""
-        return [len(table.multiplicity) for table in self.tables]
-
-    @derived_property
-    def parts(self) -> tuple[NDArray[np.float64], ...]:
-        """Occurrences of each group in each part of its step. [1]"""
-        return _parts(self.part_of_group[0], np.concatenate([table.multiplicity for table in self.tables]))
-
-    @derived_property
-    def part_of_group(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The part that issues each group, and the table that it is in."""
-        parts = np.concatenate([table.part_of_group for table in self.tables])
-        return parts, np.repeat(np.arange(len(self.tables)), self.counts)
-
-    def phase_weights(self, phase: Phase) -> GroupWeights:
-        """Count each group of each table in a single phase; only the sums are joined. [1]"""
-        counts = np.concatenate([_counts_in(table, phase) for table in self.tables])
-        is_update = np.concatenate([table.is_update for table in self.tables])
-        return self.tables[0].rows.weights._replace(sums=_summed_weights(counts, is_update))
-
-
-def _summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
+def summed_weights(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Occurrences of each group outside the update, in it, and in all, in columns. [1]"""
     return np.stack([every * ~is_update, every * is_update, every], axis=1)
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from perfmodel.framework.kernel_table import GroupWeights, JoinedTables, KernelTable
+    from perfmodel.framework.kernel_table import GroupWeights, KernelTable
+    from perfmodel.prediction.device.joined_tables import JoinedTables, JoinedTimes
 
 
 @lru_cache(maxsize=256)
@@ -227,6 +228,13 @@ Sums = tuple[Quantity, Quantity, Quantity, Quantity, Quantity, Quantity]
 """Compute-bound, memory-bound and update seconds, launches, issue and exposed-issue seconds of a step or phase."""
 
 
+def _weighted(values: Quantity, weights: Quantity) -> Quantity:
+    """Sum of value times occurrences over groups."""
+    if values.dtype.hasobject:
+        return total(values * np.frompyfunc(int, 1, 1)(weights))
+    return weights.dot(values) if values.ndim > 1 else float(weights.dot(values))
+
+
 class GroupTimes(NamedTuple):
     """Cost of each group of a kernel table (a unique operation) with its chosen alternative."""
 
@@ -242,9 +250,8 @@ class GroupTimes(NamedTuple):
         """The costs themselves, as :class:`ChosenRows` has them."""
         return self
 
-    def sums(self, weights: GroupWeights, weighted: Callable[[Any, Any], Any] | None = None) -> Sums:
+    def sums(self, weights: GroupWeights, weighted: Callable[[Any, Any], Any] = _weighted) -> Sums:
         """Add up the costs of some occurrences."""
-        weighted = weighted or _weighted
         return (
             weighted(self.compute_s, weights.forward_backward),
             weighted(self.memory_s, weights.forward_backward),
@@ -253,38 +260,6 @@ class GroupTimes(NamedTuple):
             weighted(self.dispatch_s, weights.every),
             weighted(self.exposed_dispatch_s, weights.every),
         )
-
-
-@record
-class JoinedTimes:
-    """Costs of the groups of several tables, one table after the other; sums are rows, one for each table."""
-
-    groups: GroupTimes
-    starts: NDArray[np.intp]
-
-    @classmethod
-    def of(cls, issued: Sequence[Chosen], tables: JoinedTables, numbers: ProcessorNumbers) -> JoinedTimes:
-        """Join costs of tables over the same configurations, and share the dispatch that the queue of each exposes."""
-        groups = GroupTimes._make(map(np.concatenate, zip(*[of_table.groups for of_table in issued], strict=True)))
-        joined = cls(groups=groups, starts=np.cumsum([0, *tables.counts[:-1]]))
-        if not numbers.queued:
-            return joined
-        return cls(groups=_run_ahead(tables, groups, numbers, weighted=joined.weighted), starts=joined.starts)
-
-    def weighted(self, values: Any, weights: Any) -> Any:
-        """Sum of value times occurrences over the groups of each table."""
-        return np.add.reduceat(values * weights.reshape(-1, *[1] * (values.ndim - 1)), self.starts, axis=0)
-
-    def sums(self, weights: GroupWeights) -> Sums:
-        """Add up the costs of some occurrences of each table."""
-        return self.groups.sums(weights, self.weighted)
-
-    def of_tables(self) -> list[GroupTimes]:
-        """Costs of each table."""
-        return [
-            GroupTimes._make(of_one)
-            for of_one in zip(*[np.split(of, self.starts[1:]) for of in self.groups], strict=True)
-        ]
 
 
 @record
@@ -408,15 +383,14 @@ def _issued(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -
     return groups._replace(dispatch_s=groups.dispatch_s + groups.exposed_dispatch_s * of_launch_s)
 
 
-def _run_ahead(
+def run_ahead(
     table: KernelTable | JoinedTables,
     groups: GroupTimes,
     numbers: ProcessorNumbers,
     *,
-    weighted: Callable[[Any, Any], Any] | None = None,
+    weighted: Callable[[Any, Any], Any] = _weighted,
 ) -> GroupTimes:
     """Share the dispatch that a queue of launches exposes in each part of the step, in proportion to dispatch."""
-    weighted = weighted or _weighted
     busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
     busy, issued = ([weighted(seconds, part) for part in table.parts] for seconds in (busy_s, groups.dispatch_s))
     exposed_s = queued_dispatch_time(busy_s=busy, dispatch_s=issued)
@@ -472,7 +446,7 @@ def chosen_times(
 
 def queued(issued: Chosen, table: KernelTable, numbers: ProcessorNumbers) -> Chosen:
     """Share the dispatch that a queue exposes, if the host has one."""
-    return _run_ahead(table, issued.groups, numbers) if numbers.queued else issued
+    return run_ahead(table, issued.groups, numbers) if numbers.queued else issued
 
 
 def issued_times(
@@ -484,10 +458,9 @@ def issued_times(
     known: dict[Any, Any] | None = None,
 ) -> Chosen:
     """Time and choose alternatives; the dispatch of a queue is not spread over groups yet."""
-    how: dict[str, Any] = {"batch_size": batch_size, "workspace_limit_bytes": workspace_limit_bytes}
 
     def fastest() -> Chosen:
-        chosen = _fastest(table, numbers, **how)
+        chosen = _fastest(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
         return _issued(table, chosen.groups, numbers) if numbers.queued else chosen
 
     if known is None:
@@ -541,13 +514,6 @@ def _fastest_of_numbers(
         fits = columns.workspace_bytes <= workspace_limit_bytes
         place = np.where(fits, duration, np.inf).take(table.choices_of_group).argmin(axis=1)
     return ChosenRows(table=table, columns=columns, costs=np.array(costs), place=place)
-
-
-def _weighted(values: Quantity, weights: Quantity) -> Quantity:
-    """Sum of value times occurrences over groups."""
-    if values.dtype.hasobject:
-        return total(values * np.frompyfunc(int, 1, 1)(weights))
-    return weights.dot(values) if values.ndim > 1 else float(weights.dot(values))
 
 
 def step_time(

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived_property, record
-from perfmodel.framework.kernel_table import ColumnsAt, JoinedTables, columns_at
+from perfmodel.framework.kernel_table import ColumnsAt, columns_at
 from perfmodel.numeric import total
+from perfmodel.prediction.device.joined_tables import JoinedTables, JoinedTimes
 from perfmodel.prediction.device.step_time import (
     NO_TIME,
     Chosen,
     ChosenRows,
     GroupTimes,
-    JoinedTimes,
     ProcessorNumbers,
     StepTime,
     chosen_times,
