@@ -123,7 +123,9 @@ def totals_of_alternatives(timed: TimedStage) -> NDArray[Any]:
     of_products = 2.0 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"]
     moved_bytes = [kernels["read_bytes"] + kernels["written_bytes"] for kernels in (matmul, stream)]
     amounts = np.concatenate([of_products, stream["flop_count"], *moved_bytes]).reshape(2, *launches.shape)
-    return table.of_alternatives(amounts * launches)
+    of_rows = (amounts * launches).take(table.row_order, axis=1)
+    totals: NDArray[Any] = np.add.reduceat(of_rows, table.alternative_starts, axis=1)
+    return totals
 
 
 _MADE: Final = partial(tuple.__new__, LayerRow)
