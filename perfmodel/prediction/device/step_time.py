@@ -275,7 +275,8 @@ class ChosenRows:
     def places(self) -> NDArray[np.intp]:
         """Places of the rows of what is chosen in the table's order of rows, group by group."""
         rows = self.table.rows
-        return (self.place.take(rows.group_of_row) == rows.place_of_row).nonzero()[0]
+        places: NDArray[np.intp] = (self.place.take(rows.group_of_row) == rows.place_of_row).nonzero()[0]
+        return places
 
     @derived_property
     def groups(self) -> GroupTimes:
