@@ -19,7 +19,7 @@ from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
 LEAST_S: Final = sys.float_info.min
-"""A time that no kernel falls below, by which a time of zero can be divided. [s]"""
+"""A time so short that adding it changes no time but zero, by which one can then divide. [s]"""
 
 
 def roofline_time(*, compute_s: Quantity, memory_s: Quantity) -> Quantity:
@@ -146,7 +146,7 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
     if is_open:
         ratio = shorter / (longer if dispatched == np.size(dispatch_s) else where(exceeds(longer, 0), longer, 1.0))
     else:
-        ratio = shorter / maximum(longer, LEAST_S)
+        ratio = shorter / (longer + LEAST_S)
     return longer * (1 + ratio**overlap_exponent) ** (1 / overlap_exponent) - busy_s
 
 

@@ -130,13 +130,6 @@ class KernelTable:
         """Weight of each group. [1]"""
         return _group_weights(self)
 
-    def of_alternatives(self, of_rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add up some quantities of rows, one after the other, over the rows of each alternative."""
-        sums: NDArray[np.float64] = np.add.reduceat(
-            of_rows.take(self.row_order, axis=1), self.alternative_starts, axis=1
-        )
-        return sums
-
     @derived_property
     def choices_of_group(self) -> NDArray[np.intp]:
         """The choices, of one group after the other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -106,7 +106,7 @@ class Piece:
         kernels = labels.kernels[groups.chosen[labels.groups]].tolist()
         branches = _BRANCHES[by_branch[labels.groups]].tolist()
         columns = (names, labels.phases, labels.roles, kernels, *numbers.tolist(), branches)
-        return list(map(_MADE, zip(*columns, strict=True)))
+        return list(map(tuple.__new__, repeat(LayerRow), zip(*columns, strict=True)))  # in two thirds of _make
 
     def classes(self) -> list[str]:
         """Return the class of each row: the kind of its operation, or of its kernel if it is a pass over memory."""
@@ -123,11 +123,10 @@ def totals_of_alternatives(timed: TimedStage) -> NDArray[Any]:
     of_products = 2.0 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"]
     moved_bytes = [kernels["read_bytes"] + kernels["written_bytes"] for kernels in (matmul, stream)]
     amounts = np.concatenate([of_products, stream["flop_count"], *moved_bytes]).reshape(2, *launches.shape)
-    return table.of_alternatives(amounts * launches)
+    of_rows = (amounts * launches).take(table.row_order, axis=1)
+    totals: NDArray[Any] = np.add.reduceat(of_rows, table.alternative_starts, axis=1)
+    return totals
 
-
-_MADE: Final = partial(tuple.__new__, LayerRow)
-"""Makes a row of exactly its fields, in a third of the time of ``_make``."""
 
 _BRANCHES: Final = np.array(("compute", "memory_bandwidth", "launch"), dtype=object)
 

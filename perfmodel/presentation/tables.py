@@ -123,7 +123,7 @@ class Table(Sequence[Row], Generic[Row]):
         self.headings = dict(headings or {})
         self.one_unit = tuple(one_unit)
         self.row_type = row_type or (type(self.rows[0]) if self.rows else None)
-        self.columns = () if self.row_type is None else _fields_of(self.row_type)
+        self.columns = () if self.row_type is None else _fields_of(self.row_type)  # type: ignore[arg-type]
         astray = {*map(type, self.rows)} - {self.row_type}
         if astray:
             allowed = f"every row must be a {self.row_type.__name__}"  # type: ignore[union-attr]

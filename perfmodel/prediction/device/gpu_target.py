@@ -208,15 +208,17 @@ def attention_role(
 def _attention(
     device: Gpu,
     libraries: Mapping[str, LibraryProfile],
-    attends: tuple[str, str],
+    attends: tuple[str, str] | None,
     *,
     at_boost: Mapping[str, Quantity],
     peaks: Mapping[str, Quantity],
     dtype: str,
     loads: Mapping[str, Load],
     factors: Factors,
-) -> AttentionLibrary:
-    """Constants of fused attention, each pass at the clock that its power leaves."""
+) -> AttentionLibrary | None:
+    """Constants of fused attention, each pass at the clock that its power leaves; None without a library for it."""
+    if attends is None:
+        return None
     role, computed_in = attends
     constants = library_constants(libraries[role], device, factors=factors, dtype=computed_in)
     kind = device.arithmetic_of(computed_in)
@@ -241,6 +243,8 @@ def _narrow_products(
     factors: Factors,
 ) -> tuple[MatmulLibrary, ...]:
     """Constants of the BLAS for products of operands that a recipe casts, if the BLAS computes in its type."""
+    if recipe not in RECIPES:
+        return ()
     types = (product_dtype(device, profile, libraries, "gpu_blas", dtype=recipe), beside)
     if types[0] not in RECIPES:
         return ()
@@ -531,11 +535,6 @@ class GpuTarget(Target):
         of_convolutions = fed * at_boost[dtypes[1]] * in_convolutions / peaks[dtype]
         ramp_steps = _ramp_steps(dnn, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes)
         slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
-        narrow: tuple[MatmulLibrary, ...] = ()
-        if recipe != dtype:
-            narrow = _narrow_products(
-                device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], loads=loads, factors=factors
-            )
         issuers = ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
         numbers = GpuNumbers(
             peak_flop_per_s=peaks[dtype],
@@ -546,14 +545,14 @@ class GpuTarget(Target):
             matmul_libraries=(
                 MatmulLibrary(gemm, of_products, blas["latency_cycles"] / clock_hz, blas["ramp_steps"]),
                 MatmulLibrary(convolution, of_convolutions, dnn["latency_cycles"] / clock_hz, ramp_steps),
-                *narrow,
+                *_narrow_products(
+                    device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], loads=loads, factors=factors
+                ),
             ),
             recurrent_library=recurrent_library(
                 dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
             ),
-            attention_library=None
-            if attends is None
-            else _attention(
+            attention_library=_attention(
                 device, libraries, attends, at_boost=at_boost, peaks=peaks, dtype=dtype, loads=loads, factors=factors
             ),
             stream_efficiency=software.stream_efficiency

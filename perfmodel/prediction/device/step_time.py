@@ -280,15 +280,23 @@ class ChosenRows:
         return self.table.choices[self.place, self.table.weights.every_group]
 
     @derived_property
+    def places(self) -> NDArray[np.intp]:
+        """Places of the rows of what is chosen in the table's order of rows, group by group."""
+        rows = self.table.rows
+        places: NDArray[np.intp] = (self.place.take(rows.group_of_row) == rows.place_of_row).nonzero()[0]
+        return places
+
+    @derived_property
     def groups(self) -> GroupTimes:
         """Cost of each group."""
-        return GroupTimes(self.chosen, *self.table.of_alternatives(self.costs).take(self.chosen, axis=1))
+        costs = self.costs.take(self.table.row_order.take(self.places), axis=1)
+        starts = self.places.searchsorted(self.table.alternative_starts.take(self.chosen))
+        return GroupTimes(self.chosen, *np.add.reduceat(costs, starts, axis=1))
 
     def sums(self, weights: GroupWeights) -> Sums:
         """Add up the costs of some occurrences."""
-        rows = self.table.rows
-        places = (self.place.take(rows.group_of_row) == rows.place_of_row).nonzero()[0]
-        costs, counts = self.costs.take(rows.row_order.take(places), axis=1), weights.of_row.take(places, axis=0)
+        costs = self.costs.take(self.table.row_order.take(self.places), axis=1)
+        counts = weights.of_row.take(self.places, axis=0)
         compute, memory, launches, dispatch, exposed = costs.dot(counts).tolist()
         return compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2]
 

@@ -429,9 +429,10 @@ class Prepared:
 
     def has_buckets(self, agreement: Agreement | None) -> bool:
         """Whether workers exchange copies of gradients that lie in buckets of their own."""
-        copies = getattr(self.profile, self.target.processor).lowering.message_copies
+        if not getattr(agreement, "all_reduces", False):
+            return False
         is_whole = not self.layout.shard_stage or self.profile.exchange.adds_up_whole(self.layout.shard_stage)
-        return bool(copies) and is_whole and getattr(agreement, "all_reduces", False)
+        return is_whole and bool(getattr(self.profile, self.target.processor).lowering.message_copies)
 
     def buckets_bytes(self, agreement: Agreement | None) -> float:
         """Bytes of gradients copied into buckets, of a network on one device. [B]"""
