@@ -475,16 +475,15 @@ class GpuTarget(Target):
         return notes
 
     def drawing(self, energy_ratio: Any) -> Target:  # noqa: D102
+        is_number = type(energy_ratio) is float
         for known in (self, self._drawing):
-            if known is not None and known.draws(energy_ratio):
+            if is_number and known is not None and known.energy_ratio == energy_ratio:
                 return known
-        self._drawing = other = copy(self)
+        other = copy(self)
         other._plain, other._drawing, other.energy_ratio = None, None, energy_ratio
+        if is_number:
+            self._drawing = other
         return other
-
-    def draws(self, energy_ratio: Any) -> bool:
-        """Whether a FLOP is known to cost so much on this device, over the mean one. [-]"""
-        return type(energy_ratio) is type(self.energy_ratio) is float and energy_ratio == self.energy_ratio
 
     @property
     def slowest_clock(self) -> float:  # noqa: D102
