@@ -40,7 +40,8 @@ from perfmodel.prediction.device.factors import (
     scaled,
     scaled_constant,
 )
-from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names
+from perfmodel.prediction.device.named_rows import by_row, distinct_names
+from perfmodel.prediction.device.step_time import ProcessorNumbers
 from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Copy, Feed, Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES

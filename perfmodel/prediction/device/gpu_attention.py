@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.cost.attention import attention_time, keys_seen_in_all
 from perfmodel.cost.gpu import stream_time
 from perfmodel.framework.lowering import ATTENTION_KERNELS
-from perfmodel.prediction.device.step_time import by_row, rows_named
+from perfmodel.prediction.device.named_rows import by_row, rows_named
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:

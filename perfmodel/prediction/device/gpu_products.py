@@ -21,7 +21,7 @@ from perfmodel.cost.gpu import (
 )
 from perfmodel.derived import derived
 from perfmodel.prediction.device.gpu_libraries import MENU, MatmulLibrary, MatmulReach
-from perfmodel.prediction.device.step_time import by_row, distinct_names, run_of
+from perfmodel.prediction.device.named_rows import by_row, distinct_names, run_of
 from perfmodel.symbolic import NUMBER_TYPES, Quantity, is_symbolic
 
 if TYPE_CHECKING:

@@ -58,7 +58,8 @@ from perfmodel.prediction.device.gpu_libraries import (
     recurrent_library,
 )
 from perfmodel.prediction.device.gpu_products import product_times
-from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
+from perfmodel.prediction.device.named_rows import by_row, distinct_names, rows_named
+from perfmodel.prediction.device.step_time import ProcessorNumbers
 from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Copy, Feed, Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES, SINGLE_BYTES

@@ -20,8 +20,9 @@ from perfmodel.hardware.measured_machine import HostCopy, KernelClass, MeasuredM
 from perfmodel.hardware.wiring import Wired, with_links_scaled
 from perfmodel.numeric import where
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
+from perfmodel.prediction.device.named_rows import distinct_names
 from perfmodel.prediction.device.reuse_distance import LayerMemory, cold_bytes, layer_memory, step_order
-from perfmodel.prediction.device.step_time import ProcessorNumbers, distinct_names
+from perfmodel.prediction.device.step_time import ProcessorNumbers
 from perfmodel.prediction.device.system_part import SystemPart, sum_of_two
 from perfmodel.prediction.device.target import Copy, Feed, Libraries, Target
 from perfmodel.records import ELEMENT_BYTES, Phase
