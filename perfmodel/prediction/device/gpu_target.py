@@ -476,14 +476,12 @@ class GpuTarget(Target):
         return notes
 
     def drawing(self, energy_ratio: Any) -> Target:  # noqa: D102
-        is_number = type(energy_ratio) is float
-        for known in (self, self._drawing):
-            if is_number and known is not None and known.energy_ratio == energy_ratio:
+        for known in (self, self._drawing) if type(energy_ratio) is float else ():
+            if known is not None and known.energy_ratio == energy_ratio:
                 return known
         other = copy(self)
         other._plain, other._drawing, other.energy_ratio = None, None, energy_ratio
-        if is_number:
-            self._drawing = other
+        self._drawing = other if type(energy_ratio) is float else self._drawing
         return other
 
     @property

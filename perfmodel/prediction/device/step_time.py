@@ -17,6 +17,7 @@ from perfmodel.cost.roofline import exposed_dispatch_time, queued_dispatch_time,
 from perfmodel.derived import derived, derived_property, record
 from perfmodel.framework.kernel_table import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, maximum, total, where
+from perfmodel.prediction.device.named_rows import by_row
 from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
