@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.device_prices import Prices
     from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.stage import TimedStage
 
     Ints = NDArray[np.int64]
 
@@ -176,9 +177,12 @@ class Layouts:
             with request.refusing(places):
                 drafts += [(kind, places, draft) for draft in kind.drafts(missing)]
         among = Columns.of(draft for _, _, draft in drafts)
-        for gathers in (False, True):
-            alike = [(kind, draft) for kind, _, draft in drafts if kind.lowering.gathers_narrow is gathers]
-            time_together(stage for kind, draft in alike for stage in kind.timed(draft, among))
+        timed: dict[bool, list[TimedStage]] = defaultdict(list)
+        for kind, places, draft in drafts:
+            with request.refusing(places):
+                timed[kind.lowering.gathers_narrow] += kind.timed(draft, among)
+        for stages in timed.values():
+            time_together(stages)
         for kind, places, draft in drafts:
             with request.refusing(places):
                 unit = kind.unit(draft, among)

@@ -69,7 +69,8 @@ class JoinedTimes:
     @classmethod
     def of(cls, issued: Sequence[Chosen], tables: JoinedTables, numbers: ProcessorNumbers) -> JoinedTimes:
         """Join costs of tables over the same configurations, and share the dispatch that the queue of each exposes."""
-        groups = GroupTimes._make(map(np.concatenate, zip(*[of_table.groups for of_table in issued], strict=True)))
+        choices, *costs = zip(*[of_table.groups for of_table in issued], strict=True)
+        groups = GroupTimes(choices, *map(np.concatenate, costs))  # where there is no choice, it has no configurations
         joined = cls(groups=groups, starts=np.cumsum([0, *tables.counts[:-1]]))
         if not numbers.queued:
             return joined
@@ -87,5 +88,7 @@ class JoinedTimes:
         """Costs of each table."""
         return [
             GroupTimes._make(of_one)
-            for of_one in zip(*[np.split(of, self.starts[1:]) for of in self.groups], strict=True)
+            for of_one in zip(
+                self.groups.chosen, *[np.split(of, self.starts[1:]) for of in self.groups[1:]], strict=True
+            )
         ]

@@ -533,7 +533,7 @@ def device_memory(
         stage = timed.stage
         memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
         fed = (id(stage.feed), stage.is_fed, id(stage.target), prepared.copies_ahead)
-        keys.append((id(stage.lowered), stage.placed.batch_factor, *fed))
+        keys.append((id(stage.lowered), stage.placed.batch_factor, prepared.gradient_bytes, *fed))
         if keys[-1] not in known:
             known[keys[-1]] = ChunkMemory(
                 memory=memory,
