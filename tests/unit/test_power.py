@@ -236,7 +236,8 @@ def test_devices_that_no_limit_slows_are_alike(device):
 
 
 @pytest.mark.parametrize(
-    ("job", "count"), [({"sync": "mixed", "group_size": 4}, 4), ({"sync": "bounded_staleness", "staleness_bound": 3}, 8)]
+    ("job", "count"),
+    [({"sync": "mixed", "group_size": 4}, 4), ({"sync": "bounded_staleness", "staleness_bound": 3}, 8)],
 )
 def test_groups_and_bounds_of_staleness_wait_for_their_slowest_device(job, count):
     p = trained("a100_80_sxm", dtype="bf16", workers=8, **job)
