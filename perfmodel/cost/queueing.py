@@ -310,9 +310,7 @@ def unequal_workers(
     return tuple(rate if shape else rate.item() if number is float else rate for rate in rates)
 
 
-def _rates_at_one_station(
-    counts: NDArray[np.int64], think_s: NDArray[np.float64], service_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _rates_at_one_station(counts: NDArray[np.int64], think_s: NDArray[Any], service_s: NDArray[Any]) -> NDArray[Any]:
     """Rate of one worker of each kind at a single station, by the integral. [1/s]
 
     The integrand is 1 at its mode, and below exp(-``_DECAY``) outside the limits; its logarithm is concave.
@@ -333,7 +331,7 @@ def _rates_at_one_station(
     first = (mode - np.sqrt(2 * width)).clip(0.0)
     beyond = width * steepest + np.sqrt((width * steepest) ** 2 + 2 * width)
     last = mode + _DECAY / np.maximum(fall, _DECAY / beyond)
-    points, weights = (of_all.reshape(-1, *(1,) * (think_s.ndim - 1)) for of_all in _gauss_points())
+    points, weights = (values.reshape(-1, *(1,) * (think_s.ndim - 1)) for values in _gauss_points())
     points = first + (last - first) * points
     size = max(1, _MOST_AT_ONCE // points.size)
     blocks = [slice(at, at + size) for at in range(0, len(think), size)]
@@ -344,7 +342,8 @@ def _rates_at_one_station(
     chances = weights * np.exp(logarithm)
     chances = (chances / chances.sum(axis=0))[:, np.newaxis]
     rates = [(chances / (think[block] + points[:, np.newaxis])).sum(axis=0) for block in blocks]
-    return np.concatenate(rates) / service_s
+    of_kinds: NDArray[Any] = np.concatenate(rates) / service_s
+    return of_kinds
 
 
 @lru_cache(maxsize=1)

@@ -306,7 +306,7 @@ class Server:
         Valid for: one gradient at a time, applied or added as it arrives. Ignores: buffers of the transport, and other
         contents of host memory.
         """
-        system = self.system_part.system
+        hosts = self.system_part.system.hosts
         machines = tuple(self.system_part.node_of(name) for name in self.memories)
         graph, optimizer = self.subject.graph, self.subject.optimizer
         parameter_count = graph.trained_parameter_count
@@ -322,6 +322,6 @@ class Server:
             optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=self.element_bytes),
             gradients_bytes=parameter_bytes,
             backups_bytes=copies,
-            capacities_bytes=tuple(system.hosts[machine].memory_capacity_bytes for machine in machines),
+            capacities_bytes=tuple(hosts[machine].memory_capacity_bytes for machine in machines),
             compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
         )

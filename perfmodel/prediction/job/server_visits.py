@@ -11,7 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from perfmodel.sync.alike_messages import place_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
 
 MANY_WAYS: Final = 1024
-"""Pairs of a visitor and a shard from which on equal machines are looked at by kind. [1]"""
+"""Pairs of a device and a shard from which on equal machines are looked at by kind. [1]"""
 
 Brought = Sequence[tuple[str, float]]
 """Devices of one visitor, each with the bytes that it exchanges with all shards together."""
@@ -62,10 +62,10 @@ def visit_of(
     Valid for: equal visitors. Ignores: queues for less loaded channels, and the load of updates and input on the same
     channels.
     """
-    by_kind = topology.equal_machines and len(visitors) * len(servers) >= MANY_WAYS
+    by_kind = topology.equal_machines and sum(map(len, visitors)) * len(servers) >= MANY_WAYS
     shards = _Shards(topology, servers, by_kind=by_kind)
     crowd = _Crowd(shards, visitors)
-    ways = [[_way(shards, first, inwards=inwards) for first in crowd.firsts] for inwards in (True, False)]
+    ways = [crowd.ways(inwards=inwards) for inwards in (True, False)]
     loads = [_both_loads(users, pulls_per_push) for users in crowd.users(*ways)]
     (push_s, push_sharers), (pull_s, pull_sharers) = (
         _most_loaded(chain.from_iterable(of_way), visitor_count=len(visitors)) for of_way in zip(*loads, strict=True)
@@ -102,9 +102,8 @@ class _Relation(NamedTuple):
 
 
 class _Targets(NamedTuple):
-    """Equal machines with shards, as seen from a device's machine: how many below each of some leaves, and one."""
+    """Equal machines with shards, as seen from a device's machine: how many, and one of them."""
 
-    leaf_count: int
     machine_count: int
     shards: ShardPlaces
     relation: _Relation
@@ -116,10 +115,6 @@ class _Message(NamedTuple):
 
     latency_s: float
     passes: tuple[tuple[int, str, float], ...]
-
-    def over(self, *owners: int) -> Iterator[tuple[int, str, float]]:
-        """Yield the passes over channels of some owners."""
-        return (each for each in self.passes if each[0] in owners)
 
 
 class _LeafKind(NamedTuple):
@@ -145,18 +140,11 @@ class _Shards:
         self.leaves: dict[_LeafKind, list[str]] = {}
         for leaf in self.below:
             self.leaves.setdefault(self.kind(leaf), []).append(leaf)
-        self._messages: dict[Hashable, _Message] = {}
 
     def split(self, name: str) -> tuple[str, str]:
         """Return the machine of a node and its place there; all count as one without a name if not ``by_kind``."""
-        if not self.by_kind:
-            return "", name
-        machine, _, place = name.rpartition("/")
-        return machine, place
-
-    def joined(self, machine: str, place: str) -> str:
-        """Return the name of a node at a place of a machine."""
-        return f"{machine}/{place}" if machine else place
+        machine = name.rpartition("/")[0] if self.by_kind else ""
+        return machine, name[len(machine) :]
 
     def kind(self, leaf: str) -> _LeafKind:
         """Return the kind of a leaf."""
@@ -170,41 +158,27 @@ class _Shards:
         leaf = self.topology.leaf(machine)
         links = self.kind(leaf).links
         if machine in self.on:
-            yield _Targets(1, 1, self.on[machine], _Relation(True, True, links, links), machine)
+            yield _Targets(1, self.on[machine], _Relation(True, True, links, links), machine)
         for places, machines in self.below.get(leaf, {}).items():
             others = len(machines) - (self.on.get(machine) == places)
             if others:
                 example = machines[machines[0] == machine]
-                yield _Targets(1, others, places, _Relation(False, True, links, links), example)
+                yield _Targets(others, places, _Relation(False, True, links, links), example)
         for kind, leaves in self.leaves.items():
             other_leaves = len(leaves) - (leaf in self.below and self.kind(leaf) == kind)
             if other_leaves:
                 far = _Relation(False, False, links, kind.links)
                 for places, machines in self.below[leaves[leaves[0] == leaf]].items():
-                    yield _Targets(other_leaves, len(machines), places, far, machines[0])
+                    yield _Targets(other_leaves * len(machines), places, far, machines[0])
 
-    def message(
-        self,
-        place: str,
-        shards: ShardPlaces,
-        relation: _Relation,
-        *,
-        inwards: bool,
-        ends: tuple[str, str] | None = None,
-    ) -> _Message:
-        """Return the messages between a device's place and a machine's shards; ``ends`` are two such machines."""
-        key = place, shards, relation, inwards
-        if key not in self._messages and ends is not None:
-            self._messages[key] = self._routed(place, shards, ends, inwards=inwards)
-        return self._messages[key]
-
-    def _routed(self, place: str, shards: ShardPlaces, ends: tuple[str, str], *, inwards: bool) -> _Message:
+    def message(self, place: str, shards: ShardPlaces, ends: tuple[str, str], *, inwards: bool) -> _Message:
+        """Return the messages between a device and shards; ``ends`` are their machines."""
         machines = ends if inwards else ends[::-1]
         is_near = self.topology.leaf(ends[0]) == self.topology.leaf(ends[1])
         latency_s, passes = 0.0, list[tuple[int, str, float]]()
-        device = self.joined(ends[0], place)
+        device = ends[0] + place
         for of_shard in shards:
-            shard = self.joined(ends[1], of_shard)
+            shard = ends[1] + of_shard
             route = self.topology.route(device, shard) if inwards else self.topology.route(shard, device)
             latency_s = max(latency_s, route.latency_s)
             for channel in route.channels:
@@ -274,7 +248,8 @@ Sent: TypeAlias = Mapping[tuple[str, Hashable], float]
 """Bytes of devices by their place in a machine and the links of its leaf. [B]"""
 
 
-def _way(shards: _Shards, visitor: _Visitor, *, inwards: bool) -> _Way:
+def _way(shards: _Shards, visitor: _Visitor, known: dict[Hashable, _Message], *, inwards: bool) -> _Way:
+    """Return one direction of a visit; ``known`` are the messages of this direction that are known already."""
     taken_s: defaultdict[Hashable, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     latency_s = 0.0
     parts, leaves = visitor.kind
@@ -282,53 +257,62 @@ def _way(shards: _Shards, visitor: _Visitor, *, inwards: bool) -> _Way:
     for number, (part, machine) in enumerate(zip(parts, visitor.machines, strict=True)):
         owners = {DEVICE: ("machine", number), DEVICE_LEAF: ("leaf", part.leaf), TOP: "top"}
         targets = list(shards.targets(machine))
-        sent.append({})
-        for place, size_bytes in part.brought:
-            sent[-1][place, leaves[part.leaf].links] = size_bytes
-            for target in targets:
-                ends = machine, target.example
-                message = shards.message(place, target.shards, target.relation, inwards=inwards, ends=ends)
-                latency_s = max(latency_s, message.latency_s)
-                message_bytes = size_bytes / shards.count * target.leaf_count * target.machine_count
-                for owner, channel, capacity in message.over(*owners):
+        sent.append({(place, leaves[part.leaf].links): size_bytes for place, size_bytes in part.brought})
+        for (place, size_bytes), target in product(part.brought, targets):
+            key = place, target.shards, target.relation
+            if key not in known:
+                known[key] = shards.message(place, target.shards, (machine, target.example), inwards=inwards)
+            message = known[key]
+            latency_s = max(latency_s, message.latency_s)
+            message_bytes = size_bytes / shards.count * target.machine_count
+            for owner, channel, capacity in message.passes:
+                if owner in owners:
                     taken_s[owners[owner]][channel] += message_bytes / capacity
-    for owner, key, machine_count, places, near, far in _receivers(shards, visitor, sent):
-        for relation, of_devices in (near, far):
+    for receiver in _receivers(shards, visitor, sent):
+        for is_near, of_devices in ((True, receiver.near), (False, receiver.far)):
             for (place, links), size_bytes in of_devices.items():
-                related = relation._replace(links=links)
-                message = shards.message(place, places, related, inwards=inwards)
-                for _, channel, capacity in message.over(owner):
-                    taken_s[key][channel] += size_bytes / shards.count * machine_count / capacity
+                message = known[place, receiver.shards, _Relation(False, is_near, links, receiver.links)]
+                message_bytes = size_bytes / shards.count * receiver.machine_count
+                for owner, channel, capacity in message.passes:
+                    if owner == receiver.owner:
+                        taken_s[receiver.key][channel] += message_bytes / capacity
     return _Way(latency_s=latency_s, taken_s=taken_s)
 
 
-def _receivers(
-    shards: _Shards, visitor: _Visitor, sent: Sequence[Sent]
-) -> Iterator[tuple[int, Hashable, int, ShardPlaces, tuple[_Relation, Sent], tuple[_Relation, Sent]]]:
-    """Yield owners of channels next to shards that a visitor's bytes from other machines pass.
+class _Receiver(NamedTuple):
+    """An owner of channels next to shards: bytes reach them from other machines below its leaf, and from elsewhere.
 
-    Each with the kind of owner, its name among the visitor's, how many machines with such shards count, their places,
-    and the bytes of devices below the same leaf and below others.
+    ``key`` is its name in a ``_Way``, ``machine_count`` how many machines with such shards are behind it.
     """
+
+    owner: int
+    key: Hashable
+    machine_count: int
+    shards: ShardPlaces
+    links: Hashable
+    near: Sent
+    far: Sent
+
+
+def _receivers(shards: _Shards, visitor: _Visitor, sent: Sequence[Sent]) -> Iterator[_Receiver]:
+    """Yield the owners of channels next to shards; ``sent`` are the bytes of each part of a visitor."""
     parts, leaves = visitor.kind
     of_leaf = [_added(sent[at] for at, part in enumerate(parts) if part.leaf == leaf) for leaf in range(len(leaves))]
     whole = _added(of_leaf)
-    for number, (leaf, kind) in enumerate(zip(visitor.leaves, leaves, strict=True)):
-        near, far = (_Relation(False, is_near, None, kind.links) for is_near in (True, False))
-        from_others = far, _less(whole, of_leaf[number])
-        for places, machines in shards.below.get(leaf, {}).items():
-            own = [at for at, part in enumerate(parts) if part.leaf == number and part.shards == places]
+    for leaf, (name, (links, _), near) in enumerate(zip(visitor.leaves, leaves, of_leaf, strict=True)):
+        far = _less(whole, near)
+        for places, machines in shards.below.get(name, {}).items():
+            own = [at for at, part in enumerate(parts) if part.leaf == leaf and part.shards == places]
             for at in own:
-                yield SHARD, ("machine", at), 1, places, (near, _less(of_leaf[number], sent[at])), from_others
+                yield _Receiver(SHARD, ("machine", at), 1, places, links, _less(near, sent[at]), far)
             if len(own) < len(machines):
-                yield SHARD, ("near", number, places), 1, places, (near, of_leaf[number]), from_others
-            yield SHARD_LEAF, ("leaf", number), len(machines), places, (near, {}), from_others
-    for kind, of_kind in shards.leaves.items():
-        if len(of_kind) > len(set(of_kind).intersection(visitor.leaves)):
-            near, far = (_Relation(False, is_near, None, kind.links) for is_near in (True, False))
+                yield _Receiver(SHARD, ("near", leaf, places), 1, places, links, near, far)
+            yield _Receiver(SHARD_LEAF, ("leaf", leaf), len(machines), places, links, {}, far)
+    for kind, names in shards.leaves.items():
+        if not set(names).issubset(visitor.leaves):
             for places, machine_count in kind.machines:
-                yield SHARD, ("far", kind, places), 1, places, (near, {}), (far, whole)
-                yield SHARD_LEAF, ("far leaf", kind), machine_count, places, (near, {}), (far, whole)
+                yield _Receiver(SHARD, ("far", kind, places), 1, places, kind.links, {}, whole)
+                yield _Receiver(SHARD_LEAF, ("far leaf", kind), machine_count, places, kind.links, {}, whole)
 
 
 def _added(several: Iterable[Sent]) -> Sent:
@@ -369,6 +353,11 @@ class _Crowd:
             for place, names in ((self.parts, visitor.machines), (self.below, visitor.leaves)):
                 for at, name in enumerate(names):
                     place[name][number, at] += 1
+
+    def ways(self, *, inwards: bool) -> list[_Way]:
+        """Return one direction of a visit of each kind of visitor."""
+        known: dict[Hashable, _Message] = {}
+        return [_way(self.shards, first, known, inwards=inwards) for first in self.firsts]
 
     def users(self, inwards: Sequence[_Way], outwards: Sequence[_Way]) -> Iterator[Users]:
         """Yield the users of the channels of each machine, leaf and the top, once for those that are alike."""
