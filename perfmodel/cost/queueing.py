@@ -19,6 +19,8 @@ from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum, minimum, where
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
+MANY_WORKERS: Final = 32
+"""Fewest workers of several kinds at one station whose rates are integrals; the recursion takes less for fewer. [1]"""
 _DECAY: Final = 40.0
 """Natural logarithm of how far an integrand has fallen at the limits of an integral. [1]"""
 _GAUSS_POINTS: Final = 128
@@ -242,7 +244,7 @@ def unequal_workers(
     .. math:: X_c = \frac{1}{G} \int_0^\infty \frac{e^{-t}}{Z_c + S t} \prod_d (Z_d + S t)\, dt, \qquad
         G = \int_0^\infty e^{-t} \prod_d (Z_d + S t)\, dt
 
-    over all workers d, at one station [3]_. At several, or with symbols:
+    over all workers d, for 32 or more workers at one station [3]_. For fewer, at several stations and for symbols:
 
     .. math:: \frac{1}{X_c} = Z_c + \sum_n (n + 1)\, \frac{h_{n+1}}{h_n}\, p_n, \qquad
         p'_n \propto Z_d\, p_n + n \frac{h_n}{h_{n-1}}\, p_{n-1}
@@ -295,7 +297,7 @@ def unequal_workers(
     .. [3] J. McKenna, D. Mitra, Integral representations and asymptotic expansions for closed Markovian queueing
        networks: normal usage, Bell System Technical Journal 61(5), 1982.
     """
-    counts = tuple(int(_whole(f"worker_counts[{kind}]", count)) for kind, count in enumerate(worker_counts))
+    counts = tuple(_whole("worker_counts", np.array(worker_counts)).tolist())
     if len(counts) != len(think_s) or not counts:
         raise ArgumentError("think_s", tuple(think_s), f"one time for each of the {len(counts)} kinds of workers")
     number = object if is_symbolic(*think_s, *station_s) else float
@@ -303,39 +305,44 @@ def unequal_workers(
     thought_s = np.array([np.broadcast_to(np.asarray(seconds, dtype=number), shape) for seconds in think_s])
     shards = int(_whole("server_count", server_count))
     demands = [np.asarray(seconds, dtype=number) / shards for seconds in station_s for _ in range(shards)]
-    if number is float and len(demands) == 1:
-        rates = _rates_at_one_station(np.array(counts), thought_s, demands[0])
+    if number is float and len(demands) == 1 and sum(counts) >= MANY_WORKERS:
+        flat = thought_s.reshape(len(counts), -1), np.broadcast_to(demands[0], shape).ravel()
+        rates = _rates_at_one_station(np.array(counts), *flat).reshape(thought_s.shape)
     else:
         rates = 1 / (thought_s + _responses_s(counts, thought_s, demands))
     return tuple(rate if shape else rate.item() if number is float else rate for rate in rates)
 
 
-def _rates_at_one_station(counts: NDArray[np.int64], think_s: NDArray[Any], service_s: NDArray[Any]) -> NDArray[Any]:
+def _rates_at_one_station(counts: NDArray[Any], think_s: NDArray[Any], service_s: NDArray[Any]) -> NDArray[Any]:
     """Rate of one worker of each kind at a single station, by the integral. [1/s]
 
-    The integrand is 1 at its mode, and below exp(-``_DECAY``) outside the limits; its logarithm is concave.
+    Times are those of one or several networks. The integrand is 1 at its mode and below exp(-``_DECAY``) outside the
+    limits, since its logarithm is concave.
     """
-    each = counts.reshape(-1, *(1,) * (think_s.ndim - 1))
+    at_once = _MOST_AT_ONCE // _GAUSS_POINTS
+    if len(service_s) > at_once:
+        slabs = [slice(at, at + at_once) for at in range(0, len(service_s), at_once)]
+        return np.hstack([_rates_at_one_station(counts, think_s[:, slab], service_s[slab]) for slab in slabs])
+    each = counts[:, np.newaxis]
     service_s = np.maximum(service_s, think_s.max(axis=0) * _LEAST_SERVICE)
     think = think_s / service_s
-    mode = np.maximum(each - think, counts.sum() - (each * think).sum(axis=0) / counts.sum()).max(axis=0).clip(0.0)
+    mode = np.maximum((each - think).max(axis=0), counts.sum() - counts @ think / counts.sum()).clip(0.0)
     for _ in range(_MOST_STEPS):  # Newton's method, from below to the zero of a convex function
         slopes = 1 / (think + mode)
-        step = ((each * slopes).sum(axis=0) - 1) / (each * slopes**2).sum(axis=0)
+        step = (counts @ slopes - 1) / (counts @ slopes**2)
         if np.all(step <= _NEAR_MODE * (1 + mode)):
             break
         mode = mode + step.clip(0.0)
     slopes = 1 / (think + mode)
-    fall, steepest = 1 - (each * slopes).sum(axis=0), slopes.max(axis=0)
-    width = _DECAY / (each * slopes**2).sum(axis=0)
+    width = _DECAY / (counts @ slopes**2)
+    beyond = width * slopes.max(axis=0) + np.sqrt((width * slopes.max(axis=0)) ** 2 + 2 * width)
     first = (mode - np.sqrt(2 * width)).clip(0.0)
-    beyond = width * steepest + np.sqrt((width * steepest) ** 2 + 2 * width)
-    last = mode + _DECAY / np.maximum(fall, _DECAY / beyond)
-    points, weights = (values.reshape(-1, *(1,) * (think_s.ndim - 1)) for values in _gauss_points())
+    last = mode + _DECAY / np.maximum(1 - counts @ slopes, _DECAY / beyond)
+    points, weights = _gauss_points()
     points = first + (last - first) * points
-    size = max(1, _MOST_AT_ONCE // points.size)
-    blocks = [slice(at, at + size) for at in range(0, len(think), size)]
     away = points - mode
+    size = max(1, _MOST_AT_ONCE // points.size)
+    blocks = [slice(at, at + size) for at in range(0, len(counts), size)]
     logarithm = -away + sum(
         (each[block] * np.log1p(away[:, np.newaxis] * slopes[block])).sum(axis=1) for block in blocks
     )
@@ -348,9 +355,9 @@ def _rates_at_one_station(counts: NDArray[np.int64], think_s: NDArray[Any], serv
 
 @lru_cache(maxsize=1)
 def _gauss_points() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return points and weights of an integral from 0 to 1."""
+    """Return points and weights of an integral from 0 to 1, as columns."""
     points, weights = np.polynomial.legendre.leggauss(_GAUSS_POINTS)
-    return (1 + points) / 2, weights / 2
+    return (1 + points[:, np.newaxis]) / 2, weights[:, np.newaxis] / 2
 
 
 def _responses_s(counts: tuple[int, ...], thought_s: NDArray[Any], demands: Sequence[Quantity]) -> NDArray[Any]:
@@ -369,7 +376,8 @@ def _responses_s(counts: tuple[int, ...], thought_s: NDArray[Any], demands: Sequ
             if place == 0:
                 grown[added] = chances[added]
             chances = grown
-    return (chances * served_s).sum(axis=1)
+    responses_s: NDArray[Any] = (chances * served_s).sum(axis=1)
+    return responses_s
 
 
 def _crowd_times(demands: Sequence[Quantity], most: int) -> list[Quantity]:

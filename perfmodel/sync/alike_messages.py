@@ -394,7 +394,22 @@ def _passes_of(
 
 
 def place_of(channel: Channel, machines: tuple[str, ...], topology: Topology) -> tuple[str, int]:
-    """Return a channel's name within its owner, and the owner: a machine (0, 1), a leaf (2, 3) or none (4)."""
+    """Return a channel's name within its owner, and the owner: a machine (0, 1), a leaf (2, 3) or none (4).
+
+    Parameters
+    ----------
+    channel : Channel
+        A channel on the way of a message. [-]
+    machines : tuple of str
+        Machines of its source and its sink. [-]
+    topology : Topology
+        The system. [-]
+
+    Returns
+    -------
+    tuple of (str, int)
+        Equal for like channels of equal machines and leaves. [-], [1]
+    """
     ends = channel.ends
     leaves = [topology.leaf(machine) for machine in machines]
     for owner, name in enumerate((*machines, *leaves)):
