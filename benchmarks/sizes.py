@@ -65,6 +65,20 @@ def _answered_or_refused(**asked: Any) -> None:
         print(f"refused: {error};", end=" ")
 
 
+def visits(sync: str, stages: int, shards: int) -> None:
+    """Predict 16,384 H100 in pipelines that visit a server; workers of a single stage all differ in speed."""
+    import perfmodel as pm
+
+    graph = pm.zoo.build("gpt2" if stages > 1 else "resnet50")
+    workers = 16_384 // stages
+    times = [1 + worker / workers for worker in range(workers)]
+    how: dict[str, Any] = {"straggler": {"distribution": "unequal", "times": times}}
+    if stages > 1:
+        how = {"parallelism": "pipeline", "stages": stages, "micro_batches": 4}
+    place = {"system": "dgx_h100", "machines": 2_048, "workers": workers, "sync": sync, "server_count": shards}
+    assert pm.predict(graph, batch_size=16, **place, **how).step_s > 0
+
+
 def timeline(network: str, workers: str) -> None:
     """Play a step of some workers, or print how many events it would be."""
     import perfmodel as pm
@@ -138,6 +152,7 @@ SIZES = {
     llama: [(126, 16_384, 53_248), (500, 40_960, 131_072)],
     cluster: [(16,), (125,), (1_250,), (4_096,), (125_000,)],
     racks: [(139,), (455,), (4_096,)],
+    visits: [("downpour", 16, 64), ("delay_compensated", 16, 2_048), ("downpour", 1, 64)],
     timeline: [("alexnet", "8"), ("resnet50", "8"), ("resnet50", "64"), ("resnet50", "512")],
     jobs: [(300,), (3_000,)],
 }

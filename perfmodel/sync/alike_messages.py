@@ -135,7 +135,7 @@ class Ends:
             route = self.route(source, sink)
             machines = tuple(name.rpartition("/")[0] for name in (route.nodes[0], route.nodes[-1]))
             passes = tuple(
-                _Pass(*_place_of(channel, machines, self.topology), channel.capacity_bytes_per_s)
+                _Pass(*place_of(channel, machines, self.topology), channel.capacity_bytes_per_s)
                 for channel in route.channels
             )
             self._ways[key] = _Way(route.latency_s, route.leaves_machine, passes)
@@ -143,7 +143,7 @@ class Ends:
 
 
 class _Pass(NamedTuple):
-    """A channel on a way: its name within its owner, the owner as ``_place_of`` numbers it, and its capacity [B/s]."""
+    """A channel on a way: its name within its owner, the owner as ``place_of`` numbers it, and its capacity [B/s]."""
 
     place: str
     owner: int
@@ -393,8 +393,23 @@ def _passes_of(
     return _Passes(message=message, channel=channel_number, alike=alike, capacity=of_channel)
 
 
-def _place_of(channel: Channel, machines: tuple[str, ...], topology: Topology) -> tuple[str, int]:
-    """Return a channel's name within its owner, and the owner: a machine (0, 1), a leaf (2, 3) or none (4)."""
+def place_of(channel: Channel, machines: tuple[str, ...], topology: Topology) -> tuple[str, int]:
+    """Return a channel's name within its owner, and the owner: a machine (0, 1), a leaf (2, 3) or none (4).
+
+    Parameters
+    ----------
+    channel : Channel
+        A channel on the way of a message. [-]
+    machines : tuple of str
+        Machines of its source and its sink. [-]
+    topology : Topology
+        The system. [-]
+
+    Returns
+    -------
+    tuple of (str, int)
+        Equal for like channels of equal machines and leaves. [-], [1]
+    """
     ends = channel.ends
     leaves = [topology.leaf(machine) for machine in machines]
     for owner, name in enumerate((*machines, *leaves)):

@@ -7,7 +7,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.hardware.topology import Topology
 from perfmodel.prediction.device import system_part
-from perfmodel.prediction.job import parameter_server
+from perfmodel.prediction.job import server_visits
 from perfmodel.prediction.words import paragraphs
 from perfmodel.sync import alike_messages
 from perfmodel.sync.placed import place
@@ -173,18 +173,42 @@ def test_machines_that_exchange_unequally_are_told_apart(monkeypatch):
 
 @pytest.mark.parametrize("shards", [slice(1), slice(3), slice(5, 9), slice(0, None, 2), slice(None)], ids=str)
 @pytest.mark.parametrize("ranks", [slice(None), slice(-4), slice(32)], ids=str)
-@pytest.mark.parametrize("devices", [1, 4, 16])
+@pytest.mark.parametrize("devices", [1, 4, 12, 16, 40])
 @pytest.mark.parametrize("below_leaves", [False, True])
 def test_visitors_of_one_machine_stand_for_those_of_others(below_leaves, devices, ranks, shards, uneven, monkeypatch):
     topology = uneven if below_leaves else pm.load_system("dgx_h100", machines=12).topology
     names, servers = topology.devices()[ranks], topology.memories()[shards]
-    visitors = [[(name, 5e6) for name in names[at : at + devices]] for at in range(0, len(names), devices)]
+    visitors = [
+        [(name, 5e6 * (1 + place % 3)) for place, name in enumerate(names[at : at + devices])]
+        for at in range(0, len(names), devices)
+    ]
     visits = []
     for many in (NEVER, 1):
-        monkeypatch.setattr(parameter_server, "MANY_WAYS", many)
-        visit = parameter_server.visit_of(topology, visitors, servers, pulls_per_push=0.5)
-        visits.append([getattr(visit, name) for name in visit.__slots__])
+        monkeypatch.setattr(server_visits, "MANY_WAYS", many)
+        visit = server_visits.visit_of(topology, visitors, servers, pulls_per_push=0.5)
+        visits.append([getattr(visit, name) for name in server_visits.Visit.__slots__])
     assert visits[0] == pytest.approx(visits[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("below_leaves", [False, True])
+def test_routes_of_pipelines_that_visit_shards_are_looked_up_by_kind(below_leaves, tmp_path, monkeypatch):
+    # 1,024 workers on two machines each, with 64 shards, took more than a minute; below leaves one shard in each did
+    asked = []
+    route = Topology.route
+    monkeypatch.setattr(Topology, "route", lambda *of, **how: asked.append(of[1:]) or route(*of, **how))
+    monkeypatch.setattr(server_visits, "MANY_WAYS", 1)
+    counts = []
+    for machines in (16, 64):
+        topology = (
+            leaves(tmp_path, machines) if below_leaves else pm.load_system("dgx_h100", machines=machines).topology
+        )
+        names, servers = topology.devices(), topology.memories()[::2]
+        asked.clear()
+        server_visits.visit_of(
+            topology, [[(name, 1e6) for name in names[at : at + 16]] for at in range(0, len(names), 16)], servers
+        )
+        counts.append(len(asked))
+    assert counts[0] == counts[1] <= 2 * 8 * 3
 
 
 def test_flows_that_share_nothing_are_solved_apart(monkeypatch):

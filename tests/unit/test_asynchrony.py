@@ -11,6 +11,7 @@ import sympy
 from scipy.special import ndtr
 from scipy.stats import beta, norm
 
+from perfmodel.cost import queueing
 from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, normal_order_statistic
 from perfmodel.cost.queueing import (
     closed_network,
@@ -132,6 +133,43 @@ def test_unequal_rates_of_arrays_and_symbols_are_those_of_numbers():
         numbers = unequal_workers(worker_counts=(2, 1), think_s=(value, 2 * value), station_s=(0.5, 0.25))
         assert [float(each.subs({service: 0.5, think: value})) for each in found] == pytest.approx(numbers)
         assert [each[place] for each in arrays] == pytest.approx(numbers)
+
+
+@pytest.mark.parametrize("think", ["alike", "of all sizes", "one that never thinks"])
+@pytest.mark.parametrize("load", [1e-3, 0.9, 1.0, 1.1, 30.0])
+@pytest.mark.parametrize("counts", [(1,), (2, 1), (1,) * 40, (90, 1, 30)], ids=len)
+def test_the_integral_at_one_station_is_the_recursion(counts, load, think, monkeypatch):
+    monkeypatch.setattr(queueing, "MANY_WORKERS", 1)
+    kinds = len(counts)
+    drawn = np.random.default_rng(kinds).uniform(size=kinds)
+    think_s = 10 ** (4 * drawn) if think == "of all sizes" else 1 + drawn
+    if think == "one that never thinks" and kinds > 1:
+        think_s[-1] = 0.0
+    service_s = load * float(think_s @ counts) / sum(counts) ** 2
+    rates = unequal_workers(worker_counts=counts, think_s=think_s, station_s=(service_s,))
+    recursion = 1 / (think_s + queueing._responses_s(counts, think_s, [service_s]))
+    assert rates == pytest.approx(recursion, rel=1e-12)
+
+
+def test_integrals_of_many_networks_are_those_of_each(monkeypatch):
+    monkeypatch.setattr(queueing, "_MOST_AT_ONCE", 300)  # two at once, one kind at once
+    counts, service_s = (30, 5), np.linspace(0.0, 0.3, 6).reshape(2, 3)
+    rates = unequal_workers(worker_counts=counts, think_s=(1.0, 2.0), station_s=(service_s,))
+    for at in np.ndindex(service_s.shape):
+        alone = unequal_workers(worker_counts=counts, think_s=(1.0, 2.0), station_s=(float(service_s[at]),))
+        assert [rate[at] for rate in rates] == pytest.approx(alone, rel=1e-14)
+    assert rates[1][0, 0] == pytest.approx(0.5, rel=1e-14)
+
+
+@pytest.mark.parametrize("load", [0.5, 1.0, 3.0])
+def test_16384_workers_of_hardly_different_speeds_are_as_fast_as_equal_ones(load):
+    # the recursion over kinds took more than a minute
+    think_s = 1 + 1e-9 * np.linspace(-1.0, 1.0, 16384)
+    service_s = load / 16384
+    rates = unequal_workers(worker_counts=(1,) * 16384, think_s=think_s, station_s=(service_s,))
+    equal = closed_network(worker_count=16384, think_s=1.0, station_s=(service_s,))
+    assert sum(rates) == pytest.approx(float(equal.throughput_per_s), rel=1e-11)
+    assert rates[0] / rates[-1] == pytest.approx(1 + 2e-9 * rates[0], abs=1e-12)
 
 
 def test_many_speeds_stay_below_the_asymptotes():

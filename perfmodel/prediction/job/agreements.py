@@ -33,7 +33,8 @@ from perfmodel.prediction.job.agreement_options import (
     with_habits_of,
 )
 from perfmodel.prediction.job.exchange_times import Groups, worker_groups
-from perfmodel.prediction.job.parameter_server import Server, calls_of, visit_of
+from perfmodel.prediction.job.parameter_server import Server, calls_of
+from perfmodel.prediction.job.server_visits import visit_of
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
@@ -457,7 +458,7 @@ def _asynchronous(workers: Workers) -> Agreement:
     visit = visit_of(
         topology,
         [
-            [(name, own_bytes[at // width] / asked.server_count) for at, name in enumerate(names[first : first + size])]
+            [(name, own_bytes[at // width]) for at, name in enumerate(names[first : first + size])]
             for first in range(0, len(names), size * group_size)  # the first worker of a group visits for it
         ],
         workers.server.processes,

@@ -1,10 +1,8 @@
-"""A parameter server in host memory: its place, the rate of its memory, and the channels that visitors share."""
+"""A parameter server in host memory: its place, the rate of its memory, and what it holds."""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
@@ -17,186 +15,17 @@ from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.job.compose import is_served
 from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
-from perfmodel.sync.folding import Roles
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.hardware.topology import Topology
     from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.subject import Subject
     from perfmodel.prediction.memory.footprint import MemoryFootprint
     from perfmodel.sync.asynchronous_scheme import AsynchronousScheme
-
-
-Brought = Sequence[tuple[str, float]]
-"""Devices of one visitor, each with the bytes it exchanges with every shard."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
-    """Times of a visit to a parameter server, with the parts visitors queue for."""
-
-    push_latency_s: float
-    pull_latency_s: float
-    push_s: float
-    pull_s: float
-    push_sharers: int
-    pull_sharers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """One direction of a visit: its latency [s] and its time on each channel [s]."""
-
-    latency_s: float
-    taken_s: Mapping[str, float]
-
-    @property
-    def alone_s(self) -> float:
-        """Time without other traffic. [s]"""
-        return self.latency_s + max(self.taken_s.values())
-
-
-def visit_of(
-    topology: Topology, visitors: Sequence[Brought], servers: Sequence[str], *, pulls_per_push: float = 1.0
-) -> Visit:
-    r"""Return the times of a visit that pushes to all shards and pulls from them.
-
-    .. math:: c = \arg\max_c \sum_w \frac{b_{w,c}}{B_c}, \qquad K = \max\{k : k \mid W,\; k n_c \le W\}, \qquad
-        S = \frac{K}{W} \sum_w \frac{b_{w,c}}{B_c}
-
-    where visitor w sends :math:`b_{w,c}` bytes over channel c of capacity :math:`B_c`, shared by :math:`n_c` visitors.
-
-    Notes
-    -----
-    Bytes flow over all channels of a route at once, so a lone visitor takes the time of its slowest channel, plus
-    latency. The shared channel with the largest total load bounds all visitors, since equal steps cannot be shorter
-    than :math:`T \ge W S / K`. They queue for that channel, W / K visitors for each of K equal channels, and the rest
-    of a lone visit counts as latency. A channel used by both pushes and pulls, such as a memory bus or the adapter of a
-    worker that also holds a shard, counts both with the push.
-
-    If queues differ in length (four workers in one machine, two in another), all visitors are given the pace of the
-    longest queue; visitors in shorter queues would be faster.
-
-    Valid for: equal visitors. Ignores: queues for less loaded channels, and the load of updates and input on the same
-    channels.
-    """
-    visitor_count, counts, visitors, servers = len(visitors), *_of_roles(topology, visitors, servers)
-    inwards = [_way(topology, brought, servers, counts, inwards=True) for brought in visitors]
-    outwards = [_way(topology, brought, servers, counts, inwards=False) for brought in visitors]
-    inward_names = {name for way in inwards for name in way.taken_s}
-    both: list[Mapping[str, float]] = []
-    for way, back in zip(inwards, outwards, strict=True):
-        taken_s = dict(way.taken_s)
-        for name in inward_names & back.taken_s.keys():
-            taken_s[name] = taken_s.get(name, 0.0) + pulls_per_push * back.taken_s[name]
-        both.append(taken_s)
-    nodes = [machine_of(brought[0][0]) for brought in visitors]
-    push_s, push_sharers = _most_loaded(both, nodes, counts, visitor_count=visitor_count)
-    pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards], nodes, counts, visitor_count=visitor_count)
-    push_alone_s, pull_alone_s = (max(way.alone_s for way in ways) for ways in (inwards, outwards))
-    beyond_s = max(0.0, push_s - push_alone_s)  # of a channel that counts both directions with the push
-    return Visit(
-        push_latency_s=max(0.0, push_alone_s - push_s),
-        pull_latency_s=max(0.0, pull_alone_s - pull_s - beyond_s),
-        push_s=push_s,
-        pull_s=pull_s,
-        push_sharers=push_sharers,
-        pull_sharers=pull_sharers,
-    )
-
-
-def _way(topology: Topology, brought: Brought, servers: Sequence[str], counts: _Counts, *, inwards: bool) -> _Way:
-    taken_s: dict[str, float] = {}
-    latency_s = 0.0
-    for device, size_bytes in brought:
-        for server in servers:
-            route = topology.route(device, server) if inwards else topology.route(server, device)
-            latency_s = max(latency_s, route.latency_s)
-            far = machine_of(server)
-            like_it = counts.get((machine_of(device), far), 1)
-            for channel in route.channels:
-                alike = 1 if like_it == 1 or _owner(channel.name) == far else like_it
-                seconds = alike * size_bytes / channel.capacity_bytes_per_s
-                taken_s[channel.name] = taken_s.get(channel.name, 0.0) + seconds
-    return _Way(latency_s=latency_s, taken_s=taken_s)
-
-
-MANY_WAYS: Final = 1024
-"""Pairs of a visitor and a shard from which on two machines of each role stand for all machines in it. [1]"""
-
-_Counts = Mapping[tuple[str, str], float]
-"""Machine, or "" for a switch, and another machine -> how many like the other it sees; 1 without an entry. [1]"""
-
-
-def _of_roles(
-    topology: Topology, visitors: Sequence[Brought], servers: Sequence[str]
-) -> tuple[_Counts, Sequence[Brought], Sequence[str]]:
-    """Keep the visitors and servers on machines that stand for others, and count these; keep all if there are few."""
-    nodes = [{machine_of(device) for device, _ in brought} for brought in visitors]
-    few = len(visitors) * len(servers) < MANY_WAYS
-    if few or not topology.equal_machines or any(len(machines) > 1 for machines in nodes):
-        return {}, visitors, servers
-    of_machine: dict[str, list[Brought]] = {}
-    for brought in visitors:
-        of_machine.setdefault(machine_of(brought[0][0]), []).append(brought)
-    shards: dict[str, list[str]] = {}
-    for server in servers:
-        shards.setdefault(machine_of(server), []).append(server)
-    parts = {
-        machine: (
-            tuple(
-                tuple((device.removeprefix(machine), size_bytes) for device, size_bytes in brought)
-                for brought in of_machine.get(machine, ())
-            ),
-            tuple(server.removeprefix(machine) for server in shards.get(machine, ())),
-            topology.leaf(machine),
-        )
-        for machine in of_machine | shards
-    }
-    roles = Roles.of_machines(parts)
-    pairs = [(one, other) for one in roles.of for other in roles.of]
-    from_first, _, of_pairs = roles.stood_for(*zip(*pairs, strict=True)).tolist()
-    counts: dict[tuple[str, str], float] = dict(zip(pairs, from_first, strict=True))
-    counts |= {("", one): count for (one, other), count in zip(pairs, of_pairs, strict=True) if one == other}
-    kept = [brought for machine in roles.of for brought in of_machine.get(machine, ())]
-    return counts, kept, roles.kept(servers)
-
-
-def machine_of(name: str) -> str:
-    """Return the machine of a node; empty in a system of one machine."""
-    return name.rpartition("/")[0]
-
-
-def _owner(channel: str) -> str:
-    """Return the machine that a channel is in, or leads to from a switch between machines."""
-    return next(filter(None, map(machine_of, channel.replace("=", ">").split(">"))), "")
-
-
-def _most_loaded(
-    taken: Sequence[Mapping[str, float]], nodes: Sequence[str], counts: _Counts, *, visitor_count: int
-) -> tuple[float, int]:
-    """Time of a visitor on the most loaded shared channel [s], and the number of visitors that share it [1]."""
-    passing: defaultdict[str, float] = defaultdict(float)
-    loads_s: dict[str, list[float]] = {}
-    for taken_s, node in zip(taken, nodes, strict=True):
-        for name, seconds in taken_s.items():
-            if seconds:
-                count = counts.get((_owner(name), node), 1.0) if counts else 1.0
-                passing[name] += count
-                loads_s.setdefault(name, []).append(count * seconds)
-    load_s = {name: math.fsum(loads) for name, loads in loads_s.items()}
-    shared = [name for name, count in passing.items() if count > 1 or count == visitor_count]
-    if not shared:
-        return 0.0, visitor_count
-    busiest = max(shared, key=lambda name: (load_s[name], passing[name]))
-    copies = max(k for k in range(1, visitor_count // round(passing[busiest]) + 1) if visitor_count % k == 0)
-    sharers = visitor_count // copies
-    return load_s[busiest] / sharers, sharers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -477,7 +306,7 @@ class Server:
         Valid for: one gradient at a time, applied or added as it arrives. Ignores: buffers of the transport, and other
         contents of host memory.
         """
-        system = self.system_part.system
+        hosts = self.system_part.system.hosts
         machines = tuple(self.system_part.node_of(name) for name in self.memories)
         graph, optimizer = self.subject.graph, self.subject.optimizer
         parameter_count = graph.trained_parameter_count
@@ -493,6 +322,6 @@ class Server:
             optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=self.element_bytes),
             gradients_bytes=parameter_bytes,
             backups_bytes=copies,
-            capacities_bytes=tuple(system.hosts[machine].memory_capacity_bytes for machine in machines),
+            capacities_bytes=tuple(hosts[machine].memory_capacity_bytes for machine in machines),
             compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
         )
