@@ -71,7 +71,6 @@ class JointSteps:
             section = section.beside_working_dies
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
-        section = section.among_devices(agreement)
         alike = id(agreement), job.fed
         kept = section.kept.setdefault("outcomes", {})
         if alike not in kept:
@@ -99,7 +98,7 @@ class JointSteps:
             needs=section.needs(agreement, has_two=has_two, server_bytes=_of_server(agreement, target)),
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=epoch_size(self.dataset_size, path.dataset),
-            energy_of=partial(Section.energy_j, section.bare, target, agreement),
+            energy_of=partial(section.times.among(agreement).energy_j, target, agreement),
         )
 
     def _once(self, section: Section, key: Hashable, make: Any) -> Any:
@@ -116,10 +115,10 @@ class JointSteps:
         return kept
 
     def _usd_per_hour(self, section: Section) -> Any:
-        if "usd_per_hour" not in section.known:
+        if "usd_per_hour" not in section.kept:
             devices, of_rows = section.numbered_devices
-            section.known["usd_per_hour"] = np.array([self.prices.of(*device) for device in devices])[of_rows]
-        return section.known["usd_per_hour"]
+            section.kept["usd_per_hour"] = np.array([self.prices.of(*device) for device in devices])[of_rows]
+        return section.kept["usd_per_hour"]
 
     def _target(self, section: Section, job: JobValues) -> Target:
         workers, has_server = job.values["workers"], job.values["sync"] in WITH_SERVER
@@ -165,7 +164,7 @@ class JointSteps:
     def _feed(self, section: Section, job: JobValues, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
         """Return the time of copies before a step and during it, and which frameworks have two mini-batches."""
         key = ("feed", job.size, path.prefetch > 0)
-        if key not in section.known:
+        if key not in section.kept:
             before_s, meanwhile_s = (np.zeros(len(section.batch_size)) for _ in range(2))
             has_two = []
             for kind, places in section.by_framework:
@@ -176,8 +175,8 @@ class JointSteps:
                 }
                 before_s[places], meanwhile_s[places] = replace(kind.prepared, **changed).feed_times()
                 has_two.append(path.prefetch > 0 and kind.copies_ahead)
-            section.known[key] = (before_s, meanwhile_s, tuple(has_two))
-        return section.known[key]  # type: ignore[no-any-return]
+            section.kept[key] = (before_s, meanwhile_s, tuple(has_two))
+        return section.kept[key]  # type: ignore[no-any-return]
 
     def _applied(self, section: Section, agreement: Agreement | None) -> Composed:
         """Return the joint step, without copies."""
@@ -213,4 +212,5 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
     agreement = slowed_by_blocks(agreement, section.blocks)
-    return agreed([section.work(agreement)], orders=section.first.prepared.orders, agreement=agreement)
+    work = section.times.among(agreement).work(agreement)
+    return agreed([work], orders=section.first.prepared.orders, agreement=agreement)
