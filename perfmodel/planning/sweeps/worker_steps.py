@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from perfmodel.prediction.job.compose import StageWork, is_served
 from perfmodel.prediction.job.gradients import TIMES, GradientSchedule
 from perfmodel.prediction.job.parameter_server import without_served_state
 from perfmodel.prediction.job.prepare import prepare, refused_if_strict
-from perfmodel.prediction.job.prepared import Prepared, TimedStep
+from perfmodel.prediction.job.prepared import Prepared
+from perfmodel.prediction.job.stacking import taken
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -40,29 +41,55 @@ if TYPE_CHECKING:
     from perfmodel.prediction.memory.footprint import MemoryFootprint
 
 
+COLUMNS_AT_ONCE: Final = 80
+"""Columns of workers timed at once, if each number of workers takes others: larger arrays leave the caches. [1]"""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TimedKind:
     """Workers that differ only in batch size, each timed alone; those on other links share the times."""
 
     prepared: Prepared
+    columns: slice = field(default_factory=lambda: slice(None))
+    """The workers among the columns of ``prepared``. [1]"""
+    beside: TimedKind | None = None
+    """All columns of ``prepared``, if the workers are some of them."""
+    foreseen: tuple[tuple[int, int], ...] = ()
+    """Workers that may be waited for; as many as fit are timed at once."""
     _among: dict[tuple[int, int], TimedKind] = field(default_factory=dict)
 
-    @property
-    def step(self) -> TimedStep:
+    @derived_property
+    def batch_size(self) -> NDArray[np.float64]:
+        """Samples of each worker. [samples]"""
+        return self.prepared.batch_size[self.columns]  # type: ignore[index, no-any-return]
+
+    @derived_property
+    def parts(self) -> StepTime:
         """The step of each worker alone. [s]"""
-        return self.prepared.step()
+        return taken(self.prepared.step().parts, self.columns)  # type: ignore[no-any-return]
+
+    def copied_s(self, agreement: Agreement) -> Any:
+        """Return the time of copies of gradients into the messages of an exchange and back. [s]"""
+        return taken(self.prepared.copied_s(self.prepared.step().stages[0], agreement), self.columns)
+
+    @property
+    def draws(self) -> tuple[Any, Any, Any, Any]:
+        """Power of a device at rest and at its limit [W]; energy of its arithmetic and its memory in a step [J]."""
+        return taken(worker_draws(self.prepared, self.prepared.step()), self.columns)  # type: ignore[no-any-return]
 
     @derived_property
     def footprint(self) -> MemoryFootprint:
         """Memory of workers that update their own parameters. [B]"""
-        return self.prepared.footprint(self.step)
+        if self.beside is None:
+            return self.prepared.footprint(self.prepared.step())
+        return taken(self.beside.footprint, self.columns)  # type: ignore[no-any-return]
 
     @derived_property
     def schedule(self) -> GradientSchedule | None:
         """Times at which gradients are ready; None without a backward pass. [s]"""
         if Phase.BACKWARD not in self.prepared.subject.phase.parts:
             return None
-        return self.step.shown.gradients
+        return self.prepared.step().shown.gradients.taken(self.columns)
 
     @derived_property
     def beside_working_dies(self) -> TimedKind:
@@ -74,10 +101,29 @@ class TimedKind:
 
     def among(self, waited_for: tuple[int, int]) -> TimedKind:
         """Return the workers that wait for the slowest of some; the same ones if no power limit slows it."""
-        prepared = replace(self.prepared, waits_for=waited_for)
-        if prepared.target.slowest_clock(prepared.energy_ratio) == 1:
+        if not self._is_slower_among(waited_for):
             return self
-        return self._among.setdefault(waited_for, TimedKind(prepared=prepared))
+        if waited_for not in self._among:
+            most = max(1, COLUMNS_AT_ONCE // len(self.batch_size))
+            missing = [other for other in self.foreseen if other not in self._among and self._is_slower_among(other)]
+            self._time_among(tuple(dict.fromkeys([waited_for, *missing]))[:most])
+        return self._among[waited_for]
+
+    def _is_slower_among(self, waited_for: tuple[int, int]) -> bool:
+        """Tell whether a power limit slows the slowest device of those that are waited for."""
+        prepared = replace(self.prepared, waits_for=waited_for)
+        return bool(prepared.target.slowest_clock(prepared.energy_ratio) < 1)
+
+    def _time_among(self, waited_for: tuple[tuple[int, int], ...]) -> None:
+        """Time the workers once for each number of those that they wait for, in columns beside one another."""
+        count = len(self.batch_size)
+        sizes: Any = np.tile(self.batch_size, len(waited_for))
+        ranks_and_counts: Any = tuple([np.repeat(numbers, count) for numbers in zip(*waited_for, strict=True)])
+        prepared = replace(self.prepared, batch_size=sizes, waits_for=ranks_and_counts)
+        beside = TimedKind(prepared=prepared)
+        for place, key in enumerate(waited_for):
+            columns = slice(place * count, (place + 1) * count)
+            self._among[key] = TimedKind(prepared=prepared, columns=columns, beside=beside)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -91,38 +137,27 @@ class WorkerTimes:
     """The same workers by the workers that they wait for; None where no power limit slows those. [s]"""
 
     def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
-        """Concatenate each kind's value or array; configurations run along the last axis."""
-        values = [np.asarray(value) for value in per_kind]
-        joined: NDArray[Any]
-        if any(value.ndim for value in values):
-            sized = zip(values, self.counts, strict=True)
-            parts = [  # a broadcast that changes nothing would take as long as all the rest
-                value if value.shape[-1:] == (count,) else np.broadcast_to(value, (*value.shape[:-1], count))
-                for value, count in sized
-            ]
-            joined = np.concatenate(parts, axis=-1)
-        else:
-            joined = np.repeat(values, self.counts)
-        return joined if self.only is None else joined[..., self.only]
+        """Join each kind's value or array."""
+        return joined(per_kind, self.counts, self.only)
 
     def joined_unless_none(self, values: Sequence[Any]) -> Any:
         """Join each kind's value unless all are zero."""
-        return 0.0 if all(np.ndim(value) == 0 and value == 0 for value in values) else self.joined(values)
+        return 0.0 if _are_zero(values) else self.joined(values)
 
     @derived_property
     def counts(self) -> list[int]:
         """Number of workers of each kind. [1]"""
-        return [len(kind.prepared.batch_size) for kind in self.kinds]  # type: ignore[arg-type]
+        return [len(kind.batch_size) for kind in self.kinds]
 
     @derived_property
     def batch_size(self) -> NDArray[np.float64]:
         """Samples per worker. [samples]"""
-        return self.joined([kind.prepared.batch_size for kind in self.kinds])
+        return self.joined([kind.batch_size for kind in self.kinds])
 
     @derived_property
     def whole(self) -> StepTime:
         """Step of each worker. [s]"""
-        return StepTime._make(map(self.joined_unless_none, zip(*(kind.step.parts for kind in self.kinds), strict=True)))
+        return StepTime._make(map(self.joined_unless_none, zip(*(kind.parts for kind in self.kinds), strict=True)))
 
     @property
     def forward(self) -> StepTime:
@@ -145,7 +180,7 @@ class WorkerTimes:
         if key not in self._works:
             copied_s: list[Any] = [0.0]
             if agreement is not None:
-                copied_s = [kind.prepared.copied_s(kind.step.stages[0], agreement) for kind in self.kinds]
+                copied_s = [kind.copied_s(agreement) for kind in self.kinds]
             self._works[key] = StageWork(
                 times=self._bare,  # which does not refer back to what is cached here
                 exchanges_gradients=agreement is not None,
@@ -167,12 +202,31 @@ class WorkerTimes:
             self._among[waited_for] = None if kinds == self.kinds else WorkerTimes(kinds=kinds, only=self.only)
         return self._among[waited_for] or self
 
-    def energy_j(self, target: Target, agreement: Agreement | None, step_s: Any) -> Any:
-        """Energy of all devices in each worker's step of this time. [J]"""
-        per_kind = [worker_draws(kind.prepared, kind.step) for kind in self.kinds]
-        idle_w, limit_w, *work_j = (self.joined(values) for values in zip(*per_kind, strict=True))
+    def energy_j(self, target: Target, agreement: Agreement | None, links: int, step_s: Any) -> Any:
+        """Energy of all devices in each worker's step of this time, on so many links one after the other [1]. [J]"""
+        per_kind = zip(*[kind.draws for kind in self.kinds], strict=True)
+        idle_w, limit_w, *work_j = (np.tile(self.joined(values), links) for values in per_kind)
         how = {"step_s": step_s, "count": processor_count(target)}
         return energy_of_all(Draws(idle_w, limit_w), [work_j], **how) + server_power_w(target, agreement) * step_s
+
+
+def joined(per_kind: Sequence[Any], counts: Sequence[int], only: NDArray[np.int64] | None = None) -> NDArray[Any]:
+    """Concatenate a value or array of each kind of workers; configurations run along the last axis."""
+    values = [np.asarray(value) for value in per_kind]
+    joined: NDArray[Any]
+    if any(value.ndim for value in values):
+        parts = [  # a broadcast that changes nothing would take as long as all the rest
+            value if value.shape[-1:] == (count,) else np.broadcast_to(value, (*value.shape[:-1], count))
+            for value, count in zip(values, counts, strict=True)
+        ]
+        joined = np.concatenate(parts, axis=-1)
+    else:
+        joined = np.repeat(values, counts)
+    return joined if only is None else joined[..., only]
+
+
+def _are_zero(values: Sequence[Any]) -> bool:
+    return all(np.ndim(value) == 0 and value == 0 for value in values)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -183,6 +237,8 @@ class WorkerKind:
     alone: TimedKind
     places: NDArray[np.int64]
     asked: Mapping[str, Any]
+    unlinked: Hashable
+    """Key of workers that differ only in the link between machines."""
 
     @property
     def target(self) -> Target:
@@ -222,31 +278,50 @@ class Alike:
 
 @dataclass(eq=False, kw_only=True)
 class Section:
-    """Workers with the same exchange (contents and route); their computing before it may differ."""
+    """Workers with the same exchange (contents and route); their computing before it may differ.
+
+    If each of several links joins the same workers, ``of_links`` has a section for each.
+    """
 
     kinds: Sequence[WorkerKind]
     times: WorkerTimes
+    """Times of the workers on one link. [s]"""
     alike: Alike
+    of_links: tuple[Section, ...] = ()
     kept: dict[Any, Any] = field(default_factory=dict)
+
+    @classmethod
+    def on_links(cls, of_links: Sequence[Section]) -> Section:
+        """Join sections that differ only in links."""
+        first, *others = of_links
+        if not others:
+            return first
+        kinds = [kind for section in of_links for kind in section.kinds]
+        return cls(kinds=kinds, times=first.times, alike=first.alike, of_links=tuple(of_links))
 
     @property
     def first(self) -> WorkerKind:
         """One worker that stands for every kind in the section."""
         return self.kinds[0]
 
+    @property
+    def links(self) -> int:
+        """Links, each with the same workers. [1]"""
+        return len(self.of_links) or 1
+
     def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
-        """Concatenate each kind's value or array; configurations run along the last axis."""
-        return self.times.joined(per_kind)
+        """Join each kind's value or array."""
+        return joined(per_kind, self.times.counts * self.links, self.times.only)
 
     @derived_property
     def places(self) -> NDArray[np.int64]:
         """Index of each worker within the task. [1]"""
         return self.joined([kind.places for kind in self.kinds])
 
-    @property
+    @derived_property
     def batch_size(self) -> NDArray[np.float64]:
         """Samples per worker. [samples]"""
-        return self.times.batch_size
+        return np.tile(self.times.batch_size, self.links)
 
     def needs(
         self, agreement: Agreement | None, *, has_two: tuple[bool, ...], server_bytes: tuple[float, float]
@@ -255,7 +330,8 @@ class Section:
 
         ``server_bytes`` are those of a parameter server beside the worker, and those that it lacks elsewhere.
         """
-        key = ("needs", has_two, server_bytes, is_served(agreement), _all_reduces(agreement))
+        how = self.times.among(agreement), is_served(agreement), _all_reduces(agreement)
+        key = ("needs", has_two, server_bytes, *how)
         if key not in self.kept:
             of_server, missing_elsewhere_bytes = server_bytes
             kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(agreement)
@@ -272,17 +348,17 @@ class Section:
 
     def _memory_bytes(self, agreement: Agreement | None) -> tuple[Any, Any, Any]:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
-        key = ("memory", is_served(agreement), _all_reduces(agreement))
+        times = self.times.among(agreement)
+        key = ("memory", times, is_served(agreement), _all_reduces(agreement))
         if key not in self.kept:
-            footprints = [without_served_state(kind.alone.footprint, agreement) for kind in self.kinds]
+            footprints = self.links * [without_served_state(kind.footprint, agreement) for kind in times.kinds]
             one = [kind.one_input_bytes for kind in self.kinds]
             kept_bytes = [
                 footprint.total_bytes - footprint.input_bytes + input_bytes
                 for footprint, input_bytes in zip(footprints, one, strict=True)
             ]
-            buckets_bytes = self.times.joined_unless_none(
-                [kind.prepared.buckets_bytes(agreement) for kind in self.kinds]
-            )
+            in_buckets = [kind.prepared.buckets_bytes(agreement) for kind in self.kinds]
+            buckets_bytes = 0.0 if _are_zero(in_buckets) else self.joined(in_buckets)
             capacity_bytes = self.joined([footprint.capacity_bytes for footprint in footprints])
             self.kept[key] = self.joined(kept_bytes) + buckets_bytes, self.joined(one), capacity_bytes
         memory: tuple[Any, Any, Any] = self.kept[key]
@@ -316,7 +392,8 @@ class Section:
     def beside_working_dies(self) -> Section:
         """The same workers at the clock that a die keeps while other dies of its board work."""
         kinds = [replace(kind, alone=kind.alone.beside_working_dies) for kind in self.kinds]
-        times = WorkerTimes(kinds=tuple([kind.alone for kind in kinds]), only=self.times.only)
+        slower = tuple([kind.beside_working_dies for kind in self.times.kinds])
+        times = WorkerTimes(kinds=slower, only=self.times.only)
         return replace(self, kinds=kinds, times=times, kept={})
 
 
@@ -371,14 +448,17 @@ class Workers:
                 slow.append(places)
             else:
                 sections[self._section_key(kind)].append(kind)
-        made: list[Section] = []
         times: dict[tuple[TimedKind, ...], WorkerTimes] = {}
-        for key, kinds in sections.items():
+        on_links: dict[Hashable, list[Section]] = defaultdict(list)
+        for alike, kinds in sections.items():
             alone = tuple([kind.alone for kind in kinds])
             shared = times.setdefault(alone, WorkerTimes(kinds=alone))
-            made.append(Section(kinds=kinds, times=shared, alike=key))
+            section = Section(kinds=kinds, times=shared, alike=alike)
+            # a list of configurations has other workers for each job
+            likeness = (alone, *[kind.unlinked for kind in kinds]) if self.space.is_product else alike
+            on_links[likeness].append(section)
         return Block(
-            sections=tuple(made),
+            sections=tuple(map(Section.on_links, on_links.values())),
             refused=tuple(refused),
             slow=np.concatenate(slow) if slow else np.empty(0, dtype=np.int64),
         )
@@ -412,8 +492,17 @@ class Workers:
         prepared = replace(refused_if_strict(prepared, job), batch_size=np.array(sizes, dtype=float))  # type: ignore[arg-type]
         same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
         key = (self._processor(job.target, codes), same, tuple(sizes))
-        alone = timed.setdefault(key, TimedKind(prepared=prepared))
-        return WorkerKind(prepared=prepared, alone=alone, places=places, asked=asked)
+        alone = timed.setdefault(key, TimedKind(prepared=prepared, foreseen=self._foreseen))
+        unlinked = (*((name, code) for name, code in codes.items() if name != "link"),)
+        return WorkerKind(prepared=prepared, alone=alone, places=places, asked=asked, unlinked=unlinked)
+
+    @derived_property
+    def _foreseen(self) -> tuple[tuple[int, int], ...]:
+        """Workers that may wait for one another, and all of whom they are the fastest: all, without backups. [1]"""
+        axis = self.space.by_name.get("workers")
+        if axis is None or not self.space.is_product:
+            return ()
+        return tuple((count, count) for count in axis.values if count > 1)
 
     def _batch_size(self, code: int) -> int:
         batch_size = self.space.value("batch_size", code)
