@@ -160,6 +160,14 @@ class KernelTable:
         return place_of_alternative[self.alternative_of_row]
 
     @derived_property
+    def summands(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Alternatives that have a first row, a second, and so on, with these rows: few sums, as runs are short."""
+        starts = self.alternative_starts
+        lengths = np.diff(starts, append=len(self.row_order))
+        longer = [np.flatnonzero(lengths > place) for place in range(lengths.max(initial=0))]
+        return [(listed, self.row_order[starts[listed] + place]) for place, listed in enumerate(longer)]
+
+    @derived_property
     def group_of_row(self) -> NDArray[np.intp]:
         """Group that chooses among the alternative of each entry of ``row_order``."""
         group_of_alternative = np.zeros(len(self.alternative_names), dtype=np.intp)

@@ -400,6 +400,25 @@ def test_reasons_are_those_of_each_row_however_many_tasks_share_their_workers():
     assert _assert_rows_are_predictions(s, np.random.default_rng(3).choice(len(s), size=80, replace=False)) > 20
 
 
+def test_workers_on_several_links_run_at_the_clock_of_their_slowest_device_in_its_memory():
+    s = pm.sweep(
+        pm.zoo.resnet50(), batch_size=[32], device=["t4", "v100_pcie"], framework="mxnet_0_9", workers=[1, 4, 8],
+        sync=["ring_all_reduce", "parameter_server"], columns=("step_s", "samples_per_s", "memory_bytes"), **CLUSTER,
+    )  # fmt: skip
+    assert _assert_rows_are_predictions(s, range(len(s))) == len(s)
+    of_t4 = {row["workers"]: row["memory_bytes"] for row in map(s.row, range(len(s))) if row["device"] == "t4"}
+    assert of_t4[8] > of_t4[1]  # the slower clock makes another algorithm the fastest
+
+
+def test_links_to_hosts_and_asynchronous_workers_have_rows_of_each_link():
+    axes = {"link": ["infiniband_edr", "ethernet_10_gbit", "pcie_2_x16"], "sync": ["ring_all_reduce", "downpour"]}
+    s = pm.sweep(
+        GRAPH, batch_size=[16, 64], device=["gtx_1080", "tesla_k80_gk210"], system="survey_fig6", workers=[1, 4],
+        prefetch=[0, 1], columns=("step_s", "samples_per_s", "exposed_transfer_s"), **axes,
+    )  # fmt: skip
+    assert _assert_rows_are_predictions(s, range(len(s))) > len(s) / 2
+
+
 def test_a_measured_machine_and_a_run_are_predicted_one_by_one():
     run = pm.measurements.load("shi2016").runs[0]
     s = pm.sweep(run, batch_size=[16, 32], device=["gtx_1080"])

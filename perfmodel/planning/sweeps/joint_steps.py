@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.derived import drop_oldest
+from perfmodel.derived import drop_oldest, record
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweeps.known_jobs import AGREED_BY, JobValues
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
@@ -19,8 +19,8 @@ from perfmodel.prediction.bill import paid_count
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.device_prices import Prices
-from perfmodel.prediction.job.agreement import Agreement, Asynchronous
-from perfmodel.prediction.job.agreement_options import WITH_SERVER
+from perfmodel.prediction.job.agreement import Agreement, Asynchronous, Synchronous
+from perfmodel.prediction.job.agreement_options import WITH_SERVER, with_habits_of
 from perfmodel.prediction.job.agreements import agreement_of, slowed_by_blocks
 from perfmodel.prediction.job.compose import Composed, agreed, fed_with
 from perfmodel.prediction.job.data_path import DataPath, resolve_data_path
@@ -29,6 +29,8 @@ from perfmodel.prediction.job.job import Job
 
 if TYPE_CHECKING:
     from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.compose import DeviceWork
+    from perfmodel.symbolic import Quantity
 
 MOST_OUTCOMES: Final = 4
 """Outcomes cached per section, as jobs may have equal results: overlapping or not, if they exchange nothing. [1]"""
@@ -50,6 +52,23 @@ class Refusal(Exception):  # noqa: N818 - not an error: a row of the table
         return self.reason.replace(self.system, system) if self.system else self.reason
 
 
+class Unlike(Exception):  # noqa: N818 - not an error: the workers are evaluated link by link
+    """Workers on several links that cannot be evaluated together."""
+
+
+@record
+class OverLinks(Synchronous):
+    """The same workers on each of several links, which differ only in the times of messages."""
+
+    of_links: tuple[Synchronous, ...]
+
+    def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
+        """Time of the exchanges in a step on each link, of shape (links, configurations), total and exposed. [s]"""
+        of_links = zip(*[agreement.exchanged(device) for agreement in self.of_links], strict=True)
+        total_s, exposed_s = (np.stack(list(map(np.atleast_1d, seconds))) for seconds in of_links)
+        return total_s, exposed_s
+
+
 @dataclass(eq=False)
 class JointSteps:
     """Evaluates jobs of sections, and caches intermediate results for later jobs."""
@@ -59,19 +78,22 @@ class JointSteps:
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def outcome(self, section: Section, job: JobValues) -> Outcome:
-        """Return the outcome of a job for each worker of a section."""
+        """Return the outcome of a job for each worker of a section; raise ``Unlike`` if its links differ in kind."""
         try:
             return self._outcome(section, job)
-        except PerfmodelError as error:
+        except (PerfmodelError, Refusal) as error:
+            if section.of_links:
+                raise Unlike from error
+            if isinstance(error, Refusal):
+                raise
             raise Refusal(str(error), section.first.system) from error
 
     def _outcome(self, section: Section, job: JobValues) -> Outcome:
         target = self._target(section, job)
+        path = self._data_path(section, job, target)
+        agreement = self._on_each_link(section, job) if section.of_links else self._agreement(section, job, target)
         if target.system_part is not None and target.system_part.shares_boards:
             section = section.beside_working_dies
-        path = self._data_path(section, job, target)
-        agreement = self._agreement(section, job, target)
-        section = section.among_devices(agreement)
         alike = id(agreement), job.fed
         kept = section.kept.setdefault("outcomes", {})
         if alike not in kept:
@@ -99,7 +121,7 @@ class JointSteps:
             needs=section.needs(agreement, has_two=has_two, server_bytes=_of_server(agreement, target)),
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=epoch_size(self.dataset_size, path.dataset),
-            energy_of=partial(Section.energy_j, section.bare, target, agreement),
+            energy_of=partial(section.times.among(agreement).energy_j, target, agreement, section.links),
         )
 
     def _once(self, section: Section, key: Hashable, make: Any) -> Any:
@@ -116,10 +138,10 @@ class JointSteps:
         return kept
 
     def _usd_per_hour(self, section: Section) -> Any:
-        if "usd_per_hour" not in section.known:
+        if "usd_per_hour" not in section.kept:
             devices, of_rows = section.numbered_devices
-            section.known["usd_per_hour"] = np.array([self.prices.of(*device) for device in devices])[of_rows]
-        return section.known["usd_per_hour"]
+            section.kept["usd_per_hour"] = np.array([self.prices.of(*device) for device in devices])[of_rows]
+        return section.kept["usd_per_hour"]
 
     def _target(self, section: Section, job: JobValues) -> Target:
         workers, has_server = job.values["workers"], job.values["sync"] in WITH_SERVER
@@ -143,17 +165,35 @@ class JointSteps:
 
     def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
         prepared, alike = section.first.prepared, section.alike
-        return self._once(  # type: ignore[no-any-return]
-            section,
-            ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
-            lambda: agreement_of(
-                self._partial_job(section, job, job.agreed, AGREED_BY),
-                system_part=target.system_part,
-                subject=prepared.subject,
-                profile=prepared.profile,
-                dtype=prepared.exchanged_dtype,
-            ),
-        )
+        key = ("agreement", alike.wiring, alike.exchanged, alike.unit_count)
+
+        def made() -> Agreement | None:
+            asked = self._partial_job(section, job, job.agreed, AGREED_BY)
+            agreement: Agreement | None = self._once(
+                section,
+                (*key, "alike", job.agreed_alike),
+                lambda: agreement_of(
+                    asked,
+                    system_part=target.system_part,
+                    subject=prepared.subject,
+                    profile=prepared.profile,
+                    dtype=prepared.exchanged_dtype,
+                ),
+            )
+            return _asked_as(agreement, with_habits_of(prepared.profile, asked))
+
+        return self._once(section, (*key, job.agreed), made)  # type: ignore[no-any-return]
+
+    def _on_each_link(self, section: Section, job: JobValues) -> Agreement | None:
+        """Return the agreement over several links; raise ``Unlike`` unless only times of messages differ."""
+        if job.values["dataset"] is not None:  # may arrive over the link
+            raise Unlike
+        known = section.kept.setdefault("agreements", {})
+        if job.agreed not in known:
+            found = [self._agreement(of, job, self._target(of, job)) for of in section.of_links]
+            known[job.agreed] = _over_links([slowed_by_blocks(of, section.of_links[0].blocks) for of in found])
+        agreement: Agreement | None = known[job.agreed]
+        return agreement
 
     def _partial_job(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
         """Return a job of some arguments alone, which checks them as predict does."""
@@ -165,19 +205,16 @@ class JointSteps:
     def _feed(self, section: Section, job: JobValues, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
         """Return the time of copies before a step and during it, and which frameworks have two mini-batches."""
         key = ("feed", job.size, path.prefetch > 0)
-        if key not in section.known:
-            before_s, meanwhile_s = (np.zeros(len(section.batch_size)) for _ in range(2))
-            has_two = []
-            for kind, places in section.by_framework:
-                changed: dict[str, Any] = {
-                    "target": target,
-                    "data_path": path,
-                    "batch_size": section.batch_size[places],
-                }
-                before_s[places], meanwhile_s[places] = replace(kind.prepared, **changed).feed_times()
-                has_two.append(path.prefetch > 0 and kind.copies_ahead)
-            section.known[key] = (before_s, meanwhile_s, tuple(has_two))
-        return section.known[key]  # type: ignore[no-any-return]
+        if key in section.kept:
+            return section.kept[key]  # type: ignore[no-any-return]
+        if section.of_links:
+            feeds = [self._feed(of, job, self._target(of, job), path) for of in section.of_links]
+            before_s, meanwhile_s = (np.concatenate([feed[place] for feed in feeds]) for place in (0, 1))
+            has_two = feeds[0][2]
+        else:
+            before_s, meanwhile_s, has_two = _copies(section, target, path)
+        section.kept[key] = before_s, meanwhile_s, has_two
+        return section.kept[key]  # type: ignore[no-any-return]
 
     def _applied(self, section: Section, agreement: Agreement | None) -> Composed:
         """Return the joint step, without copies."""
@@ -185,6 +222,16 @@ class JointSteps:
         if last is None or last[0] is not agreement:
             last = section.kept["applied"] = (agreement, _applied(section, agreement))
         return last[1]
+
+
+def _copies(section: Section, target: Target, path: DataPath) -> tuple[Any, Any, tuple[bool, ...]]:
+    before_s, meanwhile_s = (np.zeros(len(section.batch_size)) for _ in range(2))
+    has_two = []
+    for kind, places in section.by_framework:
+        changed: dict[str, Any] = {"target": target, "data_path": path, "batch_size": section.batch_size[places]}
+        before_s[places], meanwhile_s[places] = replace(kind.prepared, **changed).feed_times()
+        has_two.append(path.prefetch > 0 and kind.copies_ahead)
+    return before_s, meanwhile_s, tuple(has_two)
 
 
 def _of_server(agreement: Agreement | None, target: Target) -> tuple[float, float]:
@@ -212,5 +259,38 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
-    agreement = slowed_by_blocks(agreement, section.blocks)
-    return agreed([section.work(agreement)], orders=section.first.prepared.orders, agreement=agreement)
+    if not section.of_links:
+        agreement = slowed_by_blocks(agreement, section.blocks)
+    work = section.times.among(agreement).work(agreement)
+    composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)
+    if not section.of_links:
+        return composed
+    shape = (section.links, len(section.batch_size) // section.links)
+    flattened: dict[int, Any] = {}  # by identity: most parts of a step are those of a worker alone
+
+    def flat(part: Any) -> Any:
+        if not isinstance(part, np.ndarray):
+            return part
+        if id(part) not in flattened:
+            flattened[id(part)] = np.broadcast_to(part, shape).ravel()
+        return flattened[id(part)]
+
+    parts, alone = (StepTime._make(map(flat, step)) for step in (composed.parts, composed.alone))
+    return replace(composed, parts=parts, alone=alone)
+
+
+def _asked_as(agreement: Agreement | None, asked: Job) -> Agreement | None:
+    """Return the agreement of a job that differs at most in whether messages overlap with computing."""
+    if not isinstance(agreement, Synchronous) or agreement.overlap == asked.overlap:
+        return agreement
+    return replace(agreement, asked=asked, overlap=asked.overlap)
+
+
+def _over_links(agreements: list[Agreement | None]) -> Agreement | None:
+    """Return the agreement of workers on several links; raise ``Unlike`` unless only times of messages differ."""
+    if all(of is None for of in agreements):
+        return None
+    alike = [of for of in agreements if isinstance(of, Synchronous) and of.message_bytes != MERGED]
+    if len(alike) < len(agreements):
+        raise Unlike
+    return OverLinks(**vars(alike[0]), of_links=tuple(alike))

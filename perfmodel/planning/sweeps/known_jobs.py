@@ -107,6 +107,11 @@ class JobValues:
         return self._key(AGREED_BY)
 
     @derived_property
+    def agreed_alike(self) -> Hashable:
+        """Key of how they agree, whether or not messages overlap with computing."""
+        return self._key(tuple(name for name in AGREED_BY if name != "overlap"))
+
+    @derived_property
     def fed(self) -> Hashable:
         """Key of how mini-batches arrive; those of no data set are in host memory, however many are prefetched."""
         prefetch = self.values["prefetch"]

@@ -17,7 +17,7 @@ import numpy as np
 from perfmodel.derived import uncollected
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.table import Run
-from perfmodel.planning.sweeps.joint_steps import JointSteps, Refusal
+from perfmodel.planning.sweeps.joint_steps import JointSteps, Refusal, Unlike
 from perfmodel.planning.sweeps.known_jobs import JobValues
 from perfmodel.planning.sweeps.layouts import Layouts
 from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Needs, Outcome, Reasons, epoch_size, memory_reason
@@ -429,6 +429,11 @@ class _TaskEvaluation:
     def _section(self, section: Section, job: JobValues, rows: slice | NDArray[np.int64]) -> None:
         try:
             outcome = self.evaluation.jobs.outcome(section, job)
+        except Unlike:
+            places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+            for of_link, places_of in zip(section.of_links, np.split(places, section.links), strict=True):
+                self._section(of_link, job, places_of)
+            return
         except Refusal as refusal:
             codes = [self.reasons.code(refusal.of(kind.system)) for kind in section.kinds]
             self.columns[REASON][rows] = section.joined(codes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,11 +23,11 @@ from perfmodel.prediction.job.agreement import Agreement, Synchronous
 from perfmodel.prediction.job.agreement_options import LIBRARY
 from perfmodel.prediction.job.agreements import Blocks, blocks_on
 from perfmodel.prediction.job.compose import StageWork, is_served
-from perfmodel.prediction.job.gradients import GradientSchedule
+from perfmodel.prediction.job.gradients import TIMES, GradientSchedule
 from perfmodel.prediction.job.parameter_server import without_served_state
 from perfmodel.prediction.job.prepare import prepare, refused_if_strict
 from perfmodel.prediction.job.prepared import Prepared
-from perfmodel.prediction.job.stage import TimedStep
+from perfmodel.prediction.job.stacking import taken
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -41,25 +41,204 @@ if TYPE_CHECKING:
     from perfmodel.prediction.memory.footprint import MemoryFootprint
 
 
+COLUMNS_AT_ONCE: Final = 80
+"""Columns of workers timed at once, if each number of workers takes others: larger arrays leave the caches. [1]"""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WorkerKind:
-    """Workers that differ only in batch size."""
+class TimedKind:
+    """Workers that differ only in batch size, each timed alone; those on other links share the times."""
 
     prepared: Prepared
-    timed: TimedStep
-    footprint: MemoryFootprint
-    """Memory of workers that update their own parameters. [B]"""
-    places: NDArray[np.int64]
-    asked: Mapping[str, Any]
-    slower: dict[tuple[int, int], TimedStep] = field(default_factory=dict)
-    """Steps of such workers that wait for the slowest of some; other kinds with these times share them. [s]"""
+    columns: slice = field(default_factory=lambda: slice(None))
+    """The workers among the columns of ``prepared``. [1]"""
+    beside: TimedKind | None = None
+    """All columns of ``prepared``, if the workers are some of them."""
+    foreseen: tuple[tuple[int, int], ...] = ()
+    """Workers that may be waited for; as many as fit are timed at once."""
+    _among: dict[tuple[int, int], TimedKind] = field(default_factory=dict)
+
+    @derived_property
+    def batch_size(self) -> NDArray[np.float64]:
+        """Samples of each worker. [samples]"""
+        return self.prepared.batch_size[self.columns]  # type: ignore[index, no-any-return]
+
+    @derived_property
+    def parts(self) -> StepTime:
+        """The step of each worker alone. [s]"""
+        return taken(self.prepared.step().parts, self.columns)  # type: ignore[no-any-return]
+
+    def copied_s(self, agreement: Agreement) -> Any:
+        """Return the time of copies of gradients into the messages of an exchange and back. [s]"""
+        return taken(self.prepared.copied_s(self.prepared.step().stages[0], agreement), self.columns)
+
+    @property
+    def draws(self) -> tuple[Any, Any, Any, Any]:
+        """Power of a device at rest and at its limit [W]; energy of its arithmetic and its memory in a step [J]."""
+        return taken(worker_draws(self.prepared, self.prepared.step()), self.columns)  # type: ignore[no-any-return]
+
+    @derived_property
+    def footprint(self) -> MemoryFootprint:
+        """Memory of workers that update their own parameters. [B]"""
+        if self.beside is None:
+            return self.prepared.footprint(self.prepared.step())
+        return taken(self.beside.footprint, self.columns)  # type: ignore[no-any-return]
 
     @derived_property
     def schedule(self) -> GradientSchedule | None:
         """Times at which gradients are ready; None without a backward pass. [s]"""
         if Phase.BACKWARD not in self.prepared.subject.phase.parts:
             return None
-        return self.timed.shown.gradients
+        return self.prepared.step().shown.gradients.taken(self.columns)
+
+    @derived_property
+    def beside_working_dies(self) -> TimedKind:
+        """The same workers at the clock that a die keeps while other dies of its board work."""
+        target = self.prepared.target
+        assert isinstance(target, GpuTarget)
+        slower = GpuTarget(target.device.beside_working_dies(), host=target.host, system_part=target.system_part)
+        return TimedKind(prepared=replace(self.prepared, target=slower))
+
+    def among(self, waited_for: tuple[int, int]) -> TimedKind:
+        """Return the workers that wait for the slowest of some; the same ones if no power limit slows it."""
+        if not self._is_slower_among(waited_for):
+            return self
+        if waited_for not in self._among:
+            most = max(1, COLUMNS_AT_ONCE // len(self.batch_size))
+            missing = [other for other in self.foreseen if other not in self._among and self._is_slower_among(other)]
+            self._time_among(tuple(dict.fromkeys([waited_for, *missing]))[:most])
+        return self._among[waited_for]
+
+    def _is_slower_among(self, waited_for: tuple[int, int]) -> bool:
+        """Tell whether a power limit slows the slowest device of those that are waited for."""
+        prepared = replace(self.prepared, waits_for=waited_for)
+        return bool(prepared.target.drawing(prepared.energy_ratio).slowest_clock < 1)
+
+    def _time_among(self, waited_for: tuple[tuple[int, int], ...]) -> None:
+        """Time the workers once for each number of those that they wait for, in columns beside one another."""
+        count = len(self.batch_size)
+        sizes: Any = np.tile(self.batch_size, len(waited_for))
+        ranks_and_counts: Any = tuple([np.repeat(numbers, count) for numbers in zip(*waited_for, strict=True)])
+        prepared = replace(self.prepared, batch_size=sizes, waits_for=ranks_and_counts)
+        beside = TimedKind(prepared=prepared)
+        for place, key in enumerate(waited_for):
+            columns = slice(place * count, (place + 1) * count)
+            self._among[key] = TimedKind(prepared=prepared, columns=columns, beside=beside)
+
+
+@dataclass(eq=False, kw_only=True)
+class WorkerTimes:
+    """Times of a section's workers, each alone; sections that differ only in their links share them."""
+
+    kinds: tuple[TimedKind, ...]
+    only: NDArray[np.int64] | None = None
+    _works: dict[Hashable, StageWork] = field(default_factory=dict)
+    _among: dict[tuple[int, int], WorkerTimes | None] = field(default_factory=dict)
+    """The same workers by the workers that they wait for; None where no power limit slows those. [s]"""
+
+    def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
+        """Join each kind's value or array."""
+        return joined(per_kind, self.counts, self.only)
+
+    def joined_unless_none(self, values: Sequence[Any]) -> Any:
+        """Join each kind's value unless all are zero."""
+        return 0.0 if _are_zero(values) else self.joined(values)
+
+    @derived_property
+    def counts(self) -> list[int]:
+        """Number of workers of each kind. [1]"""
+        return [len(kind.batch_size) for kind in self.kinds]
+
+    @derived_property
+    def batch_size(self) -> NDArray[np.float64]:
+        """Samples per worker. [samples]"""
+        return self.joined([kind.batch_size for kind in self.kinds])
+
+    @derived_property
+    def whole(self) -> StepTime:
+        """Step of each worker. [s]"""
+        return StepTime._make(map(self.joined_unless_none, zip(*(kind.parts for kind in self.kinds), strict=True)))
+
+    @property
+    def forward(self) -> StepTime:
+        """Not available: workers of a sweep hold the whole network. [s]"""
+        raise AssertionError
+
+    backward = update = adding = copying_s = forward
+
+    @derived_property
+    def gradients(self) -> GradientSchedule:
+        """Times at which each worker's gradients are ready. [s]"""
+        schedules = [kind.schedule for kind in self.kinds]
+        varied: dict[str, Any] = {name: self.joined([getattr(of, name) for of in schedules]) for name in TIMES}
+        assert schedules[0] is not None
+        return replace(schedules[0], **varied)
+
+    def work(self, agreement: Agreement | None) -> StageWork:
+        """Work of each worker in a step, with copies of gradients into the messages of an exchange and back. [s]"""
+        key = (agreement is not None, _all_reduces(agreement))
+        if key not in self._works:
+            copied_s: list[Any] = [0.0]
+            if agreement is not None:
+                copied_s = [kind.copied_s(agreement) for kind in self.kinds]
+            self._works[key] = StageWork(
+                times=self._bare,  # which does not refer back to what is cached here
+                exchanges_gradients=agreement is not None,
+                copied_s=self.joined_unless_none(copied_s),
+            )
+        return self._works[key]
+
+    @derived_property
+    def _bare(self) -> WorkerTimes:
+        return WorkerTimes(kinds=self.kinds, only=self.only)
+
+    def among(self, agreement: Agreement | None) -> WorkerTimes:
+        """Return the times of the same workers at the clock of the slowest device that each waits for. [s]"""
+        waited_for = (1, 1) if agreement is None else agreement.waited_for
+        if waited_for == (1, 1):
+            return self
+        if waited_for not in self._among:
+            kinds = tuple([kind.among(waited_for) for kind in self.kinds])
+            self._among[waited_for] = None if kinds == self.kinds else WorkerTimes(kinds=kinds, only=self.only)
+        return self._among[waited_for] or self
+
+    def energy_j(self, target: Target, agreement: Agreement | None, links: int, step_s: Any) -> Any:
+        """Energy of all devices in each worker's step of this time, on so many links one after the other [1]. [J]"""
+        per_kind = zip(*[kind.draws for kind in self.kinds], strict=True)
+        idle_w, limit_w, *work_j = (np.tile(self.joined(values), links) for values in per_kind)
+        how = {"step_s": step_s, "count": processor_count(target)}
+        return energy_of_all(Draws(idle_w, limit_w), [work_j], **how) + server_power_w(target, agreement) * step_s
+
+
+def joined(per_kind: Sequence[Any], counts: Sequence[int], only: NDArray[np.int64] | None = None) -> NDArray[Any]:
+    """Concatenate a value or array of each kind of workers; configurations run along the last axis."""
+    values = [np.asarray(value) for value in per_kind]
+    joined: NDArray[Any]
+    if any(value.ndim for value in values):
+        parts = [  # a broadcast that changes nothing would take as long as all the rest
+            value if value.shape[-1:] == (count,) else np.broadcast_to(value, (*value.shape[:-1], count))
+            for value, count in zip(values, counts, strict=True)
+        ]
+        joined = np.concatenate(parts, axis=-1)
+    else:
+        joined = np.repeat(values, counts)
+    return joined if only is None else joined[..., only]
+
+
+def _are_zero(values: Sequence[Any]) -> bool:
+    return all(np.ndim(value) == 0 and value == 0 for value in values)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WorkerKind:
+    """Workers that differ only in batch size."""
+
+    prepared: Prepared
+    alone: TimedKind
+    places: NDArray[np.int64]
+    asked: Mapping[str, Any]
+    unlinked: Hashable
+    """Key of workers that differ only in the link between machines."""
 
     @property
     def target(self) -> Target:
@@ -74,7 +253,7 @@ class WorkerKind:
     @property
     def one_input_bytes(self) -> Any:
         """Size of one mini-batch, of which the footprint may hold two. [B]"""
-        return self.footprint.input_bytes / (1 + self.copies_ahead)
+        return self.alone.footprint.input_bytes / (1 + self.copies_ahead)
 
     @property
     def system(self) -> str:
@@ -99,44 +278,40 @@ class Alike:
 
 @dataclass(eq=False, kw_only=True)
 class Section:
-    """Workers with the same exchange (contents and route); their computing before it may differ."""
+    """Workers with the same exchange (contents and route); their computing before it may differ.
+
+    If each of several links joins the same workers, ``of_links`` has a section for each.
+    """
 
     kinds: Sequence[WorkerKind]
+    times: WorkerTimes
+    """Times of the workers on one link. [s]"""
     alike: Alike
-    only: NDArray[np.int64] | None = None
+    of_links: tuple[Section, ...] = ()
     kept: dict[Any, Any] = field(default_factory=dict)
-    known: dict[Any, Any] = field(default_factory=dict)
-    """What does not depend on the times of the workers. [-]"""
+
+    @classmethod
+    def on_links(cls, of_links: Sequence[Section]) -> Section:
+        """Join sections that differ only in links."""
+        first, *others = of_links
+        if not others:
+            return first
+        kinds = [kind for section in of_links for kind in section.kinds]
+        return cls(kinds=kinds, times=first.times, alike=first.alike, of_links=tuple(of_links))
 
     @property
     def first(self) -> WorkerKind:
         """One worker that stands for every kind in the section."""
         return self.kinds[0]
 
+    @property
+    def links(self) -> int:
+        """Links, each with the same workers. [1]"""
+        return len(self.of_links) or 1
+
     def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
-        """Concatenate each kind's value or array; configurations run along the last axis."""
-        values = [np.asarray(value) for value in per_kind]
-        joined: NDArray[Any]
-        if any(value.ndim for value in values):
-            sized = zip(values, self.counts, strict=True)
-            parts = [  # a broadcast that changes nothing would take as long as all the rest
-                value if value.shape[-1:] == (count,) else np.broadcast_to(value, (*value.shape[:-1], count))
-                for value, count in sized
-            ]
-            joined = np.concatenate(parts, axis=-1)
-        else:
-            joined = np.repeat(values, self.counts)
-        return joined if self.only is None else joined[..., self.only]
-
-    @derived_property
-    def bare(self) -> Section:
-        """The same workers with an empty cache."""
-        return replace(self, kept={})
-
-    @derived_property
-    def counts(self) -> list[int]:
-        """Number of workers of each kind. [1]"""
-        return [len(kind.places) for kind in self.kinds]
+        """Join each kind's value or array."""
+        return joined(per_kind, self.times.counts * self.links, self.times.only)
 
     @derived_property
     def places(self) -> NDArray[np.int64]:
@@ -146,50 +321,7 @@ class Section:
     @derived_property
     def batch_size(self) -> NDArray[np.float64]:
         """Samples per worker. [samples]"""
-        return self.joined([kind.prepared.batch_size for kind in self.kinds])
-
-    @derived_property
-    def whole(self) -> StepTime:
-        """Step of each worker alone. [s]"""
-        return StepTime._make(
-            map(self._joined_unless_none, zip(*(kind.timed.parts for kind in self.kinds), strict=True))
-        )
-
-    def _joined_unless_none(self, values: Sequence[Any]) -> Any:
-        return 0.0 if all(np.ndim(value) == 0 and value == 0 for value in values) else self.joined(values)
-
-    def work(self, agreement: Agreement | None) -> StageWork:
-        """Work of each worker in a step, with copies of gradients into the messages of an exchange and back. [s]"""
-        key = ("work", agreement is not None, _all_reduces(agreement))
-        if key not in self.kept:
-            copied_s: list[Any] = [0.0]
-            if agreement is not None:
-                copied_s = [kind.prepared.copied_s(kind.timed.stages[0], agreement) for kind in self.kinds]
-            self.kept[key] = StageWork(
-                times=self.bare,  # which does not refer back to what is cached here
-                exchanges_gradients=agreement is not None,
-                copied_s=self._joined_unless_none(copied_s),
-            )
-        work: StageWork = self.kept[key]
-        return work
-
-    @property
-    def forward(self) -> StepTime:
-        """Not available: workers of a sweep hold the whole network. [s]"""
-        raise AssertionError
-
-    backward = update = adding = copying_s = forward
-
-    @derived_property
-    def gradients(self) -> GradientSchedule:
-        """Times at which each worker's gradients are ready. [s]"""
-        schedules = [kind.schedule for kind in self.kinds]
-        varied: dict[str, Any] = {
-            name: self.joined([getattr(schedule, name) for schedule in schedules])
-            for name in ("ready_s", "wanted_s", "forward_s", "backward_s")
-        }
-        assert schedules[0] is not None
-        return replace(schedules[0], **varied)
+        return np.tile(self.times.batch_size, self.links)
 
     def needs(
         self, agreement: Agreement | None, *, has_two: tuple[bool, ...], server_bytes: tuple[float, float]
@@ -198,43 +330,39 @@ class Section:
 
         ``server_bytes`` are those of a parameter server beside the worker, and those that it lacks elsewhere.
         """
-        key = ("needs", has_two, server_bytes, is_served(agreement), _all_reduces(agreement))
-        if key not in self.known:
+        how = self.times.among(agreement), is_served(agreement), _all_reduces(agreement)
+        key = ("needs", has_two, server_bytes, *how)
+        if key not in self.kept:
             of_server, missing_elsewhere_bytes = server_bytes
             kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(agreement)
             buffers = np.ones(len(self.batch_size))
             for (_, places), with_two in zip(self.by_framework, has_two, strict=True):
                 buffers[places] += with_two
-            self.known[key] = Needs(
+            self.kept[key] = Needs(
                 memory_bytes=kept_bytes + (buffers - 1) * input_bytes + of_server,
                 capacity_bytes=capacity_bytes,
                 missing_elsewhere_bytes=missing_elsewhere_bytes,
             )
-        needs: Needs = self.known[key]
+        needs: Needs = self.kept[key]
         return needs
 
     def _memory_bytes(self, agreement: Agreement | None) -> tuple[Any, Any, Any]:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
-        key = ("memory", is_served(agreement), _all_reduces(agreement))
-        if key not in self.known:
-            footprints = [without_served_state(kind.footprint, agreement) for kind in self.kinds]
+        times = self.times.among(agreement)
+        key = ("memory", times, is_served(agreement), _all_reduces(agreement))
+        if key not in self.kept:
+            footprints = self.links * [without_served_state(kind.footprint, agreement) for kind in times.kinds]
             one = [kind.one_input_bytes for kind in self.kinds]
             kept_bytes = [
                 footprint.total_bytes - footprint.input_bytes + input_bytes
                 for footprint, input_bytes in zip(footprints, one, strict=True)
             ]
-            buckets_bytes = self._joined_unless_none([kind.prepared.buckets_bytes(agreement) for kind in self.kinds])
+            in_buckets = [kind.prepared.buckets_bytes(agreement) for kind in self.kinds]
+            buckets_bytes = 0.0 if _are_zero(in_buckets) else self.joined(in_buckets)
             capacity_bytes = self.joined([footprint.capacity_bytes for footprint in footprints])
-            self.known[key] = self.joined(kept_bytes) + buckets_bytes, self.joined(one), capacity_bytes
-        memory: tuple[Any, Any, Any] = self.known[key]
+            self.kept[key] = self.joined(kept_bytes) + buckets_bytes, self.joined(one), capacity_bytes
+        memory: tuple[Any, Any, Any] = self.kept[key]
         return memory
-
-    def energy_j(self, target: Target, agreement: Agreement | None, step_s: Any) -> Any:
-        """Energy of all devices in each worker's step of this time. [J]"""
-        per_kind = [worker_draws(kind.prepared, kind.timed) for kind in self.kinds]
-        idle_w, limit_w, *work_j = (self.joined(values) for values in zip(*per_kind, strict=True))
-        how = {"step_s": step_s, "count": processor_count(target)}
-        return energy_of_all(Draws(idle_w, limit_w), [work_j], **how) + server_power_w(target, agreement) * step_s
 
     @derived_property
     def by_framework(self) -> list[tuple[WorkerKind, NDArray[np.int64]]]:
@@ -258,49 +386,20 @@ class Section:
 
     def some(self, members: NDArray[np.int64]) -> Section:
         """Return some of the workers, by their index in the section."""
-        return Section(kinds=self.kinds, alike=self.alike, only=members)
+        return replace(self, times=WorkerTimes(kinds=self.times.kinds, only=members), kept={})
 
     @derived_property
     def beside_working_dies(self) -> Section:
         """The same workers at the clock that a die keeps while other dies of its board work."""
-        return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
-
-    def among_devices(self, agreement: Agreement | None) -> Section:
-        """Return the same workers, each at the clock of the slowest device that it waits for."""
-        waited_for = (1, 1) if agreement is None else agreement.waited_for
-        if waited_for == (1, 1):
-            return self
-        known = self.kept.setdefault("among", {})
-        if waited_for not in known:
-            kinds = [_among_devices(kind, waited_for) for kind in self.kinds]
-            is_same = all(one is other for one, other in zip(kinds, self.kinds, strict=True))
-            known[waited_for] = self if is_same else replace(self, kinds=kinds, kept={})
-        among: Section = known[waited_for]
-        return among
+        kinds = [replace(kind, alone=kind.alone.beside_working_dies) for kind in self.kinds]
+        slower = tuple([kind.beside_working_dies for kind in self.times.kinds])
+        times = WorkerTimes(kinds=slower, only=self.times.only)
+        return replace(self, kinds=kinds, times=times, kept={})
 
 
 def _all_reduces(agreement: Agreement | None) -> bool:
     """Whether workers exchange copies of gradients: all of an agreement that counts for these copies."""
     return isinstance(agreement, Synchronous) and agreement.all_reduces
-
-
-def _slower(kind: WorkerKind) -> WorkerKind:
-    target = kind.target
-    assert isinstance(target, GpuTarget)
-    slower = GpuTarget(target.device.beside_working_dies(), host=target.host, system_part=target.system_part)
-    prepared = replace(kind.prepared, target=slower)
-    timed = prepared.step()
-    return replace(kind, prepared=prepared, timed=timed, footprint=prepared.footprint(timed), slower={})
-
-
-def _among_devices(kind: WorkerKind, waits_for: tuple[int, int]) -> WorkerKind:
-    """Return workers that wait for the slowest of some; the same ones if no power limit slows it."""
-    prepared = replace(kind.prepared, waits_for=waits_for)
-    if kind.target.drawing(prepared.energy_ratio).slowest_clock == 1:
-        return kind
-    if waits_for not in kind.slower:
-        kind.slower[waits_for] = prepared.step()
-    return replace(kind, prepared=prepared, timed=kind.slower[waits_for])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -337,7 +436,7 @@ class Workers:
         names = [name for name in OF_WORKER if name in codes and name != "batch_size"]
         sections: dict[Alike, list[WorkerKind]] = defaultdict(list)
         refused, slow = [], []
-        timed: dict[Hashable, tuple[TimedStep, MemoryFootprint, dict[tuple[int, int], TimedStep]]] = {}
+        timed: dict[Hashable, TimedKind] = {}
         for key, places in groups([codes[name] for name in names] or [no_codes]):
             batches = codes.get("batch_size", no_codes)[places]
             try:
@@ -349,9 +448,17 @@ class Workers:
                 slow.append(places)
             else:
                 sections[self._section_key(kind)].append(kind)
-        made = [Section(kinds=kinds_of, alike=key) for key, kinds_of in sections.items()]
+        times: dict[tuple[TimedKind, ...], WorkerTimes] = {}
+        on_links: dict[Hashable, list[Section]] = defaultdict(list)
+        for alike, kinds in sections.items():
+            alone = tuple([kind.alone for kind in kinds])
+            shared = times.setdefault(alone, WorkerTimes(kinds=alone))
+            section = Section(kinds=kinds, times=shared, alike=alike)
+            # a list of configurations has other workers for each job
+            likeness = (alone, *[kind.unlinked for kind in kinds]) if self.space.is_product else alike
+            on_links[likeness].append(section)
         return Block(
-            sections=tuple(made),
+            sections=tuple(map(Section.on_links, on_links.values())),
             refused=tuple(refused),
             slow=np.concatenate(slow) if slow else np.empty(0, dtype=np.int64),
         )
@@ -361,7 +468,7 @@ class Workers:
         codes: dict[str, int],
         places: NDArray[np.int64],
         batches: NDArray[np.int64],
-        timed: dict[Hashable, tuple[TimedStep, MemoryFootprint, dict[tuple[int, int], TimedStep]]],
+        timed: dict[Hashable, TimedKind],
     ) -> WorkerKind | None:
         """Return workers that differ only in batch size; None where predict must evaluate each."""
         arguments = self.space.resolved(codes)
@@ -385,11 +492,17 @@ class Workers:
         prepared = replace(refused_if_strict(prepared, job), batch_size=np.array(sizes, dtype=float))  # type: ignore[arg-type]
         same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
         key = (self._processor(job.target, codes), same, tuple(sizes))
-        if key not in timed:
-            timed[key] = prepared.step(), prepared.footprint(prepared.step()), {}
-        step, footprint, slower = timed[key]
-        how: dict[str, Any] = {"timed": step, "footprint": footprint, "slower": slower}
-        return WorkerKind(prepared=prepared, places=places, asked=asked, **how)
+        alone = timed.setdefault(key, TimedKind(prepared=prepared, foreseen=self._foreseen))
+        unlinked = (*((name, code) for name, code in codes.items() if name != "link"),)
+        return WorkerKind(prepared=prepared, alone=alone, places=places, asked=asked, unlinked=unlinked)
+
+    @derived_property
+    def _foreseen(self) -> tuple[tuple[int, int], ...]:
+        """Workers that may wait for one another, and all of whom they are the fastest: all, without backups. [1]"""
+        axis = self.space.by_name.get("workers")
+        if axis is None or not self.space.is_product:
+            return ()
+        return tuple((count, count) for count in axis.values if count > 1)
 
     def _batch_size(self, code: int) -> int:
         batch_size = self.space.value("batch_size", code)
@@ -417,7 +530,7 @@ class Workers:
                 subject.phase,
             ),
             unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
-            layers=() if kind.schedule is None else kind.schedule.layers,
+            layers=() if kind.alone.schedule is None else kind.alone.schedule.layers,
         )
 
     def _exchange(self, profile: FrameworkProfile, *, by_library: bool) -> int:

@@ -424,8 +424,7 @@ def _fastest(
     rows = _times_of_rows(table, numbers, columns=columns)
     if rows[0].ndim == 1 and not is_symbolic(*rows):
         return _fastest_of_numbers(table, columns, rows=rows, workspace_limit_bytes=workspace_limit_bytes)
-    summed = [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
-    *of_alternatives, duration = summed
+    *of_alternatives, duration = [_of_alternatives(table, values) for values in rows]
     first = table.choices[0]
     if len(table.choices) == 1:
         return GroupTimes(first, *(values[first] for values in of_alternatives))
@@ -435,15 +434,18 @@ def _fastest(
         return _open_choice(table, tuple(of_alternatives), eligible=named(eligible, "allowed alternative"))
     fitting = np.where(workspace <= workspace_limit_bytes, duration, np.inf)[table.choices]
     place = fitting.argmin(axis=0)
-    chosen = np.take_along_axis(
-        np.broadcast_to(table.choices.reshape(table.choices.shape + (1,) * (place.ndim - 1)), fitting.shape),
-        place[None],
-        axis=0,
-    )[0]
-    return GroupTimes(
-        chosen,
-        *(np.take_along_axis(np.broadcast_to(values, duration.shape), chosen, axis=0) for values in of_alternatives),
-    )
+    group, *configuration = np.indices(place.shape, sparse=True)
+    chosen = table.choices[place, group]
+    return GroupTimes(chosen, *[values[chosen, *configuration] for values in of_alternatives])
+
+
+def _of_alternatives(table: KernelTable, values: Any) -> Any:
+    """Add up the values of the rows of each alternative."""
+    (_, first), *more = table.summands
+    summed = values.take(first, axis=0)
+    for alternatives, rows in more:
+        summed[alternatives] += values.take(rows, axis=0)
+    return summed
 
 
 def _fastest_of_numbers(

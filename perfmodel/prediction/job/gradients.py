@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -86,32 +86,48 @@ def gradient_schedule(
     """
     busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
     seconds = named(busy_s + groups.exposed_dispatch_s, "operation")
-    by_phase = {
-        phase: [occurrence for occurrence in table.occurrences if occurrence.phase is phase]
-        for phase in (Phase.FORWARD, Phase.BACKWARD)
-    }
-    ends = {
-        phase: running_total(seconds[[occurrence.group for occurrence in listed]]) for phase, listed in by_phase.items()
-    }
-    trained = tuple(parameter_counts)
-    first: dict[str, int] = {}
-    for place, occurrence in enumerate(by_phase[Phase.FORWARD]):
-        first.setdefault(occurrence.layer, place)
-    last = {occurrence.layer: place for place, occurrence in enumerate(by_phase[Phase.BACKWARD])}
-    first, last = (
-        _with_fused(first, trained, default=0),
-        _with_fused(last, trained, default=len(by_phase[Phase.BACKWARD]) - 1),
-    )
-    layers = tuple(sorted(last, key=lambda name: last[name]))
-    starts = np.concatenate([np.zeros_like(ends[Phase.FORWARD][:1]), ends[Phase.FORWARD]])
+    order = _gradient_order(table, tuple(parameter_counts))
+    forward, backward = (running_total(seconds[listed]) for listed in (order.forward, order.backward))
+    starts = np.concatenate([np.zeros_like(forward[:1]), forward])
     return GradientSchedule(
-        chunks=(layers,),
-        sizes_bytes=element_bytes * np.array([parameter_counts[name] for name in layers], dtype=float),
-        ready_s=ends[Phase.BACKWARD][[last[name] for name in layers]],
-        wanted_s=starts[[first[name] for name in layers]],
-        forward_s=ends[Phase.FORWARD][-1],
-        backward_s=ends[Phase.BACKWARD][-1],
+        chunks=(order.layers,),
+        sizes_bytes=element_bytes * np.array([parameter_counts[name] for name in order.layers], dtype=float),
+        ready_s=backward[order.last],
+        wanted_s=starts[order.first],
+        forward_s=forward[-1],
+        backward_s=backward[-1],
     )
+
+
+class _GradientOrder(NamedTuple):
+    """Groups of the operations of each phase, and trained layers by their last operation of the backward phase."""
+
+    forward: NDArray[np.intp]
+    backward: NDArray[np.intp]
+    layers: tuple[str, ...]
+    first: NDArray[np.intp]
+    """Place of each layer's first operation in the forward phase. [1]"""
+    last: NDArray[np.intp]
+    """Place of its last one in the backward phase. [1]"""
+
+
+@derived
+def _gradient_order(table: KernelTable, trained: tuple[str, ...]) -> _GradientOrder:
+    forward, backward = (
+        [occurrence for occurrence in table.occurrences if occurrence.phase is phase]
+        for phase in (Phase.FORWARD, Phase.BACKWARD)
+    )
+    first: dict[str, int] = {}
+    for place, occurrence in enumerate(forward):
+        first.setdefault(occurrence.layer, place)
+    last = {occurrence.layer: place for place, occurrence in enumerate(backward)}
+    first = _with_fused(first, trained, default=0)
+    last = _with_fused(last, trained, default=len(backward) - 1)
+    layers = tuple(sorted(last, key=lambda name: last[name]))
+    places = [[occurrence.group for occurrence in listed] for listed in (forward, backward)]
+    places += [[places_of[name] for name in layers] for places_of in (first, last)]
+    of_forward, of_backward, of_first, of_last = (np.array(listed, dtype=np.intp) for listed in places)
+    return _GradientOrder(of_forward, of_backward, layers, of_first, of_last)
 
 
 def _with_fused(places: Mapping[str, int], trained: Sequence[str], *, default: int) -> dict[str, int]:
