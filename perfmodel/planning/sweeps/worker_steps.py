@@ -296,7 +296,8 @@ def _slower(kind: WorkerKind) -> WorkerKind:
 def _among_devices(kind: WorkerKind, waits_for: tuple[int, int]) -> WorkerKind:
     """Return workers that wait for the slowest of some; the same ones if no power limit slows it."""
     prepared = replace(kind.prepared, waits_for=waits_for)
-    if kind.target.drawing(prepared.energy_ratio).slowest_clock == 1:
+    ratio = prepared.energy_ratio  # below 1, its clock may be higher than the mean one's
+    if ratio >= 1 and kind.target.drawing(ratio).slowest_clock == 1:
         return kind
     if waits_for not in kind.slower:
         kind.slower[waits_for] = prepared.step()
