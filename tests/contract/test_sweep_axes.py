@@ -23,6 +23,7 @@ NETWORKS = {
 }
 JOB = {"network": "gpt", "batch_size": 16, "system": "dgx_a100", "workers": 4, "framework": "pytorch_2"}
 NORMAL = {"distribution": "normal", "cv": 0.2}
+UNEQUAL = {"distribution": "unequal", "times": (1.0, 1.5)}
 ON_CPU = {"system": None, "device": "xeon_e5_2630_v3", "framework": "generic", "workers": 1}
 BY_LIBRARY = {"sync": "all_reduce"}
 FED = {"network": "alexnet", "batch_size": 64}  # decoded more slowly than computed
@@ -56,8 +57,8 @@ AXES = {
     "server_count": ([1, 2], {"sync": "parameter_server", "system": "dgx_a100_x4", "workers": 16}),
     "server_on": ([None, "node0", "node3"], {"sync": "parameter_server", "system": "dgx_a100_x4", "workers": 16}),
     "group_size": ([None, 1, 2], {"sync": "mixed"}),
-    "staleness_bound": ([1, 4], {"sync": "bounded_staleness", "straggler": NORMAL}),
-    "backup_workers": ([0, 1], {"straggler": NORMAL}),
+    "staleness_bound": ([1, None, 4], {"sync": "bounded_staleness", "straggler": NORMAL}),
+    "backup_workers": ([0, 1], {"straggler": NORMAL, "workers": 2, "dtype": "bf16"}),  # the faster device draws less
     "push_period": ([1, 4], {"sync": "downpour"}),
     "pull_period": ([1, 4], {"sync": "downpour"}),
     "straggler": ([None, NORMAL, {**NORMAL, "cv": 0.1}], {}),
@@ -71,7 +72,7 @@ AXES = {
     "interleave": ([1, 2], {**PIPELINE, "schedule": "interleaved"}),
     "tensor_size": ([1, 2], {"parallelism": "tensor", "workers": 2}),
     "sequence_parallel": ([False, True], {"parallelism": "tensor", "tensor_size": 2, "workers": 2}),
-    "context_size": ([1, 2], {**BY_LIBRARY, "workers": 2}),
+    "context_size": ([1, 2], {**BY_LIBRARY, "workers": 2, "straggler": [None, UNEQUAL]}),
     "context_method": (["ring", "all_to_all"], {**BY_LIBRARY, "workers": 2, "context_size": 2}),
     "shard_stage": ([0, 1, 2, 3], {}),
     "shard_group": ([None, 2, 4], {**BY_LIBRARY, "shard_stage": 1, "workers": 8}),

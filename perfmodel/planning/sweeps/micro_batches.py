@@ -48,11 +48,12 @@ class Exchanges(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A unit that is not timed yet: a job for one of its micro-batch sizes, where it is cut, and all its sizes."""
+    """A unit that is not timed yet: a job for one of its micro-batch sizes, its cuts, all its sizes, its device."""
 
     prepared: Prepared
     cut: tuple[int, ...]
     sizes: tuple[int, ...]
+    energy_ratio: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Columns:
     @classmethod
     def of(cls, drafts: Iterable[Draft]) -> Columns:
         """Return a column for each size and device that occurs."""
-        different = {(size, draft.prepared.energy_ratio) for draft in drafts for size in draft.sizes}
+        different = {(size, draft.energy_ratio) for draft in drafts for size in draft.sizes}
         return cls({pair: place for place, pair in enumerate(sorted(different))})
 
     @derived_property
@@ -96,7 +97,8 @@ class LayoutKind:
         by_cut: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for size in sizes:
             by_cut[self.lowering.cut(size)].append(size)
-        return [Draft(self._prepared(cut, alike[0]), cut, tuple(alike)) for cut, alike in by_cut.items()]
+        jobs = [(self._prepared(cut, alike[0]), cut, tuple(alike)) for cut, alike in by_cut.items()]
+        return [Draft(*job, job[0].energy_ratio) for job in jobs]
 
     def _prepared(self, cut: tuple[int, ...], size: int) -> Prepared:
         job, known = self.job, self.lowering.known.timed
@@ -123,11 +125,10 @@ class LayoutKind:
         """Make a unit of a draft."""
         known, alike = self.lowering.known.timed, self._alike(among)
         prepared = replace(draft.prepared, batch_size=among.sizes)  # type: ignore[arg-type]
-        ratio = prepared.energy_ratio
-        key = (*alike, *draft[1:], ratio)
+        key = (*alike, *draft[1:])
         stage_works = known.setdefault(("stages", alike), {})
         if key not in known:
-            timed, columns = self.timed(draft, among), among.places(draft.sizes, ratio)
+            timed, columns = self.timed(draft, among), among.places(draft.sizes, draft.energy_ratio)
             how = {"known": stage_works, "of_memory": known.setdefault(("memory", *alike[1:]), {})}
             known[key] = Alone.of(prepared, timed, draft.sizes, columns, **how)
         alone: Alone = known[key]

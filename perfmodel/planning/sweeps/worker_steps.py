@@ -101,18 +101,19 @@ class TimedKind:
 
     def among(self, waited_for: tuple[int, int]) -> TimedKind:
         """Return the workers that wait for the slowest of some; the same ones if no power limit slows it."""
-        if not self._is_slower_among(waited_for):
+        if not self._differs_among(waited_for):
             return self
         if waited_for not in self._among:
             most = max(1, COLUMNS_AT_ONCE // len(self.batch_size))
-            missing = [other for other in self.foreseen if other not in self._among and self._is_slower_among(other)]
+            missing = [other for other in self.foreseen if other not in self._among and self._differs_among(other)]
             self._time_among(tuple(dict.fromkeys([waited_for, *missing]))[:most])
         return self._among[waited_for]
 
-    def _is_slower_among(self, waited_for: tuple[int, int]) -> bool:
-        """Tell whether a power limit slows the slowest device of those that are waited for."""
+    def _differs_among(self, waited_for: tuple[int, int]) -> bool:
+        """Tell whether a power limit gives the slowest device of those that are waited for a clock of its own."""
         prepared = replace(self.prepared, waits_for=waited_for)
-        return bool(prepared.target.drawing(prepared.energy_ratio).slowest_clock < 1)
+        ratio = prepared.energy_ratio  # below 1, its clock may be higher than the mean one's
+        return bool(ratio < 1 or prepared.target.drawing(ratio).slowest_clock < 1)
 
     def _time_among(self, waited_for: tuple[tuple[int, int], ...]) -> None:
         """Time the workers once for each number of those that they wait for, in columns beside one another."""

@@ -271,6 +271,8 @@ class Job(JobAttributes):
             allowed = f"1 with sync={self.sync!r}; devices that share a sequence have to add up all their gradients"
         elif self.backup_workers or self.dataset is not None:
             allowed = "1 with backup_workers or dataset, which are not predicted for shared sequences"
+        elif self.straggler is not None and self.straggler.times.lasting_count is not None:
+            allowed = "1 with workers of unequal speed, which are not predicted for shared sequences"
         if allowed is not None:
             raise ArgumentError("context_size", self.context_size, allowed)
 
