@@ -61,10 +61,10 @@ def clock_under_power(
     return minimum(highest, (left_w / arithmetic_w) ** (1 / POWER_EXPONENT))
 
 
-def energy_ratio(*, rank: Quantity, count: Quantity, variation: float = DEVICE_VARIATION) -> Quantity:
+def energy_ratio(*, rank: Quantity, count: Quantity, each: int = 1, variation: float = DEVICE_VARIATION) -> Quantity:
     r"""Energy of a FLOP on one of several devices of one model, over that of the mean device.
 
-    .. math:: e = 1 + 4.91 v (q^{0.14} - (1 - q)^{0.14}), \quad q = \frac{r - 3/8}{n + 1/4}
+    .. math:: e = 1 + 4.91 v (q^{0.14} - (1 - q)^{0.14}), \quad q = \left(\frac{r - 3/8}{n + 1/4}\right)^{1 / m}
 
     Parameters
     ----------
@@ -72,6 +72,8 @@ def energy_ratio(*, rank: Quantity, count: Quantity, variation: float = DEVICE_V
         Rank of the device by its energy of a FLOP, r: ``count`` for the one that draws most, and so is slowest. [1]
     count : int, ndarray or sympy.Expr
         Devices, n. [1]
+    each : int
+        Devices that stand for each one that is ranked, m, if it is as slow as its own slowest. [1]
     variation : float
         Standard deviation of the energy over its mean, v. [1]
 
@@ -102,7 +104,7 @@ def energy_ratio(*, rank: Quantity, count: Quantity, variation: float = DEVICE_V
     .. [2] B. L. Joiner, J. R. Rosenblatt, Some Properties of the Range in Samples from Tukey's Symmetric Lambda
        Distributions, Journal of the American Statistical Association 66, 1971
     """
-    below = (rank - 3 / 8) / (count + 1 / 4)
+    below = ((rank - 3 / 8) / (count + 1 / 4)) ** (1 / each)
     return 1 + 4.91 * variation * (below**0.14 - (1 - below) ** 0.14)
 
 

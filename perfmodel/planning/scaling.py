@@ -188,7 +188,7 @@ class _Question:
                 "of a library's calls and its lower rate on links"
             )
         if straggler is None and set(self.syncs) != {NO_SYNC}:
-            notes.append("all workers take equally long in every step; straggler= says how they vary")
+            notes.append("steps vary only with the power that each device draws; straggler= says how else workers vary")
         if not self.alone.memory.fits:
             notes.append(f"that worker could not run, but its time is the base. {fit_sentence(self.alone)}")
         if self.dataset_size is not None and self.usd_per_hour is None:

@@ -242,7 +242,7 @@ def test_devices_that_no_limit_slows_are_alike(device):
 def test_groups_and_bounds_of_staleness_wait_for_their_slowest_device(job, count):
     p = trained("a100_80_sxm", dtype="bf16", workers=8, **job)
     alike = trained("a100_80_sxm", dtype="bf16", workers=count, sync="all_reduce")
-    assert p.basis.prepared.devices_waited_for == (count, count)
+    assert p.basis.prepared.devices_waited_for == (count, count, 1)
     assert p.compute_s == alike.compute_s
 
 
@@ -258,11 +258,27 @@ def test_every_device_that_computes_is_counted_but_backup_workers():
         {"workers": 1, "parallelism": "pipeline", "tensor_size": 4, "stages": 2, "micro_batches": 4},
     )
     slowest = [pm.predict(graph, **how, **layout).basis.prepared for layout in layouts]
-    assert [prepared.devices_waited_for for prepared in slowest] == [(8, 8)] * 6
+    assert [prepared.devices_waited_for for prepared in slowest] == [(8, 8, 1)] * 6
     backup = {"straggler": {"distribution": "normal", "cv": 0.1}, "backup_workers": 2}
     p = pm.predict(graph, **how, workers=8, **backup)
-    assert p.basis.prepared.devices_waited_for == (6, 8)
+    assert p.basis.prepared.devices_waited_for == (6, 8, 1)
     assert 1 < p.basis.prepared.energy_ratio < slowest[0].energy_ratio
+
+
+@pytest.mark.parametrize(("counted", "copies", "each"), [(1, 2, 4), (6, 8, 4), (3, 4, 8), (7, 8, 8)])
+def test_a_worker_of_several_devices_is_as_slow_as_its_slowest(counted, copies, each):
+    drawn = np.random.default_rng(2).normal(1.0, DEVICE_VARIATION, size=(20_000, copies, each))
+    wanted = np.sort(drawn.max(axis=2), axis=1)[:, counted - 1].mean()
+    assert energy_ratio(rank=counted, count=copies, each=each) == pytest.approx(wanted, abs=0.1 * DEVICE_VARIATION)
+    assert energy_ratio(rank=counted, count=copies, each=each) < energy_ratio(rank=copies * each, count=copies * each)
+
+
+def test_a_remark_on_the_slowest_device_is_made_only_where_it_is_slower():
+    graph = pm.zoo.gpt(layers=4, width=512, heads=8, sequence_length=256, vocabulary=4096)
+    how = {"batch_size": 8, "system": "dgx_a100", "framework": "pytorch_2", "sync": "all_reduce", "workers": 8}
+    for dtype, is_slower in (("bf16", True), ("fp32", False)):
+        remarks = [note for note in pm.predict(graph, dtype=dtype, **how).remarks if "slowest" in note]
+        assert bool(remarks) == is_slower
 
 
 @pytest.mark.parametrize("sync", ["all_reduce", "downpour", "none"])

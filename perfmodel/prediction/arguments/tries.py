@@ -64,6 +64,6 @@ def bounds(arguments: Arguments, value: Any) -> Tries:
 def one_more_backup(arguments: Arguments, value: Any) -> Tries:
     """Try one more backup worker."""
     if arguments["straggler"] is None:
-        return "workers take equally long: straggler= says how their times vary"
+        return "times of workers are not said to vary: straggler= says how they do"
     count = value + 1
     return {count: f"{count} backup worker{'s' if count > 1 else ''}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     _ExchangeTimes = dict[tuple[Phase, str], list[tuple[Exchange, Any]]]
     from perfmodel.prediction.memory.footprint import MemoryFootprint
     from perfmodel.symbolic import Quantity
+
+
+LEAST_LONGER: Final = 5e-4
+"""Least share by which the slowest device computes longer than the mean one that is worth a remark. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -228,11 +232,12 @@ class Prepared:
             as_measured = measured_sum_of(self.agreement) is not None
             by_library = self.exchanges_by_library
             notes = (*notes, *self.target.exchange_remarks(by_library=by_library, as_measured=as_measured))
-        if (slower := 1 - self.target.drawing(self.energy_ratio).slowest_clock) > 0:
-            rank, count = self.devices_waited_for
-            among = f"{count} devices" if rank == count else f"the {rank} fastest of {count} devices"
-            what = f"a step waits for the slowest of {among}, which differ in what a FLOP draws"
-            notes = (*notes, f"{what}: at the power limit its clock is up to {slower:.1%} below the mean one's")
+        if abs(longer := self._slowed - 1) >= LEAST_LONGER:
+            rank, count, _ = self.devices_waited_for
+            among = f"{count} devices" if rank == count else f"the {rank} fastest of {count} workers"
+            what = f"a step waits for the slowest of {among}, as devices of one model differ in what a FLOP draws"
+            how = "longer" if longer > 0 else "shorter"
+            notes = (*notes, f"{what}: it computes {abs(longer):.1%} {how} than the mean one")
         if self.data_path is not None:
             notes = (*notes, *self.data_path.remarks(self.subject))
         server = None if self.agreement is None else self.agreement.server
@@ -257,21 +262,33 @@ class Prepared:
         """Energy of a FLOP on the slowest device that a step waits for, over that of the mean device. [1]"""
         if self.agreement is None and self.waits_for is None and self.layout.workers == 1:
             return 1.0
-        rank, count = self.devices_waited_for
-        return energy_ratio(rank=rank, count=count)
+        rank, count, each = self.devices_waited_for
+        return energy_ratio(rank=rank, count=count, each=each)
 
     @property
-    def devices_waited_for(self) -> tuple[Any, Any]:
-        """Devices that end a step together, and all of whom they are the fastest. [1]"""
+    def _slowed(self) -> float:
+        """Computing of a stage on that device over that on the mean device. [1]"""
+        ratio = self.energy_ratio
+        if is_symbolic(ratio) or self.target.drawing(ratio) is self.target:
+            return 1.0
+        mean = self._timed_stage(self.stages[0], self.numbers(energy_ratio=1.0)).whole.compute_s
+        return float(self.nominal.stages[0].whole.compute_s / mean) if mean else 1.0
+
+    @property
+    def devices_waited_for(self) -> tuple[Any, Any, int]:
+        """Devices, or workers of several, that end a step together, and all of whom they are the fastest. [1]
+
+        And the devices of each.
+        """
         layout, agreement = self.layout, self.agreement
         if agreement is not None:
             counted, copies = agreement.waited_for
         else:
             counted, copies = self.waits_for or (layout.context_size, layout.context_size)
         if layout.is_whole:
-            return counted, copies
+            return counted, copies, 1
         working = layout.tensor_size * len({stage.placed.device for stage in self.stages if stage.placed.graph.layers})
-        return working * counted, working * copies
+        return (counted, copies, working) if counted < copies else (working * copies, working * copies, 1)
 
     @derived_property
     def nominal(self) -> TimedStep:
