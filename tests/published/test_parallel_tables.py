@@ -110,7 +110,7 @@ def test_one_rate_for_all_rows_is_the_naive_rule_and_is_told_all_of_them(reports
     assert report.mape < 0.6 * _mean(report.rows, "naive_percent")
     own, told = report.parts[:2]
     assert (own.score.fitted, told.score.fitted) == (0, 1)
-    assert "gpt_1t, selective recomputation, +4.7 %" in own.note
+    assert "gpt_1t, selective recomputation, +8.5 %" in own.note
 
 
 def test_bubbles_are_those_of_the_formula(reports):

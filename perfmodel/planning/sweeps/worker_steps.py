@@ -494,6 +494,7 @@ class Workers:
         same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
         key = (self._processor(job.target, codes), same, tuple(sizes))
         alone = timed.setdefault(key, TimedKind(prepared=prepared, foreseen=self._foreseen))
+        alone.prepared.step()  # refuses, for these workers alone, what their device cannot compute
         unlinked = (*((name, code) for name, code in codes.items() if name != "link"),)
         return WorkerKind(prepared=prepared, alone=alone, places=places, asked=asked, unlinked=unlinked)
 

@@ -26,10 +26,9 @@ from perfmodel.prediction.job.gradients import (
     Stretches,
     merged_reduced,
     merged_served,
-    messages_of,
-    slices_of,
     wanted_at_once,
 )
+from perfmodel.prediction.job.messages import messages_of, slices_of
 from perfmodel.prediction.job.sharing import crowded_s
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
 from perfmodel.simulation.synchronous import Following, PlayedExchange, synchronous_tasks

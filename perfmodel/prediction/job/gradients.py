@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from perfmodel.cost.gradient_buckets import bucket_sums, buckets
+from perfmodel.cost.gradient_buckets import bucket_sums
 from perfmodel.cost.overlap import Lane, cheapest_messages, spans
 from perfmodel.derived import derived
 from perfmodel.numeric import minima_of_runs, running_total
-from perfmodel.parallelism.units import unit_slices
 from perfmodel.prediction.arguments.table import MERGED as MERGED
-from perfmodel.prediction.job.agreement_options import UNITS
 from perfmodel.records import Phase
 from perfmodel.symbolic import named
 
@@ -242,19 +240,6 @@ def merged_served(
     return cheapest_messages(
         lanes, cost_s=lambda until: np.maximum(until[1], stretches.backward_s) + np.maximum(until[2], 0.0)
     )
-
-
-@derived
-def messages_of(schedule: GradientSchedule, message_bytes: float | str) -> Buckets:
-    """Group gradients into messages of a size, or one for each unit, once for all agreements."""
-    return Buckets.of(schedule, slices_of(schedule, message_bytes))
-
-
-def slices_of(schedule: GradientSchedule, message_bytes: float | str) -> Sequence[slice]:
-    """Gradients of each message of a size, or of a unit."""
-    if message_bytes == UNITS:
-        return unit_slices(schedule.chunks)
-    return buckets(schedule.sizes_bytes, least_bytes=float(message_bytes))
 
 
 @derived
