@@ -95,7 +95,7 @@ def energy_ratio(*, rank: Quantity, count: Quantity, each: int = 1, variation: f
     Examples
     --------
     >>> [round(energy_ratio(rank=count, count=count), 3) for count in (1, 8, 1024)]
-    [1.0, 1.065, 1.141]
+    [1.0, 1.065, 1.143]
 
     References
     ----------
