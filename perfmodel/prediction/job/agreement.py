@@ -138,7 +138,8 @@ class Asynchronous(Agreement):
     @property
     def waited_for(self) -> tuple[int, int]:  # noqa: D102
         used = self.scheme.in_effect(self.numbers)
-        return (used.group_size if used.staleness_bound is None else used.worker_count,) * 2
+        count = used.group_size if used.staleness_bound is None else used.worker_count
+        return count, count
 
     @property
     def batches_per_update(self) -> int:

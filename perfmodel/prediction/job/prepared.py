@@ -312,7 +312,7 @@ class Prepared:
     ) -> tuple[TimedStage, ...]:
         """Time each stage for one micro-batch; stages of the same structure only once. [s]"""
         if len(self.stages) == 1 and known is None:
-            return (self._timed_stage(self.stages[0], self.numbers(factors)),)
+            return (self._timed_stage(self.stages[0], self.numbers(factors, energy_ratio=energy_ratio)),)
         known = {} if known is None else known
         if "numbers" not in known:
             known["numbers"] = self.numbers(factors, energy_ratio=energy_ratio)
