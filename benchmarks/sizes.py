@@ -3,6 +3,7 @@
 python benchmarks/sizes.py
 python benchmarks/sizes.py jobs 1000000
 python benchmarks/sizes.py small_jobs 1000000 480
+python benchmarks/sizes.py many_devices 200 1
 """
 
 from __future__ import annotations
@@ -77,6 +78,84 @@ def visits(sync: str, stages: int, shards: int) -> None:
         how = {"parallelism": "pipeline", "stages": stages, "micro_batches": 4}
     place = {"system": "dgx_h100", "machines": 2_048, "workers": workers, "sync": sync, "server_count": shards}
     assert pm.predict(graph, batch_size=16, **place, **how).step_s > 0
+
+
+MACHINES = {
+    "dgx_h100": (2_048, 8), "dgx_a100_80": (2_048, 8), "grand_teton_h100": (2_048, 8), "dgx_b200": (2_048, 8),
+    "mi300x_x8": (2_048, 8), "aws_p5_48xlarge": (2_048, 8), "gb200_nvl72": (227, 72),
+}  # fmt: skip
+"""System -> machines with at most 16,384 devices, and the devices of each."""
+
+WAITING = (
+    "all_reduce", "all_reduce", "all_reduce", "ring_all_reduce", "hierarchical", "double_binary_tree", "binomial_tree",
+    "recursive_doubling", "halving_doubling", "host_tree", "one_to_all", "parameter_server",
+)  # fmt: skip
+FREE = ("downpour", "delay_compensated", "bounded_staleness", "mixed")
+
+
+def many_devices(count: int, seed: int) -> None:
+    """Predict random jobs of 16,384 devices, and print the slowest predictions and intervals and the longest repr."""
+    import numpy as np
+
+    import perfmodel as pm
+    from perfmodel.errors import PerfmodelError
+
+    draw = np.random.default_rng(seed)
+    pm.predict(pm.zoo.build("gpt2"), batch_size=8, system="dgx_h100", machines=2, workers=16)  # modules
+    took: list[tuple[float, float, int, dict[str, Any]]] = []
+    refused = 0
+    while len(took) < count:
+        asked = _drawn(draw)
+        graph = pm.zoo.build(asked.pop("network"))
+        started_s = time.process_time()
+        try:
+            p = pm.predict(graph, **asked)
+            assert p.step_s > 0
+        except PerfmodelError:
+            refused += 1
+            continue
+        predicted_s = time.process_time() - started_s
+        assert p.interval_s[0] < p.step_s
+        took.append((predicted_s, time.process_time() - started_s - predicted_s, len(repr(p).splitlines()), asked))
+        asked["straggler"] = asked.get("straggler", {}).get("distribution")
+    answers = sorted(one for one, *_ in took)
+    print(f"{count} jobs of at most 16,384 devices, {refused} others refused: median {answers[count // 2]:.2f} s,")
+    print(f"  {sum(one > 2 for one in answers)} above 2 s; interval at most {max(row[1] for row in took):.2f} s;")
+    print(f"  repr of at most {max(row[2] for row in took)} lines; the five slowest:")
+    for predicted_s, interval_s, _, asked in sorted(took, key=lambda row: -row[0])[:5]:
+        print(f"  {predicted_s:.2f} s, interval {interval_s:.2f} s: {asked}")
+
+
+def _drawn(draw: Any) -> dict[str, Any]:
+    """Draw a job that keeps all devices of a system's machines busy."""
+
+    def one_of(*values: Any) -> Any:
+        return values[draw.integers(len(values))]
+
+    system = one_of(*MACHINES)
+    machines, each = MACHINES[system]
+    network = one_of("gpt2", "gpt2", "bert", "llama", "resnet50")
+    tensor, stages, context = one_of(1, 1, 2, 4, 8), one_of(1, 1, 2, 4, 8, 16), one_of(1, 1, 1, 2)
+    workers = machines * each // (tensor * stages * context)
+    asked: dict[str, Any] = {"network": network, "batch_size": one_of(16, 32), "system": system, "machines": machines}
+    asked |= {"workers": workers, "framework": one_of("pytorch_2", "generic", "megatron_core", "tensorflow_1_12")}
+    asked |= {"sync": one_of(*WAITING, *FREE), "dtype": one_of("bf16", "fp16", "fp32"), "optimizer": "adam"}
+    if stages > 1:
+        asked |= {"parallelism": "pipeline", "stages": stages, "micro_batches": one_of(1, 4, 8, 16)}
+        asked |= one_of({}, {"schedule": "gpipe"}, {"schedule": "interleaved", "interleave": 2})
+    elif tensor > 1:
+        asked |= {"parallelism": "tensor"}
+    asked |= {"tensor_size": tensor} if tensor > 1 else {}
+    asked |= {"context_size": context, "context_method": one_of("ring", "gather")} if context > 1 else {}
+    if asked["sync"] in WAITING:
+        asked |= one_of({}, {"bucket_bytes": one_of(0, 25e6, "merged")}, {"shard_stage": one_of(1, 2, 3)})
+        asked |= {"shard_group": each} if asked.get("shard_stage") and one_of(True, False) else {}
+    if asked["sync"] in ("parameter_server", *FREE):
+        asked |= {"server_count": one_of(1, 8, 64)}
+    asked |= {"staleness_bound": 4} if asked["sync"] == "bounded_staleness" else {}
+    unequal = {"distribution": "unequal", "times": (1 + draw.random(workers)).tolist()}
+    asked |= one_of({}, {}, {"straggler": {"distribution": "normal", "cv": 0.1}}, {"straggler": unequal})
+    return asked
 
 
 def timeline(network: str, workers: str) -> None:
@@ -162,7 +241,7 @@ SIZES = {
 def main() -> None:
     """Print processor time and peak memory of each row, the start of Python included."""
     if len(sys.argv) > 1:
-        function = {each.__name__: each for each in (*SIZES, small_jobs)}[sys.argv[1]]
+        function = {each.__name__: each for each in (*SIZES, small_jobs, many_devices)}[sys.argv[1]]
         function(*(int(word) if word.isdigit() and function is not timeline else word for word in sys.argv[2:]))
         print(f"{time.process_time():6.2f} s {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:6.0f} MiB")
         return

@@ -264,6 +264,12 @@ class _Sorted:
     apart: NDArray[np.float64] | None
     """Rates while only messages between machines are in flight, or only those inside machines. [B/s]"""
 
+    @property
+    def member(self) -> Integers:
+        """Number of the class of each message: those of a kind at equal rates. [1]"""
+        rates = (self.rates,) if self.apart is None else (self.rates, self.apart)
+        return _numbered(self.kind, *(np.unique(values, return_inverse=True)[1] for values in rates))
+
 
 def _sorted(round_: Round, ends: Ends) -> _Sorted:
     source, sink, share = round_.sources, round_.sinks, round_.shares
@@ -292,8 +298,8 @@ def _sorted(round_: Round, ends: Ends) -> _Sorted:
     return _Sorted(kind=kind, ways=ways, passes=passes, pairs=stood_for[-1], inside=inside, rates=rates, apart=apart)
 
 
-def _fields_of(round_: Round, ends: Ends, kinds: _Sorted, chosen: Integers) -> dict[str, Any]:
-    """Return the fields of a placed round that shows the chosen messages."""
+def _fields_of(round_: Round, ends: Ends, kinds: _Sorted, chosen: Integers, stands_for: Integers) -> dict[str, Any]:
+    """Return the fields of a placed round that shows the chosen messages, one of which stands for each message."""
     ways = [kinds.ways[kind] for kind in kinds.kind[chosen].tolist()]
     columns = round_.sources[chosen].tolist(), round_.sinks[chosen].tolist(), round_.shares[chosen].tolist()
     return {
@@ -303,6 +309,7 @@ def _fields_of(round_: Round, ends: Ends, kinds: _Sorted, chosen: Integers) -> d
         "leaves": tuple(way.leaves for way in ways),
         "rates_bytes_per_s": tuple(kinds.rates[chosen].tolist()),
         "apart_bytes_per_s": () if kinds.apart is None else tuple(kinds.apart[chosen].tolist()),
+        "meetings": None if kinds.apart is None else kinds.passes.meetings(stands_for, near=kinds.inside),
         "reduced_share": round_.reduced_share,
         "repeat": round_.repeat,
     }
@@ -311,20 +318,19 @@ def _fields_of(round_: Round, ends: Ends, kinds: _Sorted, chosen: Integers) -> d
 def one_by_one(round_: Round, ends: Ends) -> PlacedRound:
     """Place a round among equal machines with each message by itself."""
     kinds = _sorted(round_, ends)
-    return PlacedRound(**_fields_of(round_, ends, kinds, np.arange(len(round_))))
+    member = kinds.member
+    return PlacedRound(**_fields_of(round_, ends, kinds, np.arange(len(round_)), _first_of(member)[member]))
 
 
 def _classes(round_: Round, ends: Ends) -> PlacedRound:
     kinds = _sorted(round_, ends)
-    rates = (kinds.rates,) if kinds.apart is None else (kinds.rates, kinds.apart)
-    member = _numbered(kinds.kind, *(np.unique(values, return_inverse=True)[1] for values in rates))
+    member = kinds.member
     chosen, sizes = _first_of(member), np.bincount(member, weights=kinds.pairs)
     order = np.argsort(chosen)  # classes in the order of their first messages
     return PlacedRound(
-        **_fields_of(round_, ends, kinds, chosen[order]),
+        **_fields_of(round_, ends, kinds, chosen[order], np.argsort(order)[member]),
         sent_share=float(round_.shares @ kinds.pairs),
         counts=tuple(sizes[order].tolist()),
-        meetings=None if kinds.apart is None else kinds.passes.meetings(np.argsort(order)[member], near=kinds.inside),
     )
 
 
