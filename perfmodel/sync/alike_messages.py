@@ -49,7 +49,7 @@ MOST_SENT: Final = 500_000
 MOST_NUMBERS: Final = 8
 """Most possible numbers per message for which a list of all takes less time than sorting. [1]"""
 
-FEW_MESSAGES: Final = 4
+FEW_MESSAGES: Final = 64
 """Most messages of a round that is compared with others, message by message. [1]"""
 
 
