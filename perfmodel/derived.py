@@ -47,8 +47,6 @@ def record(kind: Record) -> Record:
 
     A prediction makes ten such objects: frozen at run time too, they would take twice as long to make.
 
-    Examples
-    --------
     >>> @record
     ... class Pair:
     ...     first: int

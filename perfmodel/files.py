@@ -44,8 +44,6 @@ _LONG_KEY: Final = re.compile(rf"(?:\.\s*[\w\"'-]+\s*){{{MOST_DEPTH}}}")
 def user_path(path: str | Path, *, refusal: Refusal = SpecError) -> Path:
     """Return the path that a user gave, with the home folder in the place of ``~``, if any disk could hold it.
 
-    Examples
-    --------
     >>> user_path("net.json").name
     'net.json'
     """
@@ -130,8 +128,6 @@ def file_text(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecError
 def json_of(path: str | Path, text: str | bytes, *, refusal: Refusal = SpecError, finite: bool = False) -> Any:
     """Return the content of a JSON text.
 
-    Examples
-    --------
     >>> json_of("net.json", '{"layers": []}')
     {'layers': []}
     """
@@ -154,8 +150,6 @@ def json_of(path: str | Path, text: str | bytes, *, refusal: Refusal = SpecError
 def toml_of(path: str | Path, text: str, *, refusal: Refusal = SpecError) -> dict[str, Any]:
     """Return the tables of a TOML text.
 
-    Examples
-    --------
     >>> toml_of("gpu.toml", "cores = 4")
     {'cores': 4}
     """

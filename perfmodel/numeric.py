@@ -34,8 +34,6 @@ Fields = TypeVar("Fields", bound="NamedTuple")
 def is_real(value: object) -> bool:
     """Tell whether a value is one real number, of Python or numpy; Booleans and time spans are none.
 
-    Examples
-    --------
     >>> is_real(2), is_real(np.float32(0.5)), is_real(True), is_real(np.timedelta64(4, "s"))
     (True, True, False, False)
     """
@@ -45,8 +43,6 @@ def is_real(value: object) -> bool:
 def expanded(value: Quantity) -> Quantity:
     """Expand a symbolic count to a sum of products and collect like terms; return anything else unchanged.
 
-    Examples
-    --------
     >>> import sympy
     >>> size = sympy.Symbol("S")
     >>> expanded(size * (size + 1) - size), expanded(3.0)
@@ -79,8 +75,6 @@ def _unevaluated_extreme(name: str) -> Callable[[Any, Any], Any]:
 def maximum(first: Quantity, second: Quantity) -> Quantity:
     """Return the larger of two quantities, element by element.
 
-    Examples
-    --------
     >>> float(maximum(1.0, 2.0))
     2.0
     """
@@ -94,8 +88,6 @@ def maximum(first: Quantity, second: Quantity) -> Quantity:
 def minimum(first: Quantity, second: Quantity) -> Quantity:
     """Return the smaller of two quantities, element by element.
 
-    Examples
-    --------
     >>> float(minimum(1.0, 2.0))
     1.0
     """
@@ -109,8 +101,6 @@ def minimum(first: Quantity, second: Quantity) -> Quantity:
 def plain(value: Quantity) -> Quantity:
     """Convert a numpy number to a Python number; arrays and expressions are returned unchanged.
 
-    Examples
-    --------
     >>> plain(np.float64(2.0)), plain(np.int64(3)), plain(4.0)
     (2.0, 3, 4.0)
     """
@@ -120,8 +110,6 @@ def plain(value: Quantity) -> Quantity:
 def plain_fields(of: Fields) -> Fields:
     """Convert the numpy numbers in a named tuple to Python numbers.
 
-    Examples
-    --------
     >>> from collections import namedtuple
     >>> plain_fields(namedtuple("Pair", "first second")(np.float64(2.0), 3))
     Pair(first=2.0, second=3)
@@ -132,8 +120,6 @@ def plain_fields(of: Fields) -> Fields:
 def largest(values: Iterable[Quantity]) -> Quantity:
     """Return the largest of some quantities; for symbols, a maximum of those that may be the largest.
 
-    Examples
-    --------
     >>> import sympy
     >>> time = sympy.Symbol("t", positive=True)
     >>> largest([1.0, 3.0, 2.0]), largest([time, 2 * time + 1])
@@ -148,8 +134,6 @@ def largest(values: Iterable[Quantity]) -> Quantity:
 def undominated(rows: Iterable[tuple[Quantity, ...]]) -> list[tuple[Quantity, ...]]:
     """Return the rows that no other row is certain to equal or exceed in every column.
 
-    Examples
-    --------
     >>> undominated([(1.0, 2.0), (2.0, 2.0), (0.0, 3.0)])
     [(2.0, 2.0), (0.0, 3.0)]
     """
@@ -167,8 +151,6 @@ def undominated(rows: Iterable[tuple[Quantity, ...]]) -> list[tuple[Quantity, ..
 def never_exceeds(first: Quantity, second: Quantity) -> bool:
     """Tell whether a quantity is certainly at most another; a maximum is compared operand by operand.
 
-    Examples
-    --------
     >>> import sympy
     >>> time = sympy.Symbol("t", positive=True)
     >>> never_exceeds(time, maximum(time, 2.0)), never_exceeds(time, 2.0)
@@ -199,8 +181,6 @@ def _scalar_ceiling(value: Any) -> Any:
 def ceil(value: Quantity) -> Quantity:
     """Round up to the next integer, element by element.
 
-    Examples
-    --------
     >>> float(ceil(1.2))
     2.0
     """
@@ -214,8 +194,6 @@ def ceil(value: Quantity) -> Quantity:
 def ceil_ratio(numerator: Quantity, denominator: Quantity) -> Quantity:
     """Divide and round up, element by element; ratios of symbols stay exact, so that a whole one is not rounded up.
 
-    Examples
-    --------
     >>> float(ceil_ratio(96 * 7.0, 96.0))
     7.0
     """
@@ -240,8 +218,6 @@ def _exact_ceil_ratio(numerator: Any, denominator: Any) -> Any:
 def exponential(value: Quantity) -> Quantity:
     """Return e to a power, element by element.
 
-    Examples
-    --------
     >>> float(exponential(0.0))
     1.0
     """
@@ -251,8 +227,6 @@ def exponential(value: Quantity) -> Quantity:
 def logarithm(value: Quantity) -> Quantity:
     """Return the natural logarithm, element by element.
 
-    Examples
-    --------
     >>> float(logarithm(1.0))
     0.0
     """
@@ -275,8 +249,6 @@ def _by_name(name: str, value: Quantity) -> Quantity:
 def exponential_less_one(value: Quantity) -> Quantity:
     """Return e to a power minus one, element by element; small powers keep all their digits.
 
-    Examples
-    --------
     >>> float(exponential_less_one(1e-12))
     1e-12
     """
@@ -290,8 +262,6 @@ FACTORS_TRIED: Final = 1 << 20
 def divisors(number: int, *, most: int) -> tuple[int, ...]:
     """Divisors of a number up to a limit, without a list of all numbers below it.
 
-    Examples
-    --------
     >>> divisors(24, most=8), len(divisors(10**9, most=10**9))
     ((1, 2, 3, 4, 6, 8), 100)
     """
@@ -308,8 +278,6 @@ def divisors(number: int, *, most: int) -> tuple[int, ...]:
 def share_of(total: Quantity, parts: Quantity) -> Quantity:
     """Divide a count into equal parts without a remainder, e.g. channels into groups; exact for symbols too.
 
-    Examples
-    --------
     >>> share_of(64, 2)
     32
     """
@@ -360,8 +328,6 @@ def geometric_sum(ratio: Quantity, count: Quantity) -> Quantity:
 
     .. math:: G(q, k) = \frac{1 - q^k}{1 - q}, \qquad G(1, k) = k
 
-    Examples
-    --------
     >>> float(geometric_sum(0.5, 3)), float(geometric_sum(1.0, 3))
     (1.75, 3.0)
     """
@@ -379,8 +345,6 @@ def exceeds(first: Quantity, second: Quantity) -> Quantity:
 
     A plain comparison of symbols would fail, because numpy asks each result for its truth value.
 
-    Examples
-    --------
     >>> bool(exceeds(2.0, 1.0))
     True
     """
@@ -403,8 +367,6 @@ def _open_comparison(first: Any, second: Any) -> Any:
 def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
     """Return the minimum over the first axis: of numbers by numpy, of symbols as an unevaluated Min.
 
-    Examples
-    --------
     >>> minimum_along_first_axis(np.array([[3.0, 1.0], [2.0, 5.0]]))
     array([2., 1.])
     """
@@ -416,8 +378,6 @@ def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
 def minima_of_runs(values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[Any]:
     """Return the minimum of each run of rows, given where runs start; minima of symbols stay unevaluated.
 
-    Examples
-    --------
     >>> minima_of_runs(np.array([3.0, 1.0, 2.0]), np.array([0, 2]))
     array([1., 2.])
     """
@@ -429,8 +389,6 @@ def minima_of_runs(values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[An
 def total(values: Quantity) -> Quantity:
     """Return the sum over the first axis: of numbers by numpy, of symbols as one flat Add.
 
-    Examples
-    --------
     >>> float(total(np.array([1.0, 2.0])))
     3.0
     """
@@ -447,8 +405,6 @@ def total(values: Quantity) -> Quantity:
 def running_total(values: NDArray[Any]) -> Quantity:
     """Return the running sums over the first axis; each symbolic sum refers to the previous one by name.
 
-    Examples
-    --------
     >>> running_total(np.array([1.0, 2.0]))
     array([1., 3.])
     """
@@ -463,8 +419,6 @@ def running_total(values: NDArray[Any]) -> Quantity:
 def first_array_length(values: Iterable[Quantity]) -> int | None:
     """Return the length of the first one-dimensional numeric array among quantities and mappings of quantities.
 
-    Examples
-    --------
     >>> first_array_length([1.0, {"a": np.array([1.0, 2.0])}])
     2
     """

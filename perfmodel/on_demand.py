@@ -15,8 +15,6 @@ _LINE: Final = re.compile(r"^from (perfmodel\S+) import \(?\s*(\w+) as \2\b", re
 def listed(init_file: str) -> dict[str, str]:
     """Return the names that a package's stub passes on, and the modules that define them.
 
-    Examples
-    --------
     >>> import perfmodel.layers
     >>> listed(perfmodel.layers.__file__)["GELU"]
     'perfmodel.layers.activation'

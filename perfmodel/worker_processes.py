@@ -16,8 +16,6 @@ from perfmodel.errors import WorkerError
 def worker_pool(count: int, *, context: Any = None) -> Iterator[ProcessPoolExecutor]:
     """Start processes for the block; they end with it, in the middle of their work if the block ends by an error.
 
-    Examples
-    --------
     >>> with worker_pool(2) as pool:
     ...     list(pool.map(abs, [-1, -2]))
     [1, 2]

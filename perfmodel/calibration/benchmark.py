@@ -195,8 +195,6 @@ def shapes(
 def most_telling(sensitivities: NDArray[np.float64], candidates: NDArray[np.float64], *, prior: float) -> int:
     """Return the candidate about which a fit is least certain.
 
-    Examples
-    --------
     >>> most_telling(np.array([[1.0, 0.0]]), np.array([[0.9, 0.1], [0.1, 0.9]]), prior=0.1)
     1
     """

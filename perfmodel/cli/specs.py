@@ -333,8 +333,6 @@ def _graph_of(made: Any) -> LayerGraph:
 def is_factory(target: str) -> bool:
     """Tell whether a text names a function in a Python file.
 
-    Examples
-    --------
     >>> is_factory("nets.py:unet"), is_factory("resnet50"), is_factory("net.json")
     (True, False, False)
     """

@@ -207,8 +207,6 @@ def _descend(
 def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:
     """Return the loss of squared residuals with its two derivatives, in scipy's form.
 
-    Examples
-    --------
     >>> robust_loss(np.array([0.0, 8.0, 8.0]), row_count=2, outlier=1.0)[0]
     array([0., 4., 8.])
     """

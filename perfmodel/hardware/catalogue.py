@@ -254,8 +254,6 @@ def load_system(name_or_path: str | Path, *, machines: int | None = None) -> Sys
 def load_machine(name_or_path: str | Path) -> System:
     """Load a system that is one machine.
 
-    Examples
-    --------
     >>> load_machine("desktop_i7_3820").core_count
     4
     """

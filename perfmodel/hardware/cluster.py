@@ -449,8 +449,6 @@ def system_with(
 
     For a measured machine, the card that its file names stands in the slots, or else the system's own.
 
-    Examples
-    --------
     >>> faster = system_with("survey_fig6", device="v100_pcie", link="ethernet_100_gbit")
     >>> faster.describe()
     '4 machines and a server on ethernet_100_gbit: 16 x NVIDIA Tesla V100 PCIe 16 GB'

@@ -48,8 +48,6 @@ Fraction = Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)]
 class InRange:
     """Rejects a number that is implausible in its field's unit; usually it is in another unit.
 
-    Examples
-    --------
     >>> InRange(1, 50_000, "GB/s")(320.0)
     320.0
     """
@@ -387,8 +385,6 @@ def _detail(kind: str, message: str, location: tuple[int | str, ...], value: Any
 def numbers_in(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Walk a table and yield each number, or list of numbers, with its dotted name.
 
-    Examples
-    --------
     >>> list(numbers_in({"tdp_w": 180, "memory": {"kind": "ddr", "gib": [4, 8]}}))
     [('tdp_w', 180), ('memory.gib', [4, 8])]
     """
@@ -500,8 +496,6 @@ class Constant(SpecTable):
     def admits(self, value: ConstantValue) -> bool:
         """Tell whether a value, or every value of a list, lies in the range.
 
-        Examples
-        --------
         >>> Constant(unit="1", meaning="share of peak", valid_min=0, valid_max=1).admits((0.5, 1.2))
         False
         """

@@ -78,8 +78,6 @@ def faults_of(error: ValidationError, model_class: type[BaseModel]) -> list[str]
 def dotted(location: Iterable[int | str]) -> str:
     """Write the location of a fault as the owner of a spec file would.
 
-    Examples
-    --------
     >>> dotted(("source", 0, "title"))
     'source[0].title'
     """
@@ -334,8 +332,6 @@ def _misnamed_folders(folder: Path) -> list[str]:
 def names(kind_folder: str) -> tuple[str, ...]:
     """Return the names of all spec files of a kind, sorted.
 
-    Examples
-    --------
     >>> "gtx_1080" in names("devices")
     True
     """
@@ -351,8 +347,6 @@ def files(kind_folder: str) -> tuple[Path, ...]:
 def is_path(name_or_path: object) -> bool:
     """Tell a path to a spec file from the name of one: a ``Path``, a ``.toml`` ending, or a folder in it.
 
-    Examples
-    --------
     >>> is_path("my_gpu.toml"), is_path("gtx_1080")
     (True, False)
     """
@@ -408,8 +402,6 @@ def lookup(kind_folder: str, name: str) -> Path | None:
 def origin_of(kind_folder: str, name: str) -> str:
     """Say whether a name denotes a shipped file or the user's own.
 
-    Examples
-    --------
     >>> origin_of("devices", "gtx_1080")
     'shipped'
     """
@@ -524,8 +516,6 @@ def toml_entries(table: dict[str, Any]) -> list[str]:
 def toml_value(value: Any) -> str:
     """Return a value as TOML writes it.
 
-    Examples
-    --------
     >>> toml_value({"low": 1e-12, "names": ("a", "b")})
     '{ low = 1e-12, names = ["a", "b"] }'
     """

@@ -121,8 +121,6 @@ class PublishedLayouts(DescribedTable):
 def load_published(key: str) -> PublishedLayouts:
     """Load a table that comes with perfmodel.
 
-    Examples
-    --------
     >>> row = load_published("published_layouts").rows[-1]
     >>> row.label, row.arguments["workers"], row.arguments["context_size"]
     ('llama3.1_405b, 131072 tokens, 16384 devices', 8, 16)
@@ -221,8 +219,6 @@ class ShardedTable(DescribedTable):
 def load_sharded(key: str) -> ShardedTable:
     """Load a table that comes with perfmodel.
 
-    Examples
-    --------
     >>> row = load_sharded("torchtitan2024").rows[0]
     >>> row.label, round(row.step_s, 2), row.memory_gib
     ('llama3_8b, 2 x 8192 tokens, 8 devices, eager, bf16, selective_op', 2.84, 82.4)
@@ -304,8 +300,6 @@ class PublishedRuns(DescribedTable):
 def load_totals(key: str) -> PublishedRuns:
     """Load a table that comes with perfmodel.
 
-    Examples
-    --------
     >>> run = load_totals("training_totals").rows[0]
     >>> run.run, run.device_hours, run.arguments["tokens"]
     ('llama1_7b', 82432.0, 1000000000000.0)

@@ -36,8 +36,6 @@ MOST_COUNT: Final = 2**63 - 1
 def is_finite_number(value: Any) -> bool:
     """Tell whether a value is a number that a float holds; a Boolean is none.
 
-    Examples
-    --------
     >>> is_finite_number(2), is_finite_number(10**400), is_finite_number(True)
     (True, False, False)
     """
@@ -54,8 +52,6 @@ MOST_ENTRIES: Final = 1_000_000
 def is_huge(value: Any) -> bool:
     """Tell whether a value is a range with more numbers than memory should hold.
 
-    Examples
-    --------
     >>> is_huge(range(10**30)), is_huge(range(100)), is_huge([1, 2])
     (True, False, False)
     """
@@ -91,8 +87,6 @@ def bounded_entries(name: str, value: Any) -> Iterator[Any]:
 def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
     """Check a whole number; 2.0 counts as one.
 
-    Examples
-    --------
     >>> whole_number("batch_size", 16)
     16
     """
@@ -115,8 +109,6 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
 def positive(name: str, value: Any) -> float:
     """Check a finite number above zero.
 
-    Examples
-    --------
     >>> positive("size_bytes", 8e9)
     8000000000.0
     """
@@ -128,8 +120,6 @@ def positive(name: str, value: Any) -> float:
 def from_zero_to(most: float, name: str, value: Any) -> float:
     """Check a number from zero to a limit.
 
-    Examples
-    --------
     >>> from_zero_to(2, "input_variation", 1)
     1.0
     """
@@ -150,8 +140,6 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
 def flag(name: str, value: Any) -> bool:
     """Check True or False.
 
-    Examples
-    --------
     >>> flag("pinned", True)
     True
     """

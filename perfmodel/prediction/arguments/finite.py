@@ -24,8 +24,6 @@ MOST_LOOKED_AT: Final = 1000
 def checked_answer(answer: Answer, stated: Mapping[str, Any], *, quantity: str = "the answer") -> Answer:
     """Return an answer whose numbers are all finite; else refuse the stated number that is farthest from 1.
 
-    Examples
-    --------
     >>> checked_answer(0.5, {"usd_per_hour": 3.0})
     0.5
     """

@@ -36,8 +36,6 @@ MOST_NUMBER: Final = 1e300
 def text(name: str, value: Any) -> str:
     """Check a text.
 
-    Examples
-    --------
     >>> text("objective", "time")
     'time'
     """
@@ -49,8 +47,6 @@ def text(name: str, value: Any) -> str:
 def number(name: str, value: Any) -> Any:
     """Check a real number; it may be infinite, or NaN, which ranges exclude.
 
-    Examples
-    --------
     >>> number("cv", 0.1)
     0.1
     """
@@ -118,8 +114,6 @@ def _backend(name: str, value: Any) -> Any:
 def list_of(entry: Entry, *, or_one: bool = True) -> Check:
     """Make a check of a list, any collection or iterator, of entries that pass a check; or of one entry.
 
-    Examples
-    --------
     >>> list_of(text)("columns", iter(["step_s"])), list_of(text)("columns", "step_s")
     (['step_s'], 'step_s')
     """
@@ -143,8 +137,6 @@ def _entries(entry: Entry, name: str, value: Any) -> list[Any]:
 def mapping_of(entry: Entry) -> Check:
     """Make a check of a mapping of texts to values that pass a check.
 
-    Examples
-    --------
     >>> mapping_of(whole_number)("limits", {"stages": 2})
     {'stages': 2}
     """

@@ -360,8 +360,6 @@ def exposure_of(
 def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
     """Ratio of a residual to the usual one, as if ``PRIOR_CELLS`` more cells had the usual residual. [1]
 
-    Examples
-    --------
     >>> shrunk_ratio(0.05, usual=0.1, count=20)
     0.75
     """

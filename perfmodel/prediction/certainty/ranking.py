@@ -146,8 +146,6 @@ def _is_laid_out_differently(first: Prediction, second: Prediction) -> bool:
 def probability_of(log_ratio: float, spread: float) -> float:
     """Probability that a normal variable of a mean and a standard deviation is positive. [1]
 
-    Examples
-    --------
     >>> probability_of(0.0, 0.0), probability_of(0.01, 0.0), round(probability_of(0.1, 0.1), 3)
     (0.5, 1.0, 0.841)
     """

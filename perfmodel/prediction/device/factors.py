@@ -59,8 +59,6 @@ def scaled(
 
     A list, as of tiles, takes one number: an array over configurations would be multiplied with its entries.
 
-    Examples
-    --------
     >>> scaled({"dispatch_us": 8.0, "gemm": 0.9}, place="frameworks/a/gpu", factors={"frameworks/a/gpu.gemm": 0.5})
     {'dispatch_us': 8.0, 'gemm': 0.45}
     """

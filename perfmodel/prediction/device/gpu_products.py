@@ -56,8 +56,6 @@ class ProductRows(NamedTuple):
 def product_rows(names: tuple[str, ...], known: tuple[tuple[str, ...], ...]) -> ProductRows | None:
     """Find the rows that some libraries run.
 
-    Examples
-    --------
     >>> found = product_rows(("gemm", "conv_1x1", "gemm_transposed"), (("gemm",), ("conv_1x1",)))
     >>> found.classes, found.user_of_row, found.transposed
     (((0, 'gemm'), (1, 'conv_1x1')), array([0, 1, 0]), ((0, slice(2, 3, None)),))

@@ -50,8 +50,6 @@ def sync_names() -> tuple[str, ...]:
 def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
     """Keep the arguments that a strategy takes, or that suit every strategy.
 
-    Examples
-    --------
     >>> taken({"push_period": 4, "overlap": False, "dtype": "fp16"}, "downpour")
     {'push_period': 4, 'dtype': 'fp16'}
     """

@@ -33,8 +33,6 @@ DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
 class Straggler:
     """Workers of varying speed; the slowest few may be ignored.
 
-    Examples
-    --------
     >>> straggler = straggler_of({"distribution": "normal", "cv": 0.1})
     >>> round(straggler.straggler_s(compute_s=1.0, worker_count=40), 4)
     0.2161
@@ -97,8 +95,6 @@ class Straggler:
 def straggler_of(stated: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:
     """Parse a user's ``straggler``.
 
-    Examples
-    --------
     >>> straggler_of({"distribution": "empirical", "times": [1.0, 1.0, 1.0, 2.0]}).times.name
     'empirical'
     """

@@ -185,8 +185,6 @@ def _by_one_mfu(records: Sequence[Mapping[str, str]], sweeps: NDArray[Any]) -> N
 def balanced_accuracy(predicted: Sequence[bool], actual: Sequence[bool]) -> float:
     """Mean of the share of true cases that are recognised and the share of false cases that are. [1]
 
-    Examples
-    --------
     >>> balanced_accuracy([True, True, False, True], [True, True, False, False])
     0.75
     """
