@@ -121,11 +121,6 @@ def _rounded(value: float, axis: Axis, fraction: float) -> int:
 class Sequence:
     """Low-discrepancy sizes of one benchmark: multiples of irrational numbers, shifted by the benchmark's name.
 
-    Parameters
-    ----------
-    benchmark : Benchmark
-        Benchmark with the axes. [-]
-
     Notes
     -----
     The n-th point is the fractional part of (shift + n alpha), alpha_j = g^-j with g^(d + 1) = g + 1 [1]_.

@@ -88,20 +88,7 @@ def at_least(field: str) -> Check:
 
 
 def checks(*fields: str, beside: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Let a function check the value of each field, given those of earlier fields if they are valid.
-
-    Parameters
-    ----------
-    *fields : str
-        Fields to check. [-]
-    beside : tuple of str
-        Earlier fields, whose values follow that of the field in the function's arguments. [-]
-
-    Returns
-    -------
-    callable
-        Decorator of a function that raises ValueError. [-]
-    """
+    """Let a function check the value of each field, given those of earlier fields if they are valid."""
 
     def decorate(check: Callable[..., None]) -> Any:
         def checked(value: Any, info: ValidationInfo) -> Any:

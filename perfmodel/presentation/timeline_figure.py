@@ -156,11 +156,6 @@ def trace_events(bars: Iterable[LaneBar], *, groups: Mapping[str, str]) -> Itera
     Viewers draw events of one track nested and drop those that overlap in part, so bars of a lane that overlap get
     tracks of their own, and times are whole nanoseconds.
 
-    Yields
-    ------
-    dict
-        One event. [-]
-
     References
     ----------
     .. [1] Trace Event Format, Google, 2016, "Complete events" and "Metadata events"; times in us.
