@@ -72,11 +72,7 @@ SUFFIX: Final = ".points.json"
 
 
 def journal_of(out: str | Path) -> Path:
-    """Path of a calibration's record, next to its file.
-
-    >>> journal_of("my_machine.toml").name
-    'my_machine.points.json'
-    """
+    """Path of a calibration's record, next to its file."""
     path = Path(out).expanduser()
     return path.with_name(path.name.removesuffix(".toml") + SUFFIX)
 

@@ -57,11 +57,7 @@ LEAST_NOISE_S: Final = 1e-6
 
 
 def flushed_bytes(moved_bytes: Sequence[float] | NDArray[np.float64], *, reuse_bytes: float) -> NDArray[np.float64]:
-    r"""Return the bytes that a repeated kernel finds in the caches, and a flush drives out.
-
-    >>> flushed_bytes([1e6, 1e8], reuse_bytes=1e8).round(-4).tolist()
-    [1000000.0, 36790000.0]
-    """
+    """Return the bytes that a repeated kernel finds in the caches, and a flush drives out."""
     moved = np.asarray(moved_bytes, dtype=np.float64)
     kept: NDArray[np.float64] = moved * (1 - cold_share(distance_bytes=moved, cache_bytes=reuse_bytes))
     return kept
@@ -85,13 +81,6 @@ def cold_rate(
     share of their value: both set a kernel's weight, and a kernel far off the line counts less (soft L1). Kernels that
     move more than C are excluded: a flush finds little of their data in a cache, and B exp(-(B / C)^2) falls as they
     grow.
-
-    Half of a gigabyte per second and 20 us for each kernel:
-
-    >>> moved = [1e5, 3e5, 1e6, 3e6]
-    >>> flushed = [1e-4 + 2e-5 + 2e-9 * gone for gone in flushed_bytes(moved, reuse_bytes=1e7)]
-    >>> cold_rate([1e-4] * 4, flushed, moved, reuse_bytes=1e7)
-    2e-09
     """
     hot, flushed = np.asarray(hot_s, dtype=np.float64), np.asarray(flushed_s, dtype=np.float64)
     moved = np.asarray(moved_bytes, dtype=np.float64)

@@ -175,11 +175,7 @@ def _descend(
 
 
 def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:
-    """Return the loss of squared residuals with its two derivatives, in scipy's form.
-
-    >>> robust_loss(np.array([0.0, 8.0, 8.0]), row_count=2, outlier=1.0)[0]
-    array([0., 4., 8.])
-    """
+    """Return the loss of squared residuals with its two derivatives, in scipy's form."""
     loss = np.stack([squared, np.ones_like(squared), np.zeros_like(squared)])
     of_rows = 1 + squared[:row_count] / outlier**2
     loss[0, :row_count] = 2 * outlier**2 * (np.sqrt(of_rows) - 1)

@@ -157,11 +157,7 @@ KERNEL_OF: Final[dict[str, Callable[..., Kernel]]] = {
 
 
 def measured_kernel(operation: Operation, *, element_bytes: int) -> Kernel:
-    """Return the one kernel of an operation on a measured machine; ``efficiency`` names its class.
-
-    >>> measured_kernel(Contraction(m=16, n=64, k=784), element_bytes=4).efficiency
-    'gemm_output'
-    """
+    """Return the one kernel of an operation on a measured machine; ``efficiency`` names its class."""
     return KERNEL_OF[operation.kind](operation, element_bytes=element_bytes)
 
 
@@ -193,13 +189,7 @@ def family_of(name: str) -> str:
 
 
 def pooled_classes(name: str) -> tuple[str, ...]:
-    """Return the substitutes for a class that was not measured, nearest first.
-
-    >>> pooled_classes("conv2d_3x3_s1_grouped_output")
-    ('conv2d_3x3_s1_output', 'convolution_output', 'contraction')
-    >>> pooled_classes("batch_norm_backward")
-    ('reduction', 'elementwise')
-    """
+    """Return the substitutes for a class that was not measured, nearest first."""
     if of_product := _PRODUCT.fullmatch(name):
         chain = [f"gemm_{of_product['role']}", POOLED_CONTRACTION]
     elif of_convolution := _CONVOLUTION.fullmatch(name):

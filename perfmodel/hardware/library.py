@@ -334,11 +334,7 @@ class CollectiveLibrary(spec.SpecFile):
 
 @kept_while_unchanged(spec_files.folders_asked_for)
 def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
-    """Load a library of collectives.
-
-    >>> load_collective_library("nccl_2_27").operation_named("all_reduce").algorithms
-    ('ring_all_reduce', 'library_trees', 'machine_trees', 'multicast_switch', 'fabric_switch', 'switch_trees')
-    """
+    """Load a library of collectives."""
     return spec_files.load(spec_files.find("collectives", name_or_path), CollectiveLibrary)
 
 
@@ -381,11 +377,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def library_of_text(text: str, kind: str) -> LibraryProfile | None:
-    """Return the GPU library that a table's text names.
-
-    >>> library_of_text("CUDA 7.5.18; cuDNN 5; driver 352.99", "blas").stem
-    'cublas_7_5'
-    """
+    """Return the GPU library that a table's text names."""
     word, beginning = LIBRARY_WORDS[kind]
     stated = version_of_text(text, word)
     if stated is None:

@@ -370,11 +370,7 @@ def _detail(kind: str, message: str, location: tuple[int | str, ...], value: Any
 
 
 def numbers_in(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Walk a table and yield each number, or list of numbers, with its dotted name.
-
-    >>> list(numbers_in({"tdp_w": 180, "memory": {"kind": "ddr", "gib": [4, 8]}}))
-    [('tdp_w', 180), ('memory.gib', [4, 8])]
-    """
+    """Walk a table and yield each number, or list of numbers, with its dotted name."""
     for key, entry in table.items():
         if isinstance(entry, dict):
             yield from numbers_in(entry, f"{prefix}{key}.")

@@ -330,11 +330,7 @@ def _misnamed_folders(folder: Path) -> list[str]:
 
 
 def names(kind_folder: str) -> tuple[str, ...]:
-    """Return the names of all spec files of a kind, sorted.
-
-    >>> "gtx_1080" in names("devices")
-    True
-    """
+    """Return the names of all spec files of a kind, sorted."""
     check_known("kind folder", kind_folder, NOUN_BY_FOLDER)
     return tuple(sorted({path.stem for path in files(kind_folder)}))
 
@@ -514,11 +510,7 @@ def toml_entries(table: dict[str, Any]) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """Return a value as TOML writes it.
-
-    >>> toml_value({"low": 1e-12, "names": ("a", "b")})
-    '{ low = 1e-12, names = ["a", "b"] }'
-    """
+    """Return a value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

@@ -171,11 +171,7 @@ class ParallelTable(DescribedTable):
 
 
 def load_parallel(key: str) -> ParallelTable:
-    """Load a table that comes with perfmodel.
-
-    >>> load_parallel("korthikanti2022").rows[0].sizes["tensor_size"]
-    8
-    """
+    """Load a table that comes with perfmodel."""
     description, rows = read_described(PARALLEL_FOLDER, key, what="table of many devices", read=_parallel_row)
     kept = ("framework", "dtype", "optimizer", "evidence")
     run = {name: description["run"][name] for name in kept}

@@ -351,12 +351,7 @@ def row_table(
 
 
 def facts_text(facts: Mapping[str, Any], *, width: int = 100) -> str:
-    """Return named facts as aligned lines; a long one continues below its start.
-
-    >>> print(facts_text({"optimizer": "sgd", "batch size": 16}))
-    optimizer   sgd
-    batch size  16
-    """
+    """Return named facts as aligned lines; a long one continues below its start."""
     start = max(map(len, facts), default=0) + 2
     return "\n".join(
         textwrap.fill(f"{name:<{start}}{cell_text(value)}", width, subsequent_indent=" " * start)
