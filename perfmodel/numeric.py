@@ -73,11 +73,7 @@ def _unevaluated_extreme(name: str) -> Callable[[Any, Any], Any]:
 
 
 def maximum(first: Quantity, second: Quantity) -> Quantity:
-    """Return the larger of two quantities, element by element.
-
-    >>> float(maximum(1.0, 2.0))
-    2.0
-    """
+    """Return the larger of two quantities, element by element."""
     if type(first) is float is type(second):  # a tenth of numpy's time for two numbers
         return second if first < second or second != second else first
     if is_symbolic(first, second):
@@ -86,11 +82,7 @@ def maximum(first: Quantity, second: Quantity) -> Quantity:
 
 
 def minimum(first: Quantity, second: Quantity) -> Quantity:
-    """Return the smaller of two quantities, element by element.
-
-    >>> float(minimum(1.0, 2.0))
-    1.0
-    """
+    """Return the smaller of two quantities, element by element."""
     if type(first) is float is type(second):
         return second if second < first or second != second else first
     if is_symbolic(first, second):
@@ -179,11 +171,7 @@ def _scalar_ceiling(value: Any) -> Any:
 
 
 def ceil(value: Quantity) -> Quantity:
-    """Round up to the next integer, element by element.
-
-    >>> float(ceil(1.2))
-    2.0
-    """
+    """Round up to the next integer, element by element."""
     if type(value) is float and isfinite(value):
         return float(ceil_of_float(value))
     if is_symbolic(value):
@@ -216,20 +204,12 @@ def _exact_ceil_ratio(numerator: Any, denominator: Any) -> Any:
 
 
 def exponential(value: Quantity) -> Quantity:
-    """Return e to a power, element by element.
-
-    >>> float(exponential(0.0))
-    1.0
-    """
+    """Return e to a power, element by element."""
     return _by_name("exp", value)
 
 
 def logarithm(value: Quantity) -> Quantity:
-    """Return the natural logarithm, element by element.
-
-    >>> float(logarithm(1.0))
-    0.0
-    """
+    """Return the natural logarithm, element by element."""
     return _by_name("log", value)
 
 
@@ -272,11 +252,7 @@ def divisors(number: int, *, most: int) -> tuple[int, ...]:
 
 
 def share_of(total: Quantity, parts: Quantity) -> Quantity:
-    """Divide a count into equal parts without a remainder, e.g. channels into groups; exact for symbols too.
-
-    >>> share_of(64, 2)
-    32
-    """
+    """Divide a count into equal parts without a remainder, e.g. channels into groups; exact for symbols too."""
     return total / parts if is_symbolic(total, parts) else total // parts
 
 
@@ -340,9 +316,6 @@ def exceeds(first: Quantity, second: Quantity) -> Quantity:
     """Tell whether the first quantity is larger than the second, element by element; symbols give a condition.
 
     A plain comparison of symbols would fail, because numpy asks each result for its truth value.
-
-    >>> bool(exceeds(2.0, 1.0))
-    True
     """
     if type(first) is float is type(second) or not is_symbolic(first, second):
         return first > second
@@ -361,11 +334,7 @@ def _open_comparison(first: Any, second: Any) -> Any:
 
 
 def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
-    """Return the minimum over the first axis: of numbers by numpy, of symbols as an unevaluated Min.
-
-    >>> minimum_along_first_axis(np.array([[3.0, 1.0], [2.0, 5.0]]))
-    array([2., 1.])
-    """
+    """Return the minimum over the first axis: of numbers by numpy, of symbols as an unevaluated Min."""
     if values.dtype.hasobject:
         return reduce(minimum, list(values))
     return np.minimum.reduce(values, axis=0)
@@ -383,11 +352,7 @@ def minima_of_runs(values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[An
 
 
 def total(values: Quantity) -> Quantity:
-    """Return the sum over the first axis: of numbers by numpy, of symbols as one flat Add.
-
-    >>> float(total(np.array([1.0, 2.0])))
-    3.0
-    """
+    """Return the sum over the first axis: of numbers by numpy, of symbols as one flat Add."""
     values = np.asarray(values)
     if not values.dtype.hasobject:
         return values.sum(axis=0)

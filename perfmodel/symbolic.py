@@ -23,11 +23,7 @@ NUMBER_TYPES = frozenset({float, int, bool, np.float64, np.bool_})
 
 
 def is_symbolic(*operands: Quantity) -> bool:
-    """Tell whether any operand is a sympy expression or an object array.
-
-    >>> is_symbolic(1.0, 2.0)
-    False
-    """
+    """Tell whether any operand is a sympy expression or an object array."""
     if "sympy" not in _LOADED:  # without sympy there are no symbols
         return False
     for operand in operands:
@@ -48,11 +44,7 @@ def _is_expression(operand: Any) -> bool:
 
 
 def expression_of(value: Any) -> Any:
-    """Return a number as a sympy expression, and an expression unchanged; text is refused, since sympy would run it.
-
-    >>> expression_of(2) + 1
-    3
-    """
+    """Return a number as a sympy expression, and an expression unchanged; text is refused, since sympy would run it."""
     import sympy
 
     return sympy.sympify(value, strict=True)

@@ -168,11 +168,7 @@ def lower_as_measured(operation: Operation, *, element_bytes: int) -> tuple[Alte
 
 
 def is_product_class(name: str) -> bool:
-    """Return whether kernels of a class are products, with the columns m, n and k.
-
-    >>> is_product_class("conv2d_3x3_s1_output"), is_product_class("relu")
-    (True, False)
-    """
+    """Return whether kernels of a class are products, with the columns m, n and k."""
     return family_of(name) != "stream"
 
 

@@ -29,11 +29,7 @@ def affine(count: Callable[[Any], Any]) -> Bytes:
 
 
 def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
-    """Return the size of a tensor. [B/sample]
-
-    >>> tensor_bytes((10, 10), element_bytes=4)
-    (0, 400)
-    """
+    """Return the size of a tensor. [B/sample]"""
     size = element_bytes * element_count(shape, batch_size=1)
     return (size, 0) if isinstance(shape, SharedShape) else (0, size)
 

@@ -396,11 +396,7 @@ def lookup(kind_folder: str, name: str) -> Path | None:
 
 
 def origin_of(kind_folder: str, name: str) -> str:
-    """Say whether a name denotes a shipped file or the user's own.
-
-    >>> origin_of("devices", "gtx_1080")
-    'shipped'
-    """
+    """Say whether a name denotes a shipped file or the user's own."""
     shipped = shipped_folder() / kind_folder / f"{name}.toml"
     if lookup(kind_folder, name) == shipped:
         return "shipped"

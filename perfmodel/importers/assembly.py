@@ -314,11 +314,7 @@ def elementwise(name: str | None) -> Layer | None:
 
 
 def over_axes(family: str, axis_count: int) -> Any:
-    """Class of a layer over maps, from its family and the number of axes.
-
-    >>> over_axes("max_pool", 2).__name__
-    'MaxPool2d'
-    """
+    """Class of a layer over maps, from its family and the number of axes."""
     return LAYERS[f"{family}_{axis_count}d"]
 
 

@@ -193,14 +193,7 @@ def check_names(
     frameworks: Iterable[str],
     builders: Iterable[str],
 ) -> None:
-    """Raise unless every row with a time names a known device, framework and network, and a possible thread count.
-
-    >>> from perfmodel import measurements
-    >>> table = measurements.load("shi2016")
-    >>> devices = {row.device: None if row.threads is None else 32 for row in table}
-    >>> names = {run.framework for run in table.runs}
-    >>> check_names(table, thread_counts=devices, frameworks=names, builders={run.builder for run in table.runs})
-    """
+    """Raise unless every row with a time names a known device, framework and network, and a possible thread count."""
     frameworks, builders = tuple(frameworks), tuple(builders)
     rows_by_fault: dict[str, list[int]] = {}
     for row in table:

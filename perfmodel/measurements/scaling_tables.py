@@ -120,11 +120,7 @@ class SpeedupJob(DescribedTable):
 
 
 def load_speedup_job(key: str) -> SpeedupJob:
-    """Load the job behind a table.
-
-    >>> load_speedup_job("tensorflow_docs_2017_gce_k80").sync
-    'parameter_server'
-    """
+    """Load the job behind a table."""
     check_known("table of steps on several devices", key, [path.stem for path in sorted(_FOLDER.glob("*.toml"))])
     content = read_description(_FOLDER / f"{key}.toml")
     kept = ("system", "sync", "dataset", "input_from", "decode_cores")

@@ -34,22 +34,14 @@ MOST_NUMBER: Final = 1e300
 
 
 def text(name: str, value: Any) -> str:
-    """Check a text.
-
-    >>> text("objective", "time")
-    'time'
-    """
+    """Check a text."""
     if not isinstance(value, str):
         raise ArgumentError(name, value, "a text")
     return plain(value)  # type: ignore[no-any-return]
 
 
 def number(name: str, value: Any) -> Any:
-    """Check a real number; it may be infinite, or NaN, which ranges exclude.
-
-    >>> number("cv", 0.1)
-    0.1
-    """
+    """Check a real number; it may be infinite, or NaN, which ranges exclude."""
     if not is_real(value):
         raise ArgumentError(name, value, "a number")
     if MOST_NUMBER < abs(value) < math.inf:
@@ -135,11 +127,7 @@ def _entries(entry: Entry, name: str, value: Any) -> list[Any]:
 
 
 def mapping_of(entry: Entry) -> Check:
-    """Make a check of a mapping of texts to values that pass a check.
-
-    >>> mapping_of(whole_number)("limits", {"stages": 2})
-    {'stages': 2}
-    """
+    """Make a check of a mapping of texts to values that pass a check."""
 
     def checked(name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
