@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Final
 
-from perfmodel.numeric import NO_NUMBERS
+from perfmodel.numeric import is_real
 from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIGA, KILO, MEGA, MICROSECOND, MILLISECOND, TERA
 
@@ -183,15 +183,6 @@ def cell_text(value: Any) -> str:
     return " ".join(str(value).split())
 
 
-def is_number(value: Any) -> bool:
-    """Tell whether a value is a number; a Boolean is not, and a time span of numpy neither.
-
-    >>> is_number(1.5), is_number(True), is_number("1")
-    (True, False, False)
-    """
-    return isinstance(value, Real) and not isinstance(value, NO_NUMBERS)
-
-
 def column_texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
     """Write a column in one unit, so that its numbers can be compared by eye.
 
@@ -205,16 +196,16 @@ def column_texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
     if scale is not None and any(map(is_symbolic, values)):
         symbol = next((symbol for factor, symbol in scale.units if factor == 1.0), "")
         return symbol, [cell_text(value) for value in values]
-    if scale is None or not any(is_number(value) for value in values):
+    if scale is None or not any(is_real(value) for value in values):
         return "", [cell_text(value) for value in values]
-    magnitudes = [abs(float(value)) for value in values if is_number(value) and math.isfinite(value)]
+    magnitudes = [abs(float(value)) for value in values if is_real(value) and math.isfinite(value)]
     factor, symbol = scale.unit_for(max(magnitudes, default=0.0))
     decimals = 1 if symbol == "%" else DECIMALS
     return symbol, [_scaled_text(value, factor, decimals) for value in values]
 
 
 def _scaled_text(value: Any, factor: float, decimals: int) -> str:
-    if not is_number(value) or not math.isfinite(value):
+    if not is_real(value) or not math.isfinite(value):
         return cell_text(value)
     scaled = float(value) / factor
     smallest = 10.0**-decimals
