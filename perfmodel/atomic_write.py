@@ -36,8 +36,6 @@ def replacement_of(path: str | Path) -> Iterator[Path]:
 
     A temporary file that a killed process left is removed by the next process that writes the same file.
 
-    Examples
-    --------
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     with replacement_of(f"{folder}/notes.txt") as temporary:
@@ -77,16 +75,7 @@ class _EnoughError(Exception):
 
 
 def save_text(path: str | Path, text: str) -> None:
-    """Write a text as the whole content of a file, escaping characters that UTF-8 cannot encode.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     save_text(f"{folder}/notes.txt", "whole")
-    ...     Path(folder, "notes.txt").read_text(encoding="utf-8")
-    'whole'
-    """
+    """Write a text as the whole content of a file, escaping characters that UTF-8 cannot encode."""
     with replacement_of(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
 

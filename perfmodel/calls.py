@@ -22,8 +22,6 @@ _BY_PLACE: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 def in_words(function: Callable[P, Answer], *, of: type | None = None) -> Callable[P, Answer]:
     """Make a function say in words which arguments a call lacks or has too many; ``of`` is the class of an init.
 
-    Examples
-    --------
     >>> @in_words
     ... def area(*, width, height=1): return width * height
     >>> area(hieght=3)

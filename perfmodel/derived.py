@@ -47,8 +47,6 @@ def record(kind: Record) -> Record:
 
     A prediction makes ten such objects: frozen at run time too, they would take twice as long to make.
 
-    Examples
-    --------
     >>> @record
     ... class Pair:
     ...     first: int
@@ -107,19 +105,9 @@ def cache(name: str) -> dict[Any, Any]:
 def derived(function: Callable[..., Result]) -> Callable[..., Result]:
     """Return a function or method that caches its results for each object while that object lives.
 
-    Parameters
-    ----------
-    function : callable
-        Takes an immutable object first, then further arguments that can be hashed; callers do not change its
-        results. Neither these nor the arguments refer to the object, which would then stay for ever. [-]
+    The object, its first argument, is immutable and known by identity: an equal copy is another one. Neither the
+    results, which callers do not change, nor the other arguments refer to it, or it would stay for ever.
 
-    Returns
-    -------
-    callable
-        The function with a cache by the object's identity: a copy, equal or changed, is another object. [-]
-
-    Examples
-    --------
     >>> class Pair(list): ...
     >>> made = []
     >>> once = derived(lambda pair, factor: made.append(factor) or factor * sum(pair))

@@ -27,8 +27,6 @@ SHOWN_OF_LONG = 30
 def short_repr(value: object) -> str:
     """Return a value as a message shows it: a loaded object by the name of its file, a long text cut short.
 
-    Examples
-    --------
     >>> short_repr("gtx_1080"), len(short_repr("x" * 1000))
     ("'gtx_1080'", 200)
     """
@@ -61,8 +59,6 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     come first, then the shortest. If there are none, names with the model number of a driver's name are taken, then the
     closest spelling with the same numbers, and at last the shortest name with this beginning.
 
-    Examples
-    --------
     >>> nearest_names("A100", ["a10", "a100_40_sxm", "a100_80_pcie"]), nearest_names("k80", ["tesla_k80_gk210"])
     (['a100_40_sxm', 'a100_80_pcie'], ['tesla_k80_gk210'])
     >>> nearest_names("hgx_h100", ["hgx_h800", "dgx_h100"])
@@ -112,8 +108,6 @@ def _folded(name: str) -> str:
 def nearest_match(name: str, known: Iterable[str]) -> str | None:
     """Return the first of ``nearest_names``; None if no name is close.
 
-    Examples
-    --------
     >>> nearest_match("gtx1080", ["gtx_980", "gtx_1080"])
     'gtx_1080'
     >>> nearest_match("ring", ["in_network", "ring_all_reduce"])
@@ -145,8 +139,6 @@ MOST_FAULT_LETTERS: Final = 500
 def shown_faults(faults: Sequence[str]) -> list[str]:
     """Return the first faults as a message shows them, with the number of the others.
 
-    Examples
-    --------
     >>> shown_faults(["a", "b"]), shown_faults(["x"] * 25)[-1]
     (['a', 'b'], 'and 5 more')
     """
@@ -163,8 +155,6 @@ def shown_faults(faults: Sequence[str]) -> list[str]:
 def shown_file(file: str) -> str:
     """Return a file's name as a message shows it; a name too long for a path is a text passed by mistake.
 
-    Examples
-    --------
     >>> shown_file("net.json"), len(shown_file("x" * 5000))
     ('net.json', 63)
     """
@@ -245,8 +235,6 @@ class UnknownNameError(PerfmodelError, KeyError):
 def whole_numbers_text(least: int, most: int) -> str:
     """Return the whole numbers allowed, as a text for a message.
 
-    Examples
-    --------
     >>> whole_numbers_text(1, 4096), whole_numbers_text(1, 1)
     ('a whole number from 1 to 4,096', '1')
     """
@@ -262,8 +250,6 @@ def check_known(kind: str, name: Any, known: Collection[Any], *, remedy: str = "
 def is_one_of(value: object, known: Collection[Any]) -> bool:
     """Tell whether a value is among names, even if it cannot be hashed, or compares element by element.
 
-    Examples
-    --------
     >>> is_one_of("ring", ("ring", "tree")), is_one_of([1, 2], {"ring": 1})
     (True, False)
     """

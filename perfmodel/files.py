@@ -42,13 +42,7 @@ _LONG_KEY: Final = re.compile(rf"(?:\.\s*[\w\"'-]+\s*){{{MOST_DEPTH}}}")
 
 
 def user_path(path: str | Path, *, refusal: Refusal = SpecError) -> Path:
-    """Return the path that a user gave, with the home folder in the place of ``~``, if any disk could hold it.
-
-    Examples
-    --------
-    >>> user_path("net.json").name
-    'net.json'
-    """
+    """Return the path that a user gave, with the home folder in the place of ``~``, if any disk could hold it."""
     try:
         path = plain(path)
         expanded = Path(path).expanduser()
@@ -128,13 +122,7 @@ def file_text(path: str | Path, *, most_bytes: int, refusal: Refusal = SpecError
 
 
 def json_of(path: str | Path, text: str | bytes, *, refusal: Refusal = SpecError, finite: bool = False) -> Any:
-    """Return the content of a JSON text.
-
-    Examples
-    --------
-    >>> json_of("net.json", '{"layers": []}')
-    {'layers': []}
-    """
+    """Return the content of a JSON text."""
     where = Path(path)
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
@@ -152,13 +140,7 @@ def json_of(path: str | Path, text: str | bytes, *, refusal: Refusal = SpecError
 
 
 def toml_of(path: str | Path, text: str, *, refusal: Refusal = SpecError) -> dict[str, Any]:
-    """Return the tables of a TOML text.
-
-    Examples
-    --------
-    >>> toml_of("gpu.toml", "cores = 4")
-    {'cores': 4}
-    """
+    """Return the tables of a TOML text."""
     where = Path(path)
     _check_numbers(where, text, refusal)
     if _LONG_KEY.search(text):

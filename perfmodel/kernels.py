@@ -118,8 +118,6 @@ class Elements:
 def in_one_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """Mark kernels as one library call: the framework dispatches only the first launch.
 
-    Examples
-    --------
     >>> in_one_call((Stream(read_bytes=4, written_bytes=4, launches=3),))[0].library_launches
     2
     """

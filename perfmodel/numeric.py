@@ -34,8 +34,6 @@ Fields = TypeVar("Fields", bound="NamedTuple")
 def is_real(value: object) -> bool:
     """Tell whether a value is one real number, of Python or numpy; Booleans and time spans are none.
 
-    Examples
-    --------
     >>> is_real(2), is_real(np.float32(0.5)), is_real(True), is_real(np.timedelta64(4, "s"))
     (True, True, False, False)
     """
@@ -45,8 +43,6 @@ def is_real(value: object) -> bool:
 def expanded(value: Quantity) -> Quantity:
     """Expand a symbolic count to a sum of products and collect like terms; return anything else unchanged.
 
-    Examples
-    --------
     >>> import sympy
     >>> size = sympy.Symbol("S")
     >>> expanded(size * (size + 1) - size), expanded(3.0)
@@ -77,13 +73,7 @@ def _unevaluated_extreme(name: str) -> Callable[[Any, Any], Any]:
 
 
 def maximum(first: Quantity, second: Quantity) -> Quantity:
-    """Return the larger of two quantities, element by element.
-
-    Examples
-    --------
-    >>> float(maximum(1.0, 2.0))
-    2.0
-    """
+    """Return the larger of two quantities, element by element."""
     if type(first) is float is type(second):  # a tenth of numpy's time for two numbers
         return second if first < second or second != second else first
     if is_symbolic(first, second):
@@ -92,13 +82,7 @@ def maximum(first: Quantity, second: Quantity) -> Quantity:
 
 
 def minimum(first: Quantity, second: Quantity) -> Quantity:
-    """Return the smaller of two quantities, element by element.
-
-    Examples
-    --------
-    >>> float(minimum(1.0, 2.0))
-    1.0
-    """
+    """Return the smaller of two quantities, element by element."""
     if type(first) is float is type(second):
         return second if second < first or second != second else first
     if is_symbolic(first, second):
@@ -109,8 +93,6 @@ def minimum(first: Quantity, second: Quantity) -> Quantity:
 def plain(value: Quantity) -> Quantity:
     """Convert a numpy number to a Python number; arrays and expressions are returned unchanged.
 
-    Examples
-    --------
     >>> plain(np.float64(2.0)), plain(np.int64(3)), plain(4.0)
     (2.0, 3, 4.0)
     """
@@ -120,8 +102,6 @@ def plain(value: Quantity) -> Quantity:
 def plain_fields(of: Fields) -> Fields:
     """Convert the numpy numbers in a named tuple to Python numbers.
 
-    Examples
-    --------
     >>> from collections import namedtuple
     >>> plain_fields(namedtuple("Pair", "first second")(np.float64(2.0), 3))
     Pair(first=2.0, second=3)
@@ -132,8 +112,6 @@ def plain_fields(of: Fields) -> Fields:
 def largest(values: Iterable[Quantity]) -> Quantity:
     """Return the largest of some quantities; for symbols, a maximum of those that may be the largest.
 
-    Examples
-    --------
     >>> import sympy
     >>> time = sympy.Symbol("t", positive=True)
     >>> largest([1.0, 3.0, 2.0]), largest([time, 2 * time + 1])
@@ -148,8 +126,6 @@ def largest(values: Iterable[Quantity]) -> Quantity:
 def undominated(rows: Iterable[tuple[Quantity, ...]]) -> list[tuple[Quantity, ...]]:
     """Return the rows that no other row is certain to equal or exceed in every column.
 
-    Examples
-    --------
     >>> undominated([(1.0, 2.0), (2.0, 2.0), (0.0, 3.0)])
     [(2.0, 2.0), (0.0, 3.0)]
     """
@@ -167,8 +143,6 @@ def undominated(rows: Iterable[tuple[Quantity, ...]]) -> list[tuple[Quantity, ..
 def never_exceeds(first: Quantity, second: Quantity) -> bool:
     """Tell whether a quantity is certainly at most another; a maximum is compared operand by operand.
 
-    Examples
-    --------
     >>> import sympy
     >>> time = sympy.Symbol("t", positive=True)
     >>> never_exceeds(time, maximum(time, 2.0)), never_exceeds(time, 2.0)
@@ -197,13 +171,7 @@ def _scalar_ceiling(value: Any) -> Any:
 
 
 def ceil(value: Quantity) -> Quantity:
-    """Round up to the next integer, element by element.
-
-    Examples
-    --------
-    >>> float(ceil(1.2))
-    2.0
-    """
+    """Round up to the next integer, element by element."""
     if type(value) is float and isfinite(value):
         return float(ceil_of_float(value))
     if is_symbolic(value):
@@ -214,8 +182,6 @@ def ceil(value: Quantity) -> Quantity:
 def ceil_ratio(numerator: Quantity, denominator: Quantity) -> Quantity:
     """Divide and round up, element by element; ratios of symbols stay exact, so that a whole one is not rounded up.
 
-    Examples
-    --------
     >>> float(ceil_ratio(96 * 7.0, 96.0))
     7.0
     """
@@ -238,24 +204,12 @@ def _exact_ceil_ratio(numerator: Any, denominator: Any) -> Any:
 
 
 def exponential(value: Quantity) -> Quantity:
-    """Return e to a power, element by element.
-
-    Examples
-    --------
-    >>> float(exponential(0.0))
-    1.0
-    """
+    """Return e to a power, element by element."""
     return _by_name("exp", value)
 
 
 def logarithm(value: Quantity) -> Quantity:
-    """Return the natural logarithm, element by element.
-
-    Examples
-    --------
-    >>> float(logarithm(1.0))
-    0.0
-    """
+    """Return the natural logarithm, element by element."""
     return _by_name("log", value)
 
 
@@ -275,8 +229,6 @@ def _by_name(name: str, value: Quantity) -> Quantity:
 def exponential_less_one(value: Quantity) -> Quantity:
     """Return e to a power minus one, element by element; small powers keep all their digits.
 
-    Examples
-    --------
     >>> float(exponential_less_one(1e-12))
     1e-12
     """
@@ -288,13 +240,7 @@ FACTORS_TRIED: Final = 1 << 20
 
 
 def divisors(number: int, *, most: int) -> tuple[int, ...]:
-    """Divisors of a number up to a limit, without a list of all numbers below it.
-
-    Examples
-    --------
-    >>> divisors(24, most=8), len(divisors(10**9, most=10**9))
-    ((1, 2, 3, 4, 6, 8), 100)
-    """
+    """Divisors of a number up to a limit, without a list of all numbers below it."""
     root = isqrt(number)
     if min(root, most) > FACTORS_TRIED:
         from sympy import divisors as all_divisors
@@ -306,13 +252,7 @@ def divisors(number: int, *, most: int) -> tuple[int, ...]:
 
 
 def share_of(total: Quantity, parts: Quantity) -> Quantity:
-    """Divide a count into equal parts without a remainder, e.g. channels into groups; exact for symbols too.
-
-    Examples
-    --------
-    >>> share_of(64, 2)
-    32
-    """
+    """Divide a count into equal parts without a remainder, e.g. channels into groups; exact for symbols too."""
     return total / parts if is_symbolic(total, parts) else total // parts
 
 
@@ -360,8 +300,6 @@ def geometric_sum(ratio: Quantity, count: Quantity) -> Quantity:
 
     .. math:: G(q, k) = \frac{1 - q^k}{1 - q}, \qquad G(1, k) = k
 
-    Examples
-    --------
     >>> float(geometric_sum(0.5, 3)), float(geometric_sum(1.0, 3))
     (1.75, 3.0)
     """
@@ -378,11 +316,6 @@ def exceeds(first: Quantity, second: Quantity) -> Quantity:
     """Tell whether the first quantity is larger than the second, element by element; symbols give a condition.
 
     A plain comparison of symbols would fail, because numpy asks each result for its truth value.
-
-    Examples
-    --------
-    >>> bool(exceeds(2.0, 1.0))
-    True
     """
     if type(first) is float is type(second) or not is_symbolic(first, second):
         return first > second
@@ -401,13 +334,7 @@ def _open_comparison(first: Any, second: Any) -> Any:
 
 
 def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
-    """Return the minimum over the first axis: of numbers by numpy, of symbols as an unevaluated Min.
-
-    Examples
-    --------
-    >>> minimum_along_first_axis(np.array([[3.0, 1.0], [2.0, 5.0]]))
-    array([2., 1.])
-    """
+    """Return the minimum over the first axis: of numbers by numpy, of symbols as an unevaluated Min."""
     if values.dtype.hasobject:
         return reduce(minimum, list(values))
     return np.minimum.reduce(values, axis=0)
@@ -416,8 +343,6 @@ def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
 def minima_of_runs(values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[Any]:
     """Return the minimum of each run of rows, given where runs start; minima of symbols stay unevaluated.
 
-    Examples
-    --------
     >>> minima_of_runs(np.array([3.0, 1.0, 2.0]), np.array([0, 2]))
     array([1., 2.])
     """
@@ -427,13 +352,7 @@ def minima_of_runs(values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[An
 
 
 def total(values: Quantity) -> Quantity:
-    """Return the sum over the first axis: of numbers by numpy, of symbols as one flat Add.
-
-    Examples
-    --------
-    >>> float(total(np.array([1.0, 2.0])))
-    3.0
-    """
+    """Return the sum over the first axis: of numbers by numpy, of symbols as one flat Add."""
     values = np.asarray(values)
     if not values.dtype.hasobject:
         return values.sum(axis=0)
@@ -447,8 +366,6 @@ def total(values: Quantity) -> Quantity:
 def running_total(values: NDArray[Any]) -> Quantity:
     """Return the running sums over the first axis; each symbolic sum refers to the previous one by name.
 
-    Examples
-    --------
     >>> running_total(np.array([1.0, 2.0]))
     array([1., 3.])
     """
@@ -463,8 +380,6 @@ def running_total(values: NDArray[Any]) -> Quantity:
 def first_array_length(values: Iterable[Quantity]) -> int | None:
     """Return the length of the first one-dimensional numeric array among quantities and mappings of quantities.
 
-    Examples
-    --------
     >>> first_array_length([1.0, {"a": np.array([1.0, 2.0])}])
     2
     """

@@ -27,8 +27,6 @@ def plain(value: Any) -> Any:
 def is_plain(text: str) -> bool:
     r"""Tell whether a text, of several lines too, has no control characters.
 
-    Examples
-    --------
     >>> is_plain("two lines\nof text"), is_plain("\x1b[31mred")
     (True, False)
     """
@@ -38,8 +36,6 @@ def is_plain(text: str) -> bool:
 def is_plain_name(name: str) -> bool:
     r"""Tell whether a name is one line without control characters.
 
-    Examples
-    --------
     >>> is_plain_name("conv 1/relu"), is_plain_name("conv\n1"), is_plain_name("a\u202eb")
     (True, False, False)
     """
@@ -49,8 +45,6 @@ def is_plain_name(name: str) -> bool:
 def is_plain_path(path: str) -> bool:
     r"""Tell whether a path is one line; it may have bytes that are no text, as file systems allow.
 
-    Examples
-    --------
     >>> is_plain_path("net.json"), is_plain_path("net\n.json"), is_plain_path("caf\udce9.json")
     (True, False, True)
     """
@@ -60,8 +54,6 @@ def is_plain_path(path: str) -> bool:
 def escaped(text: str) -> str:
     r"""Write control characters as Python does, so that they can be seen.
 
-    Examples
-    --------
     >>> print(escaped("\x1b[31mred\n\u202eleft"))
     \x1b[31mred
     \u202eleft
@@ -72,8 +64,6 @@ def escaped(text: str) -> str:
 def escaped_name(name: str) -> str:
     r"""Write a name that another program gave in one line.
 
-    Examples
-    --------
     >>> print(escaped_name("conv\n1"))
     conv\n1
     """

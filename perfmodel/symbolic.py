@@ -23,13 +23,7 @@ NUMBER_TYPES = frozenset({float, int, bool, np.float64, np.bool_})
 
 
 def is_symbolic(*operands: Quantity) -> bool:
-    """Tell whether any operand is a sympy expression or an object array.
-
-    Examples
-    --------
-    >>> is_symbolic(1.0, 2.0)
-    False
-    """
+    """Tell whether any operand is a sympy expression or an object array."""
     if "sympy" not in _LOADED:  # without sympy there are no symbols
         return False
     for operand in operands:
@@ -50,13 +44,7 @@ def _is_expression(operand: Any) -> bool:
 
 
 def expression_of(value: Any) -> Any:
-    """Return a number as a sympy expression, and an expression unchanged; text is refused, since sympy would run it.
-
-    Examples
-    --------
-    >>> expression_of(2) + 1
-    3
-    """
+    """Return a number as a sympy expression, and an expression unchanged; text is refused, since sympy would run it."""
     import sympy
 
     return sympy.sympify(value, strict=True)
@@ -77,8 +65,6 @@ def elementwise(function: Callable[..., Any], *operands: Quantity) -> Quantity:
 def exact(value: Quantity) -> Quantity:
     """Convert numbers to the exact fractions of their bits, for exact symbolic counts.
 
-    Examples
-    --------
     >>> exact(0.75), exact(np.array([2.0, 96.0]))
     (3/4, array([2, 96], dtype=object))
     """
@@ -111,8 +97,6 @@ def naming(namer: Namer) -> Iterator[None]:
 def naming_of(part: object) -> AbstractContextManager[None]:
     """Assign the names made inside the block to a part of the formula, such as a stage.
 
-    Examples
-    --------
     >>> with naming_of("first stage"):
     ...     named(3.0, "kernel")
     3.0
@@ -127,8 +111,6 @@ def named(value: Quantity, name: str) -> Quantity:
     Otherwise the time of a kernel would be written out wherever it is used, and a step's expression would grow with
     the square of the number of kernels. It has an effect only inside :func:`naming`.
 
-    Examples
-    --------
     >>> named(3.0, "kernel")
     3.0
     """

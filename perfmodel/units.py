@@ -54,22 +54,8 @@ FACTOR_BY_SUFFIX: Final[dict[str, float]] = {
 
 
 def to_base_units(key: str, number: float) -> float:
-    """Convert a spec-file number to base units by the unit suffix of its key.
+    """Convert a spec-file number to base units by the unit suffix of its key; a count or a fraction stays as it is.
 
-    Parameters
-    ----------
-    key : str
-        Field name with its unit suffix, e.g. ``bandwidth_gb_per_s``. [-]
-    number : float
-        The value as the data sheet prints it. [unit of the suffix]
-
-    Returns
-    -------
-    float
-        The value in base units; unchanged where the key carries no known suffix (a count or a fraction).
-
-    Examples
-    --------
     >>> to_base_units("bandwidth_gb_per_s", 320.0)
     320000000000.0
     >>> to_base_units("capacity_gib", 8)

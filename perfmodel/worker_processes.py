@@ -14,14 +14,7 @@ from perfmodel.errors import WorkerError
 
 @contextmanager
 def worker_pool(count: int, *, context: Any = None) -> Iterator[ProcessPoolExecutor]:
-    """Start processes for the block; they end with it, in the middle of their work if the block ends by an error.
-
-    Examples
-    --------
-    >>> with worker_pool(2) as pool:
-    ...     list(pool.map(abs, [-1, -2]))
-    [1, 2]
-    """
+    """Start processes for the block; they end with it, in the middle of their work if the block ends by an error."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_die_by_ctrl_c)
     try:

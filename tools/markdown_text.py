@@ -25,8 +25,6 @@ def shown(text: str) -> str:
 def grid(head: Iterable[str], rows: Iterable[Iterable[str]], *, strong: Collection[int] = ()) -> str:
     """Return a table; the first cells of strong rows are bold.
 
-    Examples
-    --------
     >>> print(grid(("cells", "MAPE"), [("63", "18.3")]))
     | cells | MAPE |
     |---|---|

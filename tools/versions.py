@@ -50,8 +50,6 @@ PREDICT = ["predict", "resnet50", "--device", "gtx_1080", "--framework", "torch_
 def requirements(extras: tuple[str, ...] = ()) -> list[str]:
     """Return the requirements of the project file, each with its lowest version.
 
-    Examples
-    --------
     >>> [line for line in requirements() if line.startswith("numpy")]
     ['numpy>=1.26']
     """
@@ -62,8 +60,6 @@ def requirements(extras: tuple[str, ...] = ()) -> list[str]:
 def pinned(requirement: str) -> str:
     """Return a requirement as its lowest version.
 
-    Examples
-    --------
     >>> pinned("dask[distributed]>=2024.5"), pinned("typer>=0.15.4,<1")
     ('dask[distributed]==2024.5', 'typer==0.15.4')
     """
@@ -170,8 +166,6 @@ def interpreters(paths: list[str]) -> dict[str, str]:
 def packages_of(name: str, lines: list[str]) -> list[str]:
     """Return requirements for pip: the lowest versions, the newest, or the newest with some pinned.
 
-    Examples
-    --------
     >>> packages_of("lowest", ["numpy>=1.26"]), packages_of("numpy==2.0.*,torch==2.3.0", ["numpy>=1.26"])
     (['numpy==1.26'], ['numpy>=1.26', 'numpy==2.0.*', 'torch==2.3.0'])
     """
@@ -200,8 +194,6 @@ def _figures_with(packages: list[str], folder: Path, python: str) -> tuple[str, 
 def apart(first: dict[str, float], other: dict[str, float]) -> tuple[float, list[str]]:
     """Return the largest relative difference of figures that both have, and which differ beyond rounding.
 
-    Examples
-    --------
     >>> apart({"a": 2.0, "b": 4.0, "c": 1.0}, {"a": 2.0, "b": 5.0})
     (0.25, ['b'])
     """

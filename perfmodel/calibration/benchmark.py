@@ -121,11 +121,6 @@ def _rounded(value: float, axis: Axis, fraction: float) -> int:
 class Sequence:
     """Low-discrepancy sizes of one benchmark: multiples of irrational numbers, shifted by the benchmark's name.
 
-    Parameters
-    ----------
-    benchmark : Benchmark
-        Benchmark with the axes. [-]
-
     Notes
     -----
     The n-th point is the fractional part of (shift + n alpha), alpha_j = g^-j with g^(d + 1) = g + 1 [1]_.
@@ -195,8 +190,6 @@ def shapes(
 def most_telling(sensitivities: NDArray[np.float64], candidates: NDArray[np.float64], *, prior: float) -> int:
     """Return the candidate about which a fit is least certain.
 
-    Examples
-    --------
     >>> most_telling(np.array([[1.0, 0.0]]), np.array([[0.9, 0.1], [0.1, 0.9]]), prior=0.1)
     1
     """

@@ -225,8 +225,6 @@ def _solve(
 def repeat_spread_of(first_s: Sequence[float], second_s: Sequence[float]) -> float:
     """Return the standard deviation of a time from one run to a later one.
 
-    Examples
-    --------
     >>> repeat_spread_of([1.0], [1.1])
     0.05
     >>> round(repeat_spread_of([1.0] * 20, [1.1, 1 / 1.1] * 10), 3)
@@ -243,8 +241,6 @@ def agreement(
 ) -> dict[str, Any]:
     """Measure the agreement of two calibrations.
 
-    Examples
-    --------
     >>> agreement({"call": (1.0, 0.9, 1.1)}, {"call": (1.15, 1.05, 1.25)})["overlapping"]
     1.0
     >>> agreement({"call": (1.0, 0.9, 1.1)}, {"call": (1.15, 1.05, 1.25)})["inside"]
@@ -356,8 +352,6 @@ def grouped(points: Iterable[Point], benchmarks: Mapping[str, Mapping[str, Bench
 def pool_of(name: str, measured: Iterable[str]) -> str | None:
     """Return the nearest pooled class of a class that is not itself measured.
 
-    Examples
-    --------
     >>> pool_of("batch_norm", ["batch_norm", "relu"]), pool_of("conv2d_3x3_s2_output", [])
     ('reduction', 'convolution_output')
     """

@@ -128,8 +128,6 @@ SAYS_NOTHING: Final = frozenset(
 def datasheet_of(model: str) -> str | None:
     """Return the device file whose name has the words of the processor's name, if there is exactly one.
 
-    Examples
-    --------
     >>> datasheet_of("NVIDIA GeForce GTX 1080 Ti"), datasheet_of("NVIDIA GeForce GTX 1070 Ti")
     ('gtx_1080_ti', None)
     """

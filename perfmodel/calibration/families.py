@@ -161,13 +161,7 @@ def _in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes)
 
 
 def by_role(name: str, roles: Sequence[Role] = ROLES) -> dict[Role, str]:
-    """Return the class of a product in each role.
-
-    Examples
-    --------
-    >>> by_role("gemm", ROLES[:1])
-    {<Role.OUTPUT: 'output'>: 'gemm_output'}
-    """
+    """Return the class of a product in each role."""
     return {role: f"{name}_{role.value}" for role in roles}
 
 

@@ -72,13 +72,7 @@ SUFFIX: Final = ".points.json"
 
 
 def journal_of(out: str | Path) -> Path:
-    """Path of a calibration's record, next to its file.
-
-    Examples
-    --------
-    >>> journal_of("my_machine.toml").name
-    'my_machine.points.json'
-    """
+    """Path of a calibration's record, next to its file."""
     path = Path(out).expanduser()
     return path.with_name(path.name.removesuffix(".toml") + SUFFIX)
 
@@ -111,8 +105,6 @@ def _is_without_points(path: Path) -> bool:
 def digest_of(points: Iterable[Point]) -> str:
     """Return a digest of a session's sizes and times, the same in any order.
 
-    Examples
-    --------
     >>> first, second = (Point(name="relu", dtype="fp32", sizes={"n": 3}, seconds=s) for s in (1e-5, 2e-5))
     >>> digest_of([first, second]) == digest_of([second, first]) != digest_of([first, first])
     True

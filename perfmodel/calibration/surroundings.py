@@ -57,13 +57,7 @@ LEAST_NOISE_S: Final = 1e-6
 
 
 def flushed_bytes(moved_bytes: Sequence[float] | NDArray[np.float64], *, reuse_bytes: float) -> NDArray[np.float64]:
-    r"""Return the bytes that a repeated kernel finds in the caches, and a flush drives out.
-
-    Examples
-    --------
-    >>> flushed_bytes([1e6, 1e8], reuse_bytes=1e8).round(-4).tolist()
-    [1000000.0, 36790000.0]
-    """
+    """Return the bytes that a repeated kernel finds in the caches, and a flush drives out."""
     moved = np.asarray(moved_bytes, dtype=np.float64)
     kept: NDArray[np.float64] = moved * (1 - cold_share(distance_bytes=moved, cache_bytes=reuse_bytes))
     return kept
@@ -87,15 +81,6 @@ def cold_rate(
     share of their value: both set a kernel's weight, and a kernel far off the line counts less (soft L1). Kernels that
     move more than C are excluded: a flush finds little of their data in a cache, and B exp(-(B / C)^2) falls as they
     grow.
-
-    Examples
-    --------
-    Half of a gigabyte per second and 20 us for each kernel:
-
-    >>> moved = [1e5, 3e5, 1e6, 3e6]
-    >>> flushed = [1e-4 + 2e-5 + 2e-9 * gone for gone in flushed_bytes(moved, reuse_bytes=1e7)]
-    >>> cold_rate([1e-4] * 4, flushed, moved, reuse_bytes=1e7)
-    2e-09
     """
     hot, flushed = np.asarray(hot_s, dtype=np.float64), np.asarray(flushed_s, dtype=np.float64)
     moved = np.asarray(moved_bytes, dtype=np.float64)
@@ -124,8 +109,6 @@ class Reuse:
 def reuse_of(distances: Sequence[float], seconds: Sequence[float], *, hot_s: float, moved_bytes: float) -> Reuse | None:
     r"""Fit the traffic that drives data out of the caches, and the cost of its bytes then.
 
-    Examples
-    --------
     >>> distances = [2e6, 4e6, 8e6, 16e6, 32e6, 64e6]
     >>> seconds = [1e-3 + 2e-5 + 1e-3 * (1 - np.exp(-((distance / 16e6) ** 2))) for distance in distances]
     >>> reuse = reuse_of(distances, seconds, hot_s=1e-3, moved_bytes=1e6)

@@ -298,8 +298,6 @@ def _documented(parameter: Parameter, text: str, metavar: str) -> Parameter:
 def described(function: Callable[..., Any]) -> dict[str, tuple[str, str, str]]:
     """Return the help, the type or word for the value, and the unit of each parameter, from a function's docstring.
 
-    Examples
-    --------
     >>> from perfmodel.planning.scaling import scaling
     >>> text, _, unit = described(scaling)["usd_per_hour"]
     >>> text.split(";")[0], unit
@@ -369,8 +367,6 @@ def takes_mapping(name: str) -> bool:
 def value_as_typed(name: str, typed: Any) -> Any:
     """Convert a typed text to the argument's value: a number, Boolean, text or mapping.
 
-    Examples
-    --------
     >>> value_as_typed("workers", "4"), value_as_typed("device", "980"), value_as_typed("prefetch", "0")
     (4, '980', 0)
     >>> value_as_typed("straggler", "unequal=1,1,2")
@@ -393,8 +389,6 @@ def value_as_typed(name: str, typed: Any) -> Any:
 def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return arguments of ``predict`` typed as ``key=value``.
 
-    Examples
-    --------
     >>> named_arguments(["batch-size=32", "sync=downpour", "pinned=false"], argument="--set")
     {'batch_size': 32, 'sync': 'downpour', 'pinned': False}
     >>> named_arguments(["recompute=", "straggler=normal=0.1"], argument="--set")
@@ -423,8 +417,6 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
 def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Return arguments with some of them changed; an argument that replaces another drops it.
 
-    Examples
-    --------
     >>> changed_arguments({"device": "gtx_1080", "batch_size": 8}, {"system": "dgx_a100", "workers": 2})
     {'batch_size': 8, 'system': 'dgx_a100', 'workers': 2}
     >>> changed_arguments({"device": "h100_sxm", "system": "dgx_a100"}, {"device": "h200_sxm"})
@@ -447,8 +439,6 @@ OutOption: TypeAlias = Annotated[
 def number_as_typed(text: str | None) -> Any:
     """Convert a text to a number if it spells one; leave other texts for the library to reject.
 
-    Examples
-    --------
     >>> number_as_typed("16"), number_as_typed("1.5"), number_as_typed("8%"), number_as_typed("many")
     (16, 1.5, '8%', 'many')
     """
@@ -458,8 +448,6 @@ def number_as_typed(text: str | None) -> Any:
 def share_as_typed(text: str | None) -> Any:
     """Convert a text to a number as ``number_as_typed`` does, or from a percentage.
 
-    Examples
-    --------
     >>> share_as_typed("0.08"), share_as_typed("8%"), share_as_typed("400%")
     (0.08, 0.08, '400%')
     """
@@ -495,8 +483,6 @@ def _share(text: str) -> float:
 def key_values(pairs: list[str], *, argument: str, as_typed: Callable[[str], Any] = share_as_typed) -> dict[str, Any]:
     """Convert ``key=value`` texts to a dictionary of numbers, tuples of numbers, Booleans and texts.
 
-    Examples
-    --------
     >>> key_values(["variant=grouped", "classes=10", "bias=false"], argument="--option")
     {'variant': 'grouped', 'classes': 10, 'bias': False}
     >>> key_values(["hidden=100,50", "widths=64,"], argument="--option")

@@ -57,8 +57,6 @@ def plan_command(network: Network, arguments: dict[str, Any], *, candidate: list
 def candidate_as_typed(typed: str) -> dict[str, Any]:
     """Convert ``p2.16xlarge:4,8`` or ``price=0.5;system=survey_fig5;workers=1,2`` to a candidate of ``plan``.
 
-    Examples
-    --------
     >>> candidate_as_typed("p2.16xlarge:4,8")
     {'price': 'p2.16xlarge', 'workers': (4, 8)}
     >>> candidate_as_typed("price=0.5;device=gtx_1080")

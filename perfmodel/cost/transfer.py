@@ -24,23 +24,19 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
-def copy_time(
-    *, size_bytes: Quantity, bandwidth_bytes_per_s: Quantity, latency_s: Quantity = 0.0, copy_count: Quantity = 1
-) -> Quantity:
-    r"""Time of copies that follow one another: the alpha-beta model.
+def copy_time(*, size_bytes: Quantity, bandwidth_bytes_per_s: Quantity, latency_s: Quantity = 0.0) -> Quantity:
+    r"""Time of a copy: the alpha-beta model.
 
-    .. math:: t = k \alpha + \frac{n}{B}
+    .. math:: t = \alpha + \frac{n}{B}
 
     Parameters
     ----------
     size_bytes : float, ndarray or sympy.Expr
-        Bytes of all copies together, n. [B]
+        Bytes, n. [B]
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Rate of a large copy, B. [B/s]
     latency_s : float, ndarray or sympy.Expr
         Time of an empty copy from end to end, alpha. [s]
-    copy_count : float, ndarray or sympy.Expr
-        Copies that the bytes are split into, k: tensors, or chunks of one. [1]
 
     Returns
     -------
@@ -49,8 +45,8 @@ def copy_time(
 
     Notes
     -----
-    Valid for: copies that start when the previous one has ended. Ignores: the narrow range of sizes in which drivers
-    change from writing through a register window to DMA.
+    Valid for: one copy at a time. Ignores: the narrow range of sizes in which drivers change from writing through a
+    register window to DMA.
 
     Examples
     --------
@@ -62,7 +58,7 @@ def copy_time(
     .. [1] R. W. Hockney, The communication challenge for MPP: Intel Paragon and Meiko CS-2, Parallel Computing
        20(3), 1994, doi:10.1016/S0167-8191(06)80021-9: latency and asymptotic bandwidth.
     """
-    return copy_count * latency_s + size_bytes / bandwidth_bytes_per_s
+    return latency_s + size_bytes / bandwidth_bytes_per_s
 
 
 def exposed_copy_time(*, before_s: Quantity, meanwhile_s: Quantity, computing_s: Quantity) -> Quantity:

@@ -50,21 +50,9 @@ MOST_EVALUATIONS: Final = 60
 class Fit:
     """Fitted unknowns.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of the unknowns. [-]
-    log_factors : ndarray, shape (unknowns,)
-        Logarithms of the factors. [1]
-    covariance : ndarray, shape (unknowns, unknowns)
-        Covariance of the logarithms, from the curvature of the cost. [1]
-    parameter_count : int
-        Unknowns that scale a constant of at least one fitted row, whether or not the constant is at a limit; the others
-        follow from their prior and group. [1]
-    converged : bool
-        Whether the cost stopped falling. [-]
-    mean_abs_log_ratio : float
-        Mean of abs ln(predicted / measured) over the fitted rows. [1]
+    ``parameter_count`` counts those that scale a constant of at least one fitted row, whether or not the constant is at
+    a limit; the others follow from their prior and group. ``covariance`` is that of the logarithms, from the curvature
+    of the cost.
     """
 
     names: tuple[str, ...]
@@ -99,32 +87,14 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
     .. math:: \min_x \sum_i \rho\!\left(\frac{\ln t_i(x) - \ln m_i}{s}\right) + \lVert W x \rVert^2, \qquad
               \rho(z) = 2 c^2 \left(\sqrt{1 + z^2 / c^2} - 1\right)
 
-    Parameters
-    ----------
-    problem : Problem
-        Compiled rows, with noise s, outlier c and prior root W. [-]
-    rows : sequence of int
-        Rows to fit. [1]
-    start : ndarray, shape (unknowns,), or None
-        Start near the end; None for the priors. It must not come from a fit to a row that this fit must not see. [1]
-
-    Returns
-    -------
-    Fit
-        Factors with their spreads.
-
-    Raises
-    ------
-    CalibrationError
-        If no row, or no unknown, is left to fit.
-
     Notes
     -----
     A step time has a kink at each change of bound (compute or memory, one core's bandwidth or all cores'), and a local
     gradient may lead a fit into a kink, where it stays. So a second descent takes central differences over steps that
     shrink from 20 to 1 %, each stage from the best point so far (implicit filtering): kinks narrower than the step do
     not stop it. The descent with the lower cost counts. Only rows are treated robustly: a prior is quadratic at any
-    distance. Standard deviations come from the Gauss-Newton matrix at the minimum, so they hold for small errors.
+    distance. A ``start`` must not come from a fit to a row that this fit must not see. Standard deviations come from
+    the Gauss-Newton matrix at the minimum, so they hold for small errors.
 
     References
     ----------
@@ -205,13 +175,7 @@ def _descend(
 
 
 def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:
-    """Return the loss of squared residuals with its two derivatives, in scipy's form.
-
-    Examples
-    --------
-    >>> robust_loss(np.array([0.0, 8.0, 8.0]), row_count=2, outlier=1.0)[0]
-    array([0., 4., 8.])
-    """
+    """Return the loss of squared residuals with its two derivatives, in scipy's form."""
     loss = np.stack([squared, np.ones_like(squared), np.zeros_like(squared)])
     of_rows = 1 + squared[:row_count] / outlier**2
     loss[0, :row_count] = 2 * outlier**2 * (np.sqrt(of_rows) - 1)

@@ -61,20 +61,8 @@ def stacked(exposures: Sequence[Exposure]) -> Exposure:
 def conformal_quantile(scores: NDArray[np.float64], *, level: float = LEVEL) -> float:
     r"""Return a bound for the next score that holds with a given probability, if all scores are exchangeable.
 
-    Parameters
-    ----------
-    scores : ndarray, shape (rows,)
-        Absolute residuals divided by their spreads. [1]
-    level : float
-        Probability. [1]
+    The :math:`\lceil (n + 1) p \rceil`-th smallest score, at most the largest.
 
-    Returns
-    -------
-    float
-        The :math:`\lceil (n + 1) p \rceil`-th smallest score, at most the largest. [1]
-
-    Examples
-    --------
     >>> conformal_quantile(np.array([3.0, 1.0, 2.0, 4.0]), level=0.5)
     3.0
 
@@ -93,25 +81,9 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
     .. math:: \min \sum_i \left(\ln \sigma_i + \frac{|r_i|}{\sigma_i}\right) + \text{priors}, \qquad
               q = \text{conformal quantile of } |r_i| / \sigma_i^\gamma \text{ in each regime}
 
-    Parameters
-    ----------
-    exposures : sequence of Exposure
-        Exposures of predictions for held-out rows. [1]
-    log_ratios : ndarray, shape (rows,)
-        ln(measured / predicted) of each prediction. [1]
-
-    Returns
-    -------
-    FittedSpread
-        Parameters; the spread of an extrapolation that no row shows is its estimate in ``ESTIMATED``, or 0.
-
-    Raises
-    ------
-    CalibrationError
-        If there are fewer than ten residuals.
-
     Notes
     -----
+    The spread of an extrapolation that no row shows is its estimate in ``ESTIMATED``, or 0.
     Valid for: residuals that have similar distributions once divided by their spread. Ignores: that residuals of one
     fold are correlated, so coverage should be checked fold by fold.
 

@@ -148,15 +148,7 @@ OPERATIONS: Final[dict[str, Callable[[MeasuredKernel], Operations]]] = {
 
 
 def operations_of(row: MeasuredKernel, *, kind: str) -> Operations:
-    """Return the operations of a row.
-
-    Examples
-    --------
-    >>> row = MeasuredKernel(row_number=2, device="Tesla M40", software="CUDA 7.5; cuDNN 5", precision="Float",
-    ...     phase="gemm", sizes={"M": 1760, "N": 16, "K": 1760}, words={"transA": "N", "transB": "N"}, seconds=2e-4)
-    >>> [(product.m, product.n, product.k) for product in operations_of(row, kind="gemm")]
-    [(16, 1760, 1760)]
-    """
+    """Return the operations of a row."""
     return OPERATIONS[kind](row)
 
 
@@ -172,13 +164,7 @@ INTEGER_WORD = "int8"
 
 
 def dtype_of_text(text: str, *, kind: str) -> str | None:
-    """Return the data type that a table's text names.
-
-    Examples
-    --------
-    >>> dtype_of_text("16 bit inputs, 16 bit multiplication, 32 bit addition", kind="gemm")
-    'fp16'
-    """
+    """Return the data type that a table's text names."""
     lower = text.lower()
     if INTEGER_WORD in lower and kind != "rnn":
         return None

@@ -252,15 +252,7 @@ def _columns_product(operation: Convolution) -> ProductShape:
 
 
 def shape_class(operation: Convolution) -> str:
-    """Return the name of the efficiency a convolution's implicit product looks up.
-
-    Examples
-    --------
-    >>> shape_class(Convolution(batch_size=1, in_channels=8, out_channels=8, input_size=(9,),
-    ...     output_size=(9,), kernel_size=(1,), stride=(1,), padding=((0, 0),), dilation=(1,),
-    ...     role=Role.WEIGHT_GRADIENT))
-    'conv_1x1_weight_gradient'
-    """
+    """Return the name of the efficiency a convolution's implicit product looks up."""
     if operation.role is Role.INPUT_GRADIENT and math.prod(operation.stride) > 1:
         return "conv_strided_input_gradient"  # it scatters instead of gathering
     suffix, channels = _SUFFIX[operation.role], operation.in_channels // operation.groups

@@ -34,12 +34,6 @@ def visible_keys(operation: Attention) -> Any:
     """Count the keys that a query sees on average: all, or those up to its own position if causal.
 
     With q queries and k keys, query i sees min(i, k): (k + 1) / 2 on average if q = k.
-
-    Examples
-    --------
-    >>> sizes = {"batch_size": 1, "heads": 1, "key_heads": 1, "head_size": 8, "value_size": 8}
-    >>> float(visible_keys(Attention(queries=4, keys=4, causal=True, **sizes)))
-    2.5
     """
     if not operation.causal:
         return operation.keys
@@ -181,8 +175,6 @@ _BACKWARD = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
 def _as_stored(packed: WeightFormat | None, *, element_bytes: int) -> WeightFormat | None:
     """Return the storage of weights: dense if the indices of a sparse pattern take more bytes than it saves.
 
-    Examples
-    --------
     >>> half = WeightFormat(density=0.5, sparsity="unstructured")
     >>> _as_stored(half, element_bytes=2) is None, _as_stored(half, element_bytes=8) == half
     (True, True)

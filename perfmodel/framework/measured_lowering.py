@@ -46,8 +46,6 @@ CLASS_OF_PASS: dict[str, str] = {
 def pass_class(name: str) -> str:
     """Return the class of a pass by its name.
 
-    Examples
-    --------
     >>> pass_class("relu"), pass_class("batch_norm")
     ('elementwise', 'reduction')
     """
@@ -159,13 +157,7 @@ KERNEL_OF: Final[dict[str, Callable[..., Kernel]]] = {
 
 
 def measured_kernel(operation: Operation, *, element_bytes: int) -> Kernel:
-    """Return the one kernel of an operation on a measured machine; ``efficiency`` names its class.
-
-    Examples
-    --------
-    >>> measured_kernel(Contraction(m=16, n=64, k=784), element_bytes=4).efficiency
-    'gemm_output'
-    """
+    """Return the one kernel of an operation on a measured machine; ``efficiency`` names its class."""
     return KERNEL_OF[operation.kind](operation, element_bytes=element_bytes)
 
 
@@ -176,21 +168,13 @@ def lower_as_measured(operation: Operation, *, element_bytes: int) -> tuple[Alte
 
 
 def is_product_class(name: str) -> bool:
-    """Return whether kernels of a class are products, with the columns m, n and k.
-
-    Examples
-    --------
-    >>> is_product_class("conv2d_3x3_s1_output"), is_product_class("relu")
-    (True, False)
-    """
+    """Return whether kernels of a class are products, with the columns m, n and k."""
     return family_of(name) != "stream"
 
 
 def family_of(name: str) -> str:
     """Return the family of a class, which decides the features of its time.
 
-    Examples
-    --------
     >>> [family_of(name) for name in ("gemm_output", "depthwise_small_output", "convolution_output", "adam")]
     ['contraction', 'convolution', 'convolution', 'stream']
     """
@@ -201,15 +185,7 @@ def family_of(name: str) -> str:
 
 
 def pooled_classes(name: str) -> tuple[str, ...]:
-    """Return the substitutes for a class that was not measured, nearest first.
-
-    Examples
-    --------
-    >>> pooled_classes("conv2d_3x3_s1_grouped_output")
-    ('conv2d_3x3_s1_output', 'convolution_output', 'contraction')
-    >>> pooled_classes("batch_norm_backward")
-    ('reduction', 'elementwise')
-    """
+    """Return the substitutes for a class that was not measured, nearest first."""
     if of_product := _PRODUCT.fullmatch(name):
         chain = [f"gemm_{of_product['role']}", POOLED_CONTRACTION]
     elif of_convolution := _CONVOLUTION.fullmatch(name):

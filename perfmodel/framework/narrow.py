@@ -66,8 +66,6 @@ RECIPES: Final = {
 def base_dtype(dtype: str) -> str:
     """Return the base type of a recipe; other data types are returned unchanged.
 
-    Examples
-    --------
     >>> base_dtype("fp8"), base_dtype("fp16")
     ('bf16', 'fp16')
     """

@@ -66,8 +66,6 @@ class LibraryNames(spec.SpecTable):
 def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
     """Return constants in base units, by the unit suffix of their names. [base unit of each]
 
-    Examples
-    --------
     >>> in_base_units({"dispatch_us": 8.0})
     {'dispatch_us': 8e-06}
     """

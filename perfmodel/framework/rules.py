@@ -212,8 +212,6 @@ class LoweringRules(LoweringTable):
     def product_efficiency(self, role: Role) -> str:
         """Return the name of the efficiency of a product with weights, by its role.
 
-        Examples
-        --------
         >>> LoweringRules.model_construct(weight_layout="out_in").product_efficiency(Role.OUTPUT)
         'gemm_transposed'
         """

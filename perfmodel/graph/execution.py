@@ -85,8 +85,6 @@ def check_recompute(recompute: Any) -> Way:
 def block_of(name: str) -> str | None:
     """Return the common start of the names of a block's layers; None for a layer outside blocks.
 
-    Examples
-    --------
     >>> block_of("block1_mlp_up"), block_of("layers.12.mlp.up"), block_of("loss")
     ('block1', 'layers.12', None)
     """

@@ -260,8 +260,6 @@ def _in_order(path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[L
 def unknown_input(layer: str, name: str, known: Iterable[str]) -> str:
     """Return a sentence that names the missing input and the nearest existing one.
 
-    Examples
-    --------
     >>> unknown_input("fc", "conv", ["input", "conv1"])
     "layer 'fc' reads 'conv', which is not a layer or input of the graph; did you mean 'conv1'?"
     """

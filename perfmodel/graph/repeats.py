@@ -199,8 +199,6 @@ def _are_separate(graph: LayerGraph, blocks: Blocks) -> bool:
 def structure_of(graph: LayerGraph) -> tuple[object, ...]:
     """Hashable structure, equal for graphs that differ only in names and have the same blocks.
 
-    Examples
-    --------
     >>> from perfmodel.graph import LayerGraph
     >>> from perfmodel.layers import Dense
     >>> first, second = LayerGraph("a", input_shape=(3,)), LayerGraph("b", inputs={"x": (3,)})

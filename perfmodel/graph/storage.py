@@ -20,8 +20,6 @@ NOTHING: Bytes = (0, 0)
 def affine(count: Callable[[Any], Any]) -> Bytes:
     """Return constant and slope of a count that is affine in the batch size. [B/sample]
 
-    Examples
-    --------
     >>> affine(lambda batch_size: 3 + 5 * batch_size)
     (3, 5)
     """
@@ -31,13 +29,7 @@ def affine(count: Callable[[Any], Any]) -> Bytes:
 
 
 def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
-    """Return the size of a tensor. [B/sample]
-
-    Examples
-    --------
-    >>> tensor_bytes((10, 10), element_bytes=4)
-    (0, 400)
-    """
+    """Return the size of a tensor. [B/sample]"""
     size = element_bytes * element_count(shape, batch_size=1)
     return (size, 0) if isinstance(shape, SharedShape) else (0, size)
 

@@ -24,12 +24,7 @@ numbers = attrgetter("capacity_bytes_per_s", "latency_s", "startup_s")
 class Branches:
     """Branches of a machine by number; parts are named without the machine.
 
-    Parameters
-    ----------
-    parts : tuple of tuple of str
-        Parts of each branch, those of alike branches in the same order. [-]
-    alike : tuple of tuple of int
-        Branches alike to each, including itself, in order. [1]
+    ``parts`` of alike branches are in the same order; ``alike`` are the branches alike to each, including itself.
     """
 
     parts: tuple[tuple[str, ...], ...]

@@ -252,13 +252,7 @@ def load_system(name_or_path: str | Path, *, machines: int | None = None) -> Sys
 
 @kept_while_unchanged(spec_files.folders_asked_for)
 def load_machine(name_or_path: str | Path) -> System:
-    """Load a system that is one machine.
-
-    Examples
-    --------
-    >>> load_machine("desktop_i7_3820").core_count
-    4
-    """
+    """Load a system that is one machine."""
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.system import System, SystemFile
     from perfmodel.hardware.wiring import wiring_of

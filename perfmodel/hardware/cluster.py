@@ -448,12 +448,6 @@ def system_with(
     """Load a system with more machines, other GPUs, or another link in place of its own links of that kind.
 
     For a measured machine, the card that its file names stands in the slots, or else the system's own.
-
-    Examples
-    --------
-    >>> faster = system_with("survey_fig6", device="v100_pcie", link="ethernet_100_gbit")
-    >>> faster.describe()
-    '4 machines and a server on ethernet_100_gbit: 16 x NVIDIA Tesla V100 PCIe 16 GB'
     """
     loaded: Wired = system if isinstance(system, Wired) else load_system(system)
     if machines is not None:

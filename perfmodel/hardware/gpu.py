@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, field_validator
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.presentation.quantities import is_number
+from perfmodel.numeric import is_real
 from perfmodel.units import GIB, GIGA, MEGA, MIB, PICO, TERA
 
 FLOP_PER_MULTIPLY_ADD: Final = 2
@@ -272,7 +272,7 @@ class Gpu(Device):
         if not known:
             raise ArgumentError("device", self.name, "one whose file has [power]: no clock follows from a limit")
         least_w = known["idle_w"] + self.memory_w_in_products
-        if not is_number(power_limit_w) or not least_w < power_limit_w <= MOST_OF_TDP * self.tdp_w:
+        if not is_real(power_limit_w) or not least_w < power_limit_w <= MOST_OF_TDP * self.tdp_w:
             allowed = f"a number above {least_w:.0f} W, what {self.name} draws without arithmetic"
             most = f"{MOST_OF_TDP * self.tdp_w:g} W, {MOST_OF_TDP:g} times its TDP"
             raise ArgumentError("power_limit_w", power_limit_w, f"{allowed}, and at most {most}")

@@ -177,8 +177,6 @@ class Seen(spec.SpecTable):
     def distance_to(self, mix: Mapping[str, float]) -> float:
         """Return the distance of a mix of operations from the nearest measured one.
 
-        Examples
-        --------
         >>> dense = {"contraction": 0.8, "memory_pass": 0.2}
         >>> row = SeenRow(device="a", architecture="b", framework="c", dtype="fp32", mix=dense)
         >>> Seen.of([row]).distance_to({"contraction": 0.6, "memory_pass": 0.4})

@@ -334,13 +334,7 @@ class CollectiveLibrary(spec.SpecFile):
 
 @kept_while_unchanged(spec_files.folders_asked_for)
 def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
-    """Load a library of collectives.
-
-    Examples
-    --------
-    >>> load_collective_library("nccl_2_27").operation_named("all_reduce").algorithms
-    ('ring_all_reduce', 'library_trees', 'machine_trees', 'multicast_switch', 'fabric_switch', 'switch_trees')
-    """
+    """Load a library of collectives."""
     return spec_files.load(spec_files.find("collectives", name_or_path), CollectiveLibrary)
 
 
@@ -351,8 +345,6 @@ LIBRARY_WORDS = {"blas": ("CUDA", "cublas"), "dnn": ("cuDNN", "cudnn")}
 def device_of_text(text: str) -> str:
     """Return the device file that a table's text names.
 
-    Examples
-    --------
     >>> device_of_text("Tesla P100-PCIE (host X99-E WS)")
     'tesla_p100_pcie'
     """
@@ -367,8 +359,6 @@ def device_of_text(text: str) -> str:
 def version_of_text(text: str, word: str) -> tuple[int, ...] | None:
     """Return the version that follows a word. [1]
 
-    Examples
-    --------
     >>> version_of_text("CUDA 8.0.88; cuDNN 6.0.21; driver 375.66", "cuDNN")
     (6, 0, 21)
     """
@@ -387,13 +377,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def library_of_text(text: str, kind: str) -> LibraryProfile | None:
-    """Return the GPU library that a table's text names.
-
-    Examples
-    --------
-    >>> library_of_text("CUDA 7.5.18; cuDNN 5; driver 352.99", "blas").stem
-    'cublas_7_5'
-    """
+    """Return the GPU library that a table's text names."""
     word, beginning = LIBRARY_WORDS[kind]
     stated = version_of_text(text, word)
     if stated is None:

@@ -214,8 +214,6 @@ def _family_of(name_or_path: str | Path, lane_count: int | None) -> tuple[LinkFa
 def names_of_family(name: str) -> list[str]:
     """Return the link names that a family's file serves, by rising width.
 
-    Examples
-    --------
     >>> names_of_family("ethernet_10_gbit")
     ['ethernet_10_gbit']
     """
@@ -237,8 +235,6 @@ def _widest_link_names() -> list[str]:
 def negotiated_link(slot: Link, device: Gpu, *, override: bool = False) -> tuple[Link, str]:
     """Return the link that a card and its slot negotiate: the older generation at the narrower width.
 
-    Examples
-    --------
     >>> from perfmodel.hardware.catalogue import load_device
     >>> negotiated_link(load_link("pcie_4_x16"), load_device("gtx_1080"))[0].name
     'pcie_3_x16'

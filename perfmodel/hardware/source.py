@@ -46,13 +46,7 @@ Fraction = Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class InRange:
-    """Rejects a number that is implausible in its field's unit; usually it is in another unit.
-
-    Examples
-    --------
-    >>> InRange(1, 50_000, "GB/s")(320.0)
-    320.0
-    """
+    """Rejects a number that is implausible in its field's unit; usually it is in another unit."""
 
     low: float
     high: float
@@ -90,20 +84,7 @@ def at_least(field: str) -> Check:
 
 
 def checks(*fields: str, beside: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Let a function check the value of each field, given those of earlier fields if they are valid.
-
-    Parameters
-    ----------
-    *fields : str
-        Fields to check. [-]
-    beside : tuple of str
-        Earlier fields, whose values follow that of the field in the function's arguments. [-]
-
-    Returns
-    -------
-    callable
-        Decorator of a function that raises ValueError. [-]
-    """
+    """Let a function check the value of each field, given those of earlier fields if they are valid."""
 
     def decorate(check: Callable[..., None]) -> Any:
         def checked(value: Any, info: ValidationInfo) -> Any:
@@ -385,13 +366,7 @@ def _detail(kind: str, message: str, location: tuple[int | str, ...], value: Any
 
 
 def numbers_in(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Walk a table and yield each number, or list of numbers, with its dotted name.
-
-    Examples
-    --------
-    >>> list(numbers_in({"tdp_w": 180, "memory": {"kind": "ddr", "gib": [4, 8]}}))
-    [('tdp_w', 180), ('memory.gib', [4, 8])]
-    """
+    """Walk a table and yield each number, or list of numbers, with its dotted name."""
     for key, entry in table.items():
         if isinstance(entry, dict):
             yield from numbers_in(entry, f"{prefix}{key}.")
@@ -500,8 +475,6 @@ class Constant(SpecTable):
     def admits(self, value: ConstantValue) -> bool:
         """Tell whether a value, or every value of a list, lies in the range.
 
-        Examples
-        --------
         >>> Constant(unit="1", meaning="share of peak", valid_min=0, valid_max=1).admits((0.5, 1.2))
         False
         """

@@ -78,8 +78,6 @@ def faults_of(error: ValidationError, model_class: type[BaseModel]) -> list[str]
 def dotted(location: Iterable[int | str]) -> str:
     """Write the location of a fault as the owner of a spec file would.
 
-    Examples
-    --------
     >>> dotted(("source", 0, "title"))
     'source[0].title'
     """
@@ -332,13 +330,7 @@ def _misnamed_folders(folder: Path) -> list[str]:
 
 
 def names(kind_folder: str) -> tuple[str, ...]:
-    """Return the names of all spec files of a kind, sorted.
-
-    Examples
-    --------
-    >>> "gtx_1080" in names("devices")
-    True
-    """
+    """Return the names of all spec files of a kind, sorted."""
     check_known("kind folder", kind_folder, NOUN_BY_FOLDER)
     return tuple(sorted({path.stem for path in files(kind_folder)}))
 
@@ -351,8 +343,6 @@ def files(kind_folder: str) -> tuple[Path, ...]:
 def is_path(name_or_path: object) -> bool:
     """Tell a path to a spec file from the name of one: a ``Path``, a ``.toml`` ending, or a folder in it.
 
-    Examples
-    --------
     >>> is_path("my_gpu.toml"), is_path("gtx_1080")
     (True, False)
     """
@@ -406,13 +396,7 @@ def lookup(kind_folder: str, name: str) -> Path | None:
 
 
 def origin_of(kind_folder: str, name: str) -> str:
-    """Say whether a name denotes a shipped file or the user's own.
-
-    Examples
-    --------
-    >>> origin_of("devices", "gtx_1080")
-    'shipped'
-    """
+    """Say whether a name denotes a shipped file or the user's own."""
     shipped = shipped_folder() / kind_folder / f"{name}.toml"
     if lookup(kind_folder, name) == shipped:
         return "shipped"
@@ -522,13 +506,7 @@ def toml_entries(table: dict[str, Any]) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """Return a value as TOML writes it.
-
-    Examples
-    --------
-    >>> toml_value({"low": 1e-12, "names": ("a", "b")})
-    '{ low = 1e-12, names = ["a", "b"] }'
-    """
+    """Return a value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

@@ -30,12 +30,7 @@ class ReadLimits:
 
 
 def check_number(name: str, value: Any, *, low: float, high: float, allowed: str) -> None:
-    """Raise unless a number lies in a range.
-
-    Examples
-    --------
-    >>> check_number("size_gib", 20, low=1, high=1000, allowed="from 1 to 1000 GiB")
-    """
+    """Raise unless a number lies in a range."""
     if not is_real(value) or not low <= value <= high:
         raise ArgumentError(name, value, allowed)
 

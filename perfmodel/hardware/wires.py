@@ -128,12 +128,7 @@ class Wire:
 class MachineWires:
     """Wires of a cluster: a prediction asks for those of few machines, so each machine's are made when asked for.
 
-    Parameters
-    ----------
-    between : tuple of Wire
-        Those from machines to switches, and among switches. [-]
-    machines : tuple of (str, tuple of Wire)
-        Name of each machine, and the wires inside it, whose places are named without the machine. [-]
+    ``between`` are those from machines to switches, and among switches; places of a machine are named without it.
     """
 
     between: tuple[Wire, ...]

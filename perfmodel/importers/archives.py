@@ -31,8 +31,6 @@ FILE_SUFFIXES: Final = (".json", ".keras", ".h5", ".hdf5", ".zip")
 def is_json_text(text: str) -> bool:
     """Tell whether a text is JSON itself rather than a path, which may begin with a bracket too.
 
-    Examples
-    --------
     >>> is_json_text('{"confs": []}'), is_json_text("[1]"), is_json_text("[1].json")
     (True, True, False)
     """

@@ -304,8 +304,6 @@ FUNCTIONS: Final = function_names("unary", "called")
 def elementwise(name: str | None) -> Layer | None:
     """Make the element-wise activation of a name in Keras or deeplearning4j; None for others.
 
-    Examples
-    --------
     >>> elementwise("hard_sigmoid"), elementwise("HardSigmoid"), elementwise("softmax")
     (Unary(function='hard_sigmoid'), Unary(function='hard_sigmoid'), None)
     """
@@ -316,13 +314,7 @@ def elementwise(name: str | None) -> Layer | None:
 
 
 def over_axes(family: str, axis_count: int) -> Any:
-    """Class of a layer over maps, from its family and the number of axes.
-
-    Examples
-    --------
-    >>> over_axes("max_pool", 2).__name__
-    'MaxPool2d'
-    """
+    """Class of a layer over maps, from its family and the number of axes."""
     return LAYERS[f"{family}_{axis_count}d"]
 
 

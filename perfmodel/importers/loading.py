@@ -41,8 +41,6 @@ def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None 
 def named_shapes(typed: Any) -> Any:
     """Return shapes of several inputs that were typed as one text; anything else as it is. [1]
 
-    Examples
-    --------
     >>> named_shapes("words:128;image:3,224,224")
     {'words': (128,), 'image': (3, 224, 224)}
     """

@@ -129,8 +129,6 @@ def whole(shape: Sequence[int]) -> Layout:
 def layout(shapes: Sequence[Sequence[int]], *, batch_sizes: Sequence[int]) -> Layout | None:
     """Return the layout of a tensor made of samples.
 
-    Examples
-    --------
     >>> layout([(2, 3, 9), (4, 3, 9)], batch_sizes=(2, 4))
     Layout(shape=(3, 9), axes=(None, 0, 1), merged_axis=None)
     >>> layout([(24, 64), (48, 64)], batch_sizes=(2, 4))
@@ -193,8 +191,6 @@ def guessed_layouts(recording: Recording, *, batch_axis: int) -> list[Layout]:
 def guessed_layout(shape: tuple[int, ...], *, batch_size: int, batch_axis: int) -> Layout:
     """Return the layout of a tensor computed from the inputs of a run that allows no other batch size.
 
-    Examples
-    --------
     >>> guessed_layout((6, 4), batch_size=4, batch_axis=0)
     Layout(shape=(6,), axes=(0, None), merged_axis=None)
     """

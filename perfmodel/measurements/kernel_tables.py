@@ -194,8 +194,6 @@ def _layer_shapes(lines: Iterable[Line]) -> Callable[[Mapping[str, str]], tuple[
 def blobs_read(params: str) -> tuple[str, ...]:
     """Return the names of a logged layer's inputs.
 
-    Examples
-    --------
     >>> blobs_read("num_output=64 pad=2 kernel_size=11 stride=4 bottom=data")
     ('data',)
     """
@@ -272,8 +270,6 @@ def on_two_devices(worker_count: int, size_bytes: float) -> bool:
 def every_other_size_on_two_and_eight(worker_count: int, size_bytes: float) -> bool:
     """Tell whether two or eight devices took part, and the message is an even power of two times 512 B.
 
-    Examples
-    --------
     >>> [every_other_size_on_two_and_eight(8, size) for size in (512, 1024, 2048)]
     [True, False, True]
     """

@@ -119,14 +119,7 @@ class PublishedLayouts(DescribedTable):
 
 
 def load_published(key: str) -> PublishedLayouts:
-    """Load a table that comes with perfmodel.
-
-    Examples
-    --------
-    >>> row = load_published("published_layouts").rows[-1]
-    >>> row.label, row.arguments["workers"], row.arguments["context_size"]
-    ('llama3.1_405b, 131072 tokens, 16384 devices', 8, 16)
-    """
+    """Load a table that comes with perfmodel."""
     description, rows = read_described(LAYOUTS_FOLDER, key, what="table of published layouts", read=_layout)
     evidence = {name: study["evidence"] for name, study in description["study"].items()}
     return PublishedLayouts(rows=rows, also=tuple(description["also"]), evidence=evidence, **head_of(key, description))
@@ -219,14 +212,7 @@ class ShardedTable(DescribedTable):
 
 
 def load_sharded(key: str) -> ShardedTable:
-    """Load a table that comes with perfmodel.
-
-    Examples
-    --------
-    >>> row = load_sharded("torchtitan2024").rows[0]
-    >>> row.label, round(row.step_s, 2), row.memory_gib
-    ('llama3_8b, 2 x 8192 tokens, 8 devices, eager, bf16, selective_op', 2.84, 82.4)
-    """
+    """Load a table that comes with perfmodel."""
     description, rows = read_described(SHARDED_FOLDER, key, what="table of sharded training", read=_sharded)
     return ShardedTable(rows=rows, evidence=description["run"]["evidence"], **head_of(key, description))
 
@@ -302,14 +288,7 @@ class PublishedRuns(DescribedTable):
 
 
 def load_totals(key: str) -> PublishedRuns:
-    """Load a table that comes with perfmodel.
-
-    Examples
-    --------
-    >>> run = load_totals("training_totals").rows[0]
-    >>> run.run, run.device_hours, run.arguments["tokens"]
-    ('llama1_7b', 82432.0, 1000000000000.0)
-    """
+    """Load a table that comes with perfmodel."""
     description, rows = read_described(TOTALS_FOLDER, key, what="table of training totals", read=_run)
     evidence, explanations = description["run"]["evidence"], description["explanations"]
     return PublishedRuns(rows=rows, evidence=evidence, explanations=explanations, **head_of(key, description))

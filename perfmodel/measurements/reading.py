@@ -193,16 +193,7 @@ def check_names(
     frameworks: Iterable[str],
     builders: Iterable[str],
 ) -> None:
-    """Raise unless every row with a time names a known device, framework and network, and a possible thread count.
-
-    Examples
-    --------
-    >>> from perfmodel import measurements
-    >>> table = measurements.load("shi2016")
-    >>> devices = {row.device: None if row.threads is None else 32 for row in table}
-    >>> names = {run.framework for run in table.runs}
-    >>> check_names(table, thread_counts=devices, frameworks=names, builders={run.builder for run in table.runs})
-    """
+    """Raise unless every row with a time names a known device, framework and network, and a possible thread count."""
     frameworks, builders = tuple(frameworks), tuple(builders)
     rows_by_fault: dict[str, list[int]] = {}
     for row in table:
@@ -254,8 +245,6 @@ _FOLDER: Final = Path(__file__).resolve().parent
 def names() -> tuple[str, ...]:
     """Return the keys of the tables that come with perfmodel.
 
-    Examples
-    --------
     >>> "shi2016" in names()
     True
     """
@@ -265,8 +254,6 @@ def names() -> tuple[str, ...]:
 def load(key_or_path: str | Path) -> MeasurementTable:
     """Load a measurement table that comes with perfmodel, or your own.
 
-    Examples
-    --------
     >>> table = load("shi2016")
     >>> len(table), len(table.subset("gpu"))
     (286, 63)
@@ -451,8 +438,6 @@ def _one_each(rows: Iterable[MeasuredRow]) -> tuple[MeasuredRow, ...]:
 def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
     """Make a measurement table from a DataFrame.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> table = from_frame(pd.DataFrame({"network": ["alexnet"], "batch_size": [16], "framework": ["caffe_1_0_rc3"],
     ...                                  "device": ["gtx_980"], "step_s": [0.05]}))

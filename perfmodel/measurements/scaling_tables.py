@@ -41,8 +41,6 @@ class ScalingTable(DescribedTable):
 def scaling_names() -> tuple[str, ...]:
     """Return the keys of the tables of several devices that come with perfmodel.
 
-    Examples
-    --------
     >>> scaling_names()
     ('mullapudi2017', 'wuensche2018_multi_gpu')
     """
@@ -52,8 +50,6 @@ def scaling_names() -> tuple[str, ...]:
 def load_scaling(key: str) -> ScalingTable:
     """Load a table of several devices.
 
-    Examples
-    --------
     >>> table = load_scaling("mullapudi2017")
     >>> table.rows[0]["epoch_s"], len(table.caveats)
     (3.52, 6)
@@ -124,13 +120,7 @@ class SpeedupJob(DescribedTable):
 
 
 def load_speedup_job(key: str) -> SpeedupJob:
-    """Load the job behind a table.
-
-    Examples
-    --------
-    >>> load_speedup_job("tensorflow_docs_2017_gce_k80").sync
-    'parameter_server'
-    """
+    """Load the job behind a table."""
     check_known("table of steps on several devices", key, [path.stem for path in sorted(_FOLDER.glob("*.toml"))])
     content = read_description(_FOLDER / f"{key}.toml")
     kept = ("system", "sync", "dataset", "input_from", "decode_cores")
@@ -177,13 +167,7 @@ class ParallelTable(DescribedTable):
 
 
 def load_parallel(key: str) -> ParallelTable:
-    """Load a table that comes with perfmodel.
-
-    Examples
-    --------
-    >>> load_parallel("korthikanti2022").rows[0].sizes["tensor_size"]
-    8
-    """
+    """Load a table that comes with perfmodel."""
     description, rows = read_described(PARALLEL_FOLDER, key, what="table of many devices", read=_parallel_row)
     kept = ("framework", "dtype", "optimizer", "evidence")
     run = {name: description["run"][name] for name in kept}
@@ -298,8 +282,6 @@ class NetworkTable(DescribedTable):
 def network_table_names() -> tuple[str, ...]:
     """Return the tables of networks of torch packages whose runs perfmodel knows.
 
-    Examples
-    --------
     >>> network_table_names()
     ('timm_rtx3090_amp', 'torchvision_batch12')
     """

@@ -256,8 +256,6 @@ class Layout:
     def micro_batch_size(self, batch_size: int) -> int:
         """Return the samples of a micro-batch. [samples]
 
-        Examples
-        --------
         >>> Layout(workers=4, stages=4, micro_batches=8).micro_batch_size(64)
         8
         """

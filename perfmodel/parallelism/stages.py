@@ -64,8 +64,6 @@ class Cut:
 def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
     """Places in a graph that only one tensor crosses, besides inputs and what every stage can make of them.
 
-    Examples
-    --------
     >>> from perfmodel.layers import CrossEntropy, Dense, ReLU
     >>> g = LayerGraph("classifier", input_shape=(784,))
     >>> x = g.add("hidden", Dense(units=100), inputs=g.input)
@@ -218,8 +216,6 @@ def chosen_cuts(
 def even_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
     """Choose the cuts that give each stage the same number of blocks; other layers go to the first and last stage.
 
-    Examples
-    --------
     >>> from perfmodel import zoo
     >>> cuts = even_cuts(zoo.gpt(layers=6, width=64, heads=2, sequence_length=8, vocabulary=32), stage_count=3)
     >>> [cut.tensor for cut in cuts]
@@ -246,8 +242,6 @@ def module_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:
     Modules are the blocks and each layer outside them with parameters of its own: a table of words, the last norm, the
     head. Other layers belong to the module before them. So PyTorch code written as a list of modules is cut uniformly.
 
-    Examples
-    --------
     >>> from perfmodel import zoo
     >>> sizes = {"layers": 6, "width": 64, "heads": 2, "key_heads": 2, "sequence_length": 8, "vocabulary": 32}
     >>> cuts = module_cuts(zoo.llama(**sizes), stage_count=2)

@@ -445,8 +445,6 @@ def _field_changes(name: str, first: Mapping[str, Any], second: Mapping[str, Any
 def signed_seconds_text(seconds: float) -> str:
     """Write a change of time with its sign.
 
-    Examples
-    --------
     >>> signed_seconds_text(-0.0125), signed_seconds_text(2.0)
     ('-12.50 ms', '+2.000 s')
     """

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 def listed(argument: str, values: Any) -> list[Any]:
     """Return a list of the different values in an argument that may also be a single value.
 
-    Examples
-    --------
     >>> listed("workers", 4), listed("sync", ("downpour", "downpour"))
     ([4], ['downpour'])
     """

@@ -9,10 +9,10 @@ from perfmodel.cost.money import energy, hire_cost
 from perfmodel.errors import ArgumentError, is_one_of
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.numeric import is_real
 from perfmodel.prediction.arguments.checks import flag, from_zero_to, positive
 from perfmodel.prediction.arguments.finite import finite_answer
 from perfmodel.prediction.energy import StepEnergy, step_energy
-from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:
     from perfmodel.hardware.price import InstancePrice
@@ -136,7 +136,7 @@ class Billed:
 
 def effectiveness_of(effectiveness: float) -> float:
     """Check a power usage effectiveness."""
-    if not is_number(effectiveness) or not 1 <= effectiveness <= MOST_OVERHEAD:
+    if not is_real(effectiveness) or not 1 <= effectiveness <= MOST_OVERHEAD:
         raise ArgumentError("power_usage_effectiveness", effectiveness, f"a number from 1 to {MOST_OVERHEAD:g}")
     return float(effectiveness)
 
@@ -222,7 +222,7 @@ def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: b
     """Hourly price of one instance, and the number of instances rented. [USD/h, 1]"""
     from perfmodel.hardware.catalogue import load_instance_price
 
-    if is_number(price):
+    if is_real(price):
         if spot:
             raise ArgumentError("spot", spot, "False if price is a number")
         return positive("price", price), paid_count(p.basis.prepared.target, p.agreement)

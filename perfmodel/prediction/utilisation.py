@@ -77,23 +77,8 @@ def model_flop(graph: LayerGraph, *, trains: bool, attention_flop: str = "full")
     """FLOP of the products of a sample, forward and backward, which takes twice as many.
 
     Frozen layers have no weight gradients, and no backward phase at all if no trained layer comes before them.
+    Recomputation and element-wise work do not count. [FLOP]
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The whole network. [-]
-    trains : bool
-        Whether there is a backward phase. [-]
-    attention_flop : str
-        ``full`` or ``causal``. [-]
-
-    Returns
-    -------
-    float
-        Without recomputation, and without element-wise work. [FLOP]
-
-    Examples
-    --------
     Six times parameters and tokens, and attention (arXiv:2204.02311, appendix B): GPT-3, without its tables of words.
 
     >>> from perfmodel import zoo

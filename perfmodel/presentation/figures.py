@@ -191,8 +191,6 @@ def _dress_parity(axes: Axes, limits: tuple[float, float], *, title: str, quanti
 def wrapped(title: str, columns: int) -> str:
     r"""Break the lines of a title that are longer than a figure is wide.
 
-    Examples
-    --------
     >>> wrapped("resnet50 on an H100\n2 samples", 12)
     'resnet50 on\nan H100\n2 samples'
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Final
 
-from perfmodel.numeric import NO_NUMBERS
+from perfmodel.numeric import is_real
 from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIGA, KILO, MEGA, MICROSECOND, MILLISECOND, TERA
 
@@ -60,8 +60,6 @@ SCALE_BY_SUFFIX: Final[dict[str, Scale]] = {
 def scale_of(name: str) -> Scale | None:
     """Return the scale of a field by its name, or None if the name carries no unit.
 
-    Examples
-    --------
     >>> scale_of("achieved_flop_per_s").units[0][1], scale_of("threads")
     ('TFLOP/s', None)
     """
@@ -72,8 +70,6 @@ def scale_of(name: str) -> Scale | None:
 def quantity_text(value: float, scale: Scale) -> str:
     """Write a quantity with four significant digits in the unit that suits it.
 
-    Examples
-    --------
     >>> quantity_text(0.0123456, SECONDS), quantity_text(float("inf"), BYTES)
     ('12.35 ms', 'unlimited')
     """
@@ -94,8 +90,6 @@ def quantity_text(value: float, scale: Scale) -> str:
 def usd_text(usd: float) -> str:
     """Write an amount of money to the cent, or with three significant digits if it is below a dollar.
 
-    Examples
-    --------
     >>> usd_text(1234.5), usd_text(0.0065889), usd_text(0.0)
     ('1,234.50', '0.00659', '0.00')
     """
@@ -105,8 +99,6 @@ def usd_text(usd: float) -> str:
 def seconds_text(seconds: float) -> str:
     """Write a duration.
 
-    Examples
-    --------
     >>> seconds_text(0.181), seconds_text(2.5e-6)
     ('181.0 ms', '2.500 µs')
     """
@@ -116,8 +108,6 @@ def seconds_text(seconds: float) -> str:
 def bytes_text(size_bytes: float) -> str:
     """Write a size in memory, with decimal prefixes.
 
-    Examples
-    --------
     >>> bytes_text(8 * 2**30)
     '8.590 GB'
     """
@@ -127,8 +117,6 @@ def bytes_text(size_bytes: float) -> str:
 def flop_text(flop_count: float) -> str:
     """Write an amount of arithmetic.
 
-    Examples
-    --------
     >>> flop_text(375.1e9)
     '375.1 GFLOP'
     """
@@ -138,8 +126,6 @@ def flop_text(flop_count: float) -> str:
 def flop_rate_text(flop_per_s: float) -> str:
     """Write a rate of arithmetic.
 
-    Examples
-    --------
     >>> flop_rate_text(8.873e12)
     '8.873 TFLOP/s'
     """
@@ -149,8 +135,6 @@ def flop_rate_text(flop_per_s: float) -> str:
 def byte_rate_text(bytes_per_s: float) -> str:
     """Write a bandwidth, with decimal prefixes.
 
-    Examples
-    --------
     >>> byte_rate_text(320e9)
     '320.0 GB/s'
     """
@@ -160,8 +144,6 @@ def byte_rate_text(bytes_per_s: float) -> str:
 def percent_text(share: float) -> str:
     """Write a share of a whole.
 
-    Examples
-    --------
     >>> percent_text(0.6634), percent_text(0.0001)
     ('66.3 %', '< 0.1 %')
     """
@@ -173,8 +155,6 @@ def percent_text(share: float) -> str:
 def count_text(count: float) -> str:
     """Write a count with thousands separated.
 
-    Examples
-    --------
     >>> count_text(25_557_032), count_text(1203.0)
     ('25,557,032', '1,203')
     """
@@ -184,8 +164,6 @@ def count_text(count: float) -> str:
 def cell_text(value: Any) -> str:
     """Write one value of a table, of any type.
 
-    Examples
-    --------
     >>> cell_text(True), cell_text(None), cell_text(("a", 2)), cell_text(0.123456)
     ('yes', '-', 'a, 2', '0.1235')
     """
@@ -205,25 +183,12 @@ def cell_text(value: Any) -> str:
     return " ".join(str(value).split())
 
 
-def is_number(value: Any) -> bool:
-    """Tell whether a value is a number; a Boolean is not, and a time span of numpy neither.
-
-    Examples
-    --------
-    >>> is_number(1.5), is_number(True), is_number("1")
-    (True, False, False)
-    """
-    return isinstance(value, Real) and not isinstance(value, NO_NUMBERS)
-
-
 def column_texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
     """Write a column in one unit, so that its numbers can be compared by eye.
 
     The unit suits the largest value and goes to the heading; every cell has three decimals. A column that holds
     expressions of symbols is in its base unit.
 
-    Examples
-    --------
     >>> column_texts("seconds", [0.0123, 4.5e-7, None])
     ('ms', ['12.300', '<0.001', '-'])
     """
@@ -231,16 +196,16 @@ def column_texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
     if scale is not None and any(map(is_symbolic, values)):
         symbol = next((symbol for factor, symbol in scale.units if factor == 1.0), "")
         return symbol, [cell_text(value) for value in values]
-    if scale is None or not any(is_number(value) for value in values):
+    if scale is None or not any(is_real(value) for value in values):
         return "", [cell_text(value) for value in values]
-    magnitudes = [abs(float(value)) for value in values if is_number(value) and math.isfinite(value)]
+    magnitudes = [abs(float(value)) for value in values if is_real(value) and math.isfinite(value)]
     factor, symbol = scale.unit_for(max(magnitudes, default=0.0))
     decimals = 1 if symbol == "%" else DECIMALS
     return symbol, [_scaled_text(value, factor, decimals) for value in values]
 
 
 def _scaled_text(value: Any, factor: float, decimals: int) -> str:
-    if not is_number(value) or not math.isfinite(value):
+    if not is_real(value) or not math.isfinite(value):
         return cell_text(value)
     scaled = float(value) / factor
     smallest = 10.0**-decimals

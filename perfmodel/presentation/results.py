@@ -28,8 +28,6 @@ def plain(value: Any, *, as_argument: bool = False) -> Any:
 
     As an argument that a user gave, a record is shown by its name too, and an infinite number as text.
 
-    Examples
-    --------
     >>> shown = {"path": Path("my_gpu.toml"), "sizes": (1, 2.5), "time_s": float("inf")}
     >>> plain(shown)
     {'path': 'my_gpu.toml', 'sizes': [1, 2.5], 'time_s': None}

@@ -340,8 +340,6 @@ def row_table(
 ) -> Table[Any]:
     """Return records of the same keys as a table with a column for each key.
 
-    Examples
-    --------
     >>> print(row_table([{"cells": 63, "error": "18 %"}], title="scores"))
     scores
     cells  error
@@ -353,14 +351,7 @@ def row_table(
 
 
 def facts_text(facts: Mapping[str, Any], *, width: int = 100) -> str:
-    """Return named facts as aligned lines; a long one continues below its start.
-
-    Examples
-    --------
-    >>> print(facts_text({"optimizer": "sgd", "batch size": 16}))
-    optimizer   sgd
-    batch size  16
-    """
+    """Return named facts as aligned lines; a long one continues below its start."""
     start = max(map(len, facts), default=0) + 2
     return "\n".join(
         textwrap.fill(f"{name:<{start}}{cell_text(value)}", width, subsequent_indent=" " * start)

@@ -33,8 +33,6 @@ class LaneBar:
 def rows_of(bars: Iterable[LaneBar]) -> dict[str, list[list[LaneBar]]]:
     """Assign the bars of each lane to the fewest rows without overlap; lanes in order of first occurrence.
 
-    Examples
-    --------
     >>> bar = LaneBar(lane="cores", name="a", kind="decode", start_s=0.0, end_s=1.0)
     >>> {lane: len(rows) for lane, rows in rows_of([bar, bar]).items()}
     {'cores': 2}
@@ -157,11 +155,6 @@ def trace_events(bars: Iterable[LaneBar], *, groups: Mapping[str, str]) -> Itera
 
     Viewers draw events of one track nested and drop those that overlap in part, so bars of a lane that overlap get
     tracks of their own, and times are whole nanoseconds.
-
-    Yields
-    ------
-    dict
-        One event. [-]
 
     References
     ----------

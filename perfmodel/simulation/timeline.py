@@ -28,8 +28,6 @@ class Task:
     It starts once the tasks it comes after have ended and a unit of its resource is free, and holds the unit until it
     ends. First ``duration_s`` and ``latency_s`` pass, then its bytes flow at the rate that the channels allow.
 
-    Examples
-    --------
     >>> Task("copy", flow_bytes=1e6, channels=("root0 to gpu0",), latency_s=1e-5).kind
     'task'
     """

@@ -10,11 +10,9 @@ from perfmodel.cost.transfer import (
 
 def test_a_copy_is_its_latency_and_its_bytes():
     assert copy_time(size_bytes=12e9, bandwidth_bytes_per_s=12e9, latency_s=7e-6) == pytest.approx(1.000007, rel=1e-12)
-    # 602,112 B of an image at 12 GB/s: 50.176 us, and 32 of them one by one wait 32 times
+    # 602,112 B of an image at 12 GB/s: 50.176 us
     one = copy_time(size_bytes=602_112, bandwidth_bytes_per_s=12e9, latency_s=7e-6)
     assert one == pytest.approx(57.176e-6)
-    many = copy_time(size_bytes=32 * 602_112, bandwidth_bytes_per_s=12e9, latency_s=7e-6, copy_count=32)
-    assert many == pytest.approx(32 * one)
     # AlexNet's mini-batch of 16: 16 * 3 * 224 * 224 * 4 B
     assert copy_time(size_bytes=9_633_792, bandwidth_bytes_per_s=12e9) == pytest.approx(0.803e-3, rel=1e-3)
 

@@ -42,8 +42,6 @@ class Timing:
     def of(cls, samples: Sequence[float]) -> Timing:
         """Return median and spread of repeats [s].
 
-        Examples
-        --------
         >>> Timing.of([1.0, 1.2, 1.1, 9.0, 1.1]).seconds
         1.1
         """
@@ -311,8 +309,6 @@ def smallest_sizes(benchmark: Benchmark) -> Sizes:
 def share_of_chain(time_chain: Callable[[int], float], *, short: int = 20, long: int = 120) -> float:
     """Return the time of one link of a chain, from chains of two lengths, so that constant parts cancel.
 
-    Examples
-    --------
     >>> share_of_chain(lambda length: 0.5 + 0.25 * length)
     0.25
     """

@@ -59,8 +59,6 @@ class NetworkRecord:
 def entry_of(value: Any) -> Entry:
     """Return an object with its class: named in a field, or as the only key around the fields.
 
-    Examples
-    --------
     >>> entry_of({"@class": "org.deeplearning4j.nn.conf.layers.DenseLayer", "nout": 3}).class_name
     'DenseLayer'
     >>> entry_of({"dense": {"nout": 3}}).class_name

@@ -25,8 +25,6 @@ IDENTITY: Final = ("", "identity")
 def activation_name(stated: Any) -> str:
     """Return the name of an activation in lower case.
 
-    Examples
-    --------
     >>> activation_name({"@class": "org.nd4j.linalg.activations.impl.ActivationReLU"}), activation_name("relu")
     ('relu', 'relu')
     """

@@ -125,8 +125,6 @@ def _flattened(call: LayerCall) -> Tensor:
 def filled(target: Sequence[int], shape: Shape) -> tuple[int, ...]:
     """Return a target shape with its -1 replaced by the remaining number of elements [1].
 
-    Examples
-    --------
     >>> filled((-1, 4), (6, 2))
     (3, 4)
     """

@@ -426,8 +426,6 @@ def _mode(config: Mapping[str, Any]) -> str | None:
 def stored_dtype(config: Mapping[str, Any]) -> str | None:
     """Return the data type in which a layer stores its tables of weights; None for that of the network.
 
-    Examples
-    --------
     >>> stored_dtype({"dtype": {"config": {"mode": "gptq/4/128"}}}), stored_dtype({"dtype": "float32"})
     ('int4', None)
     """

@@ -27,8 +27,6 @@ IDENTITY: Final = (None, "", "linear", "identity")
 def activation_name(stated: Any) -> str | None:
     """Return the name of an activation, or of the class of a serialized one.
 
-    Examples
-    --------
     >>> activation_name({"class_name": "function", "config": "silu", "registered_name": "silu"})
     'silu'
     """

@@ -256,13 +256,7 @@ class Value:
 
 
 def is_fractional(element_type: int) -> bool:
-    """Tell whether an ONNX data type holds fractional numbers.
-
-    Examples
-    --------
-    >>> is_fractional(1), is_fractional(7)  # float32, int64
-    (True, False)
-    """
+    """Tell whether an ONNX data type holds fractional numbers."""
     from onnx import TensorProto
 
     fractional = (

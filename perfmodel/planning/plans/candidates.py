@@ -16,6 +16,7 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.wiring import Wired
+from perfmodel.numeric import is_real
 from perfmodel.planning.plans.answer import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms, Workload
 from perfmodel.planning.scaling import listed, options_of
@@ -32,7 +33,7 @@ from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.prediction_text import fit_sentence
-from perfmodel.presentation.quantities import is_number, usd_text
+from perfmodel.presentation.quantities import usd_text
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -302,7 +303,7 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
             "candidates", stated, "mappings with price=: a name, or the USD per hour of one device of your own"
         )
     price = stated["price"]
-    known = positive("price", price) if is_number(price) else load_instance_price(price)
+    known = positive("price", price) if is_real(price) else load_instance_price(price)
     hardware, machines = _hardware(stated, known), stated.get("machines")
     name = stated.get("name") or _name(stated, hardware, known)
     feed = {key: stated[key] for key in FEED if stated.get(key) is not None}

@@ -507,8 +507,6 @@ def _change(what: str, needed: float, row: PlanRow, text: str, than: PlanRow | N
 def _at_least(value: float) -> str:
     """Round up to four digits, so that a requirement stays sufficient.
 
-    Examples
-    --------
     >>> _at_least(11.25998), _at_least(1.2341), _at_least(0.5)
     ('11.26', '1.235', '0.5')
     """
@@ -519,8 +517,6 @@ def _at_least(value: float) -> str:
 def _money_up(usd: float) -> str:
     """Round an amount of money up to whole cents, or below a dollar to four digits.
 
-    Examples
-    --------
     >>> _money_up(34.4555), _money_up(2.0), _money_up(0.0065889)
     ('34.46', '2.00', '0.006589')
     """

@@ -154,8 +154,6 @@ def _refusal(axis: SearchAxis, columns: Columns, values: Sequence[Any], setting:
 def _some_of(could_be: Sequence[Any], values: Sequence[Any]) -> str:
     """Name the values that work and are nearest to the given ones, in order.
 
-    Examples
-    --------
     >>> _some_of([1, 2, 4, 8], [3])
     '1, 2, 4, 8'
     """

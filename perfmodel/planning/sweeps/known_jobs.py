@@ -57,8 +57,6 @@ class KnownJobs:
 def groups(columns: Sequence[NDArray[np.int64]]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
     """Yield every combination of values that occurs, with its indices.
 
-    Examples
-    --------
     >>> list(groups([np.array([7, 7]), np.array([1, 1])]))
     [((7, 1), array([0, 1]))]
     >>> list(groups([np.array([7, 7, 7]), np.array([2, 1, 2])]))

@@ -137,8 +137,6 @@ def memory_reason(memory_bytes: float, capacity_bytes: float, missing_elsewhere_
 def short_reason(reason: str) -> str:
     """Return the common part of reasons: memory, the argument that they name, or their first sentence.
 
-    Examples
-    --------
     >>> short_reason("shard_stage must be 0, 1 or 2 in a pipeline (got 3)")
     'shard_stage'
     >>> short_reason("unknown dtype of NVIDIA T4 'bf16'. Did you mean 'fp16'? Known: fp16, fp32, fp64.")

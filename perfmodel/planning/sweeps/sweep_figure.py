@@ -59,8 +59,6 @@ UNITS: Final = {
 def labelled(name: str) -> str:
     """Return the label of an axis: a column with its unit.
 
-    Examples
-    --------
     >>> labelled("memory_bytes"), labelled("batch_size"), labelled("device")
     ('memory_bytes [B]', 'batch_size [samples]', 'device')
     """

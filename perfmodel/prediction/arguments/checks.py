@@ -36,8 +36,6 @@ MOST_COUNT: Final = 2**63 - 1
 def is_finite_number(value: Any) -> bool:
     """Tell whether a value is a number that a float holds; a Boolean is none.
 
-    Examples
-    --------
     >>> is_finite_number(2), is_finite_number(10**400), is_finite_number(True)
     (True, False, False)
     """
@@ -54,8 +52,6 @@ MOST_ENTRIES: Final = 1_000_000
 def is_huge(value: Any) -> bool:
     """Tell whether a value is a range with more numbers than memory should hold.
 
-    Examples
-    --------
     >>> is_huge(range(10**30)), is_huge(range(100)), is_huge([1, 2])
     (True, False, False)
     """
@@ -89,13 +85,7 @@ def bounded_entries(name: str, value: Any) -> Iterator[Any]:
 
 
 def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
-    """Check a whole number; 2.0 counts as one.
-
-    Examples
-    --------
-    >>> whole_number("batch_size", 16)
-    16
-    """
+    """Check a whole number; 2.0 counts as one."""
     if type(value) is int and minimum <= value <= MOST_COUNT and maximum is None:  # as most are
         return value
     is_whole = (
@@ -113,26 +103,14 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
 
 
 def positive(name: str, value: Any) -> float:
-    """Check a finite number above zero.
-
-    Examples
-    --------
-    >>> positive("size_bytes", 8e9)
-    8000000000.0
-    """
+    """Check a finite number above zero."""
     if not is_finite_number(value) or not value > 0:
         raise ArgumentError(name, value, "a finite number above 0")
     return float(value)
 
 
 def from_zero_to(most: float, name: str, value: Any) -> float:
-    """Check a number from zero to a limit.
-
-    Examples
-    --------
-    >>> from_zero_to(2, "input_variation", 1)
-    1.0
-    """
+    """Check a number from zero to a limit."""
     if type(value) is float and 0 <= value <= most:
         return value
     if not (is_finite_number(value) and 0 <= value <= most):
@@ -148,13 +126,7 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Check True or False.
-
-    Examples
-    --------
-    >>> flag("pinned", True)
-    True
-    """
+    """Check True or False."""
     if not isinstance(value, bool | np.bool_):
         raise ArgumentError(name, value, "true or false")
     return bool(value)

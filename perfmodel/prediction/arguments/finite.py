@@ -22,13 +22,7 @@ MOST_LOOKED_AT: Final = 1000
 
 
 def checked_answer(answer: Answer, stated: Mapping[str, Any], *, quantity: str = "the answer") -> Answer:
-    """Return an answer whose numbers are all finite; else refuse the stated number that is farthest from 1.
-
-    Examples
-    --------
-    >>> checked_answer(0.5, {"usd_per_hour": 3.0})
-    0.5
-    """
+    """Return an answer whose numbers are all finite; else refuse the stated number that is farthest from 1."""
     for name, value in [(quantity, answer)] if isinstance(answer, float) else _numbers_of(answer):
         if not math.isfinite(value):
             raise overflow(name, value, stated)

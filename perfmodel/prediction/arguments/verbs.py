@@ -34,26 +34,14 @@ MOST_NUMBER: Final = 1e300
 
 
 def text(name: str, value: Any) -> str:
-    """Check a text.
-
-    Examples
-    --------
-    >>> text("objective", "time")
-    'time'
-    """
+    """Check a text."""
     if not isinstance(value, str):
         raise ArgumentError(name, value, "a text")
     return plain(value)  # type: ignore[no-any-return]
 
 
 def number(name: str, value: Any) -> Any:
-    """Check a real number; it may be infinite, or NaN, which ranges exclude.
-
-    Examples
-    --------
-    >>> number("cv", 0.1)
-    0.1
-    """
+    """Check a real number; it may be infinite, or NaN, which ranges exclude."""
     if not is_real(value):
         raise ArgumentError(name, value, "a number")
     if MOST_NUMBER < abs(value) < math.inf:
@@ -118,8 +106,6 @@ def _backend(name: str, value: Any) -> Any:
 def list_of(entry: Entry, *, or_one: bool = True) -> Check:
     """Make a check of a list, any collection or iterator, of entries that pass a check; or of one entry.
 
-    Examples
-    --------
     >>> list_of(text)("columns", iter(["step_s"])), list_of(text)("columns", "step_s")
     (['step_s'], 'step_s')
     """
@@ -141,13 +127,7 @@ def _entries(entry: Entry, name: str, value: Any) -> list[Any]:
 
 
 def mapping_of(entry: Entry) -> Check:
-    """Make a check of a mapping of texts to values that pass a check.
-
-    Examples
-    --------
-    >>> mapping_of(whole_number)("limits", {"stages": 2})
-    {'stages': 2}
-    """
+    """Make a check of a mapping of texts to values that pass a check."""
 
     def checked(name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):

@@ -360,8 +360,6 @@ def exposure_of(
 def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
     """Ratio of a residual to the usual one, as if ``PRIOR_CELLS`` more cells had the usual residual. [1]
 
-    Examples
-    --------
     >>> shrunk_ratio(0.05, usual=0.1, count=20)
     0.75
     """
@@ -409,15 +407,15 @@ class Interval:
         return self.high_s / self.low_s
 
 
-def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: IntervalScale | None = None) -> Interval:
+def interval_of(basis: Basis) -> Interval:
     """Compute the interval of a prediction."""
     prepared, timed, calibration = basis.prepared, basis.timed, basis.calibration
     step_s = timed.parts.step_s
     if np.ndim(step_s) or not isinstance(step_s, float | int | np.floating):
         argument, allowed = "step_s", "one number; ask each prediction for its own interval"
         raise ArgumentError(argument, f"{type(step_s).__name__} of shape {np.shape(step_s)}", allowed)
-    scale = load_interval_scale(f"{prepared.target.processor}_80") if scale is None else scale
-    known = known_constants(prepared, calibration) if known is None else known
+    scale = load_interval_scale(f"{prepared.target.processor}_80")
+    known = known_constants(prepared, calibration)
     uncertainty = uncertainty_of(prepared, basis.factors, known=known, spreads=scale.spread)
     exchange = exchange_uncertainty(prepared, timed, scale=scale)
     measured = scale.measured

@@ -64,25 +64,9 @@ def ranking_of(first: Prediction, second: Prediction, costs: Costs | None = None
     .. math:: P = \Phi\left(\frac{\ln t_2 - \ln t_1}{\sigma}\right), \quad
         \sigma^2 = \kappa \, \Delta J S \Delta J^T + \tau^2 \sum_k (w_{1k} - w_{2k})^2 + (e_1 - e_2)^2 + 2 \lambda^2
 
-    Parameters
-    ----------
-    first, second : Prediction
-        Of one network on one kind of device. [-]
-    costs : Costs or None
-        What each costs, a power law of its time; None for the time itself. [-]
-
-    Returns
-    -------
-    Ranking
-        Probability, and what it follows from. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If a prediction is of a measured machine, whose kernels vary one by one.
-
     Notes
     -----
+    ``costs`` are power laws of the times; without them the times themselves are compared.
     Valid for: errors small enough that ln(time) is about linear in them. J are sensitivities to the constants, S their
     covariance, so a constant on which both depend alike adds nothing. What the physics leaves out, tau, is taken as one
     unknown factor on each exclusive part of a step, whose shares of it are w; equal mixes of parts cancel. Exchanges
@@ -146,8 +130,6 @@ def _is_laid_out_differently(first: Prediction, second: Prediction) -> bool:
 def probability_of(log_ratio: float, spread: float) -> float:
     """Probability that a normal variable of a mean and a standard deviation is positive. [1]
 
-    Examples
-    --------
     >>> probability_of(0.0, 0.0), probability_of(0.01, 0.0), round(probability_of(0.1, 0.1), 3)
     (0.5, 1.0, 0.841)
     """

@@ -58,11 +58,6 @@ def scaled(
     """Multiply constants by their factors, within their valid ranges.
 
     A list, as of tiles, takes one number: an array over configurations would be multiplied with its entries.
-
-    Examples
-    --------
-    >>> scaled({"dispatch_us": 8.0, "gemm": 0.9}, place="frameworks/a/gpu", factors={"frameworks/a/gpu.gemm": 0.5})
-    {'dispatch_us': 8.0, 'gemm': 0.45}
     """
     if factors is NO_FACTORS:
         return dict(constants)

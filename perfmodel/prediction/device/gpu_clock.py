@@ -101,14 +101,7 @@ def _listed_peak(device: Gpu, dtype: str, factors: Factors) -> Quantity:
 
 
 def sustained_clocks_mhz(device: Gpu) -> dict[str, float]:
-    """Return the clock that large products of each kind of arithmetic sustain. [MHz]
-
-    Examples
-    --------
-    >>> from perfmodel.hardware.catalogue import load_device
-    >>> {kind: round(clock) for kind, clock in sustained_clocks_mhz(load_device("t4")).items()}
-    {'lanes': 884, 'tensor_cores': 1216}
-    """
+    """Return the clock that large products of each kind of arithmetic sustain. [MHz]"""
     kinds = dict.fromkeys(device.arithmetic_of(dtype) for dtype in device.dtypes)
     return {kind: device.clock_boost_mhz * clock_ratio(device, kind) for kind in kinds}
 

@@ -54,14 +54,7 @@ class ProductRows(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def product_rows(names: tuple[str, ...], known: tuple[tuple[str, ...], ...]) -> ProductRows | None:
-    """Find the rows that some libraries run.
-
-    Examples
-    --------
-    >>> found = product_rows(("gemm", "conv_1x1", "gemm_transposed"), (("gemm",), ("conv_1x1",)))
-    >>> found.classes, found.user_of_row, found.transposed
-    (((0, 'gemm'), (1, 'conv_1x1')), array([0, 1, 0]), ((0, slice(2, 3, None)),))
-    """
+    """Find the rows that some libraries run."""
     library_of = {name: index for index, classes in enumerate(known) for name in classes}
     bases = [name.removesuffix(TRANSPOSED) for name in names]
     chosen = [row for row, name in enumerate(bases) if name in library_of]

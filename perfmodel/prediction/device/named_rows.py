@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 def distinct_names(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
     """Distinct names of rows, and the index of each row's name among them.
 
-    Examples
-    --------
     >>> distinct_names(("relu", "add", "relu"))
     (('relu', 'add'), array([0, 1, 0]))
     """
@@ -41,8 +39,6 @@ class NamedRows(NamedTuple):
 def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | None:
     """Find the rows whose name is listed.
 
-    Examples
-    --------
     >>> rows_named(("gemm", "relu", "gemm_transposed"), ("gemm", "gemm_transposed")).rows
     array([0, 2])
     >>> rows_named(("relu", "gemm", "gemm"), ("gemm",)).rows
@@ -65,8 +61,6 @@ def run_of(rows: Sequence[int]) -> slice | NDArray[np.intp]:
 def by_row(of_name: Sequence[Quantity], code_of_row: Any, *, axes: int) -> Any:
     """Spread one value per distinct name over the rows.
 
-    Examples
-    --------
     >>> by_row([0.5, 0.8], np.array([0, 1, 0]), axes=2)
     array([[0.5],
            [0.8],

@@ -48,13 +48,7 @@ def sync_names() -> tuple[str, ...]:
 
 
 def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
-    """Keep the arguments that a strategy takes, or that suit every strategy.
-
-    Examples
-    --------
-    >>> taken({"push_period": 4, "overlap": False, "dtype": "fp16"}, "downpour")
-    {'push_period': 4, 'dtype': 'fp16'}
-    """
+    """Keep the arguments that a strategy takes, or that suit every strategy."""
     return {name: value for name, value in options.items() if sync in TAKEN_BY.get(name, (sync,))}
 
 

@@ -71,19 +71,8 @@ class GradientSizes(NamedTuple):
 class LoweredGraph:
     """A graph lowered by a framework's rules: everything in a step that depends on neither batch size nor hardware.
 
-    Parameters
-    ----------
-    table : KernelTable
-        The lowered graph. [-]
-    types : mapping of str to LayerTypes or None
-        Types of its layers under automatic mixed precision. [-]
-    memory_rules : mapping of str to object
-        Further arguments of ``graph_memory``. [-]
-    gradient_rules : mapping of str to object
-        Further arguments of ``probed_table`` for passes over gradients. [-]
-    gradient_passes : mapping of str to MemoryPass
-        Passes over the gradient of each parameter tensor, by purpose: ``adding``, unless back-propagation adds
-        gradients itself, and ``messages``, unless gradients are sent from where they lie. [-]
+    ``gradient_passes`` are those over the gradient of each parameter tensor, by purpose: ``adding``, unless
+    back-propagation adds gradients itself, and ``messages``, unless gradients are sent from where they lie.
     """
 
     table: KernelTable

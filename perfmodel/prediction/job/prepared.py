@@ -534,9 +534,9 @@ class Prepared:
             return self._copy_of(stage, together, factors), NO_COPY
         return self._copy_of(stage, before, factors), self._copy_of(stage, meanwhile, factors)
 
-    def copied_ahead(self, stage: Stage, factors: Factors = NO_FACTORS) -> Copy:
+    def copied_ahead(self, stage: Stage) -> Copy:
         """Return the copies of a stage for one micro-batch during the previous one."""
-        return self._copy_of(stage, stage.copies[1], factors) if self.copies_ahead else NO_COPY
+        return self._copy_of(stage, stage.copies[1], NO_FACTORS) if self.copies_ahead else NO_COPY
 
     @property
     def copies_ahead(self) -> bool:

@@ -33,8 +33,6 @@ DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
 class Straggler:
     """Workers of varying speed; the slowest few may be ignored.
 
-    Examples
-    --------
     >>> straggler = straggler_of({"distribution": "normal", "cv": 0.1})
     >>> round(straggler.straggler_s(compute_s=1.0, worker_count=40), 4)
     0.2161
@@ -95,13 +93,7 @@ class Straggler:
 
 
 def straggler_of(stated: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:
-    """Parse a user's ``straggler``.
-
-    Examples
-    --------
-    >>> straggler_of({"distribution": "empirical", "times": [1.0, 1.0, 1.0, 2.0]}).times.name
-    'empirical'
-    """
+    """Parse a user's ``straggler``."""
     if isinstance(backup_workers, bool) or not isinstance(backup_workers, int) or backup_workers < 0:
         raise ArgumentError("backup_workers", backup_workers, "a whole number >= 0")
     if isinstance(stated, Straggler):

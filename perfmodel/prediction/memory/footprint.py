@@ -64,8 +64,6 @@ class Moments:
     def peak(self, batch_size: Quantity) -> tuple[Quantity, Quantity]:
         """Bytes of activations and of gradients at the moment when their sum is largest.
 
-        Examples
-        --------
         >>> many_samples_or_all_gradients = Moments(np.array([[0.0, 0.0], [10.0, 2.0]]), np.array([0.0, 100.0]))
         >>> many_samples_or_all_gradients.peak(np.array([5, 50]))
         (array([ 10., 500.]), array([100.,   0.]))

@@ -106,8 +106,6 @@ def unit_gradients(graph: LayerGraph, moments: Sequence[tuple[str, Phase]], made
 
     Gradients of layers outside blocks are complete last. Ignores: exchanges that take longer than that.
 
-    Examples
-    --------
     >>> import perfmodel as pm
     >>> network = pm.zoo.gpt(layers=2, width=64, heads=2, sequence_length=16, vocabulary=100)
     >>> made = np.array([0.0, 4.0, 10.0, 10.0, 13.0])

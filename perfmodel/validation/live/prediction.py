@@ -165,8 +165,6 @@ class LiveMeasurement:
 def spread_percent(seconds: tuple[float, ...]) -> float:
     """Return the longest minus the shortest time [s], over the median [%].
 
-    Examples
-    --------
     >>> spread_percent((1.0, 1.1, 1.2))
     18.18
     """
@@ -230,14 +228,7 @@ def operations_of(case: LiveCase) -> list[Operation]:
 
 
 def roofline_s(operations: Iterable[Operation], *, flop_per_s: float, bytes_per_s: float, element_bytes: int) -> float:
-    """Return the time of operations run one after the other, each limited by the peak or by the bandwidth.
-
-    Examples
-    --------
-    >>> from perfmodel.records import Contraction
-    >>> roofline_s([Contraction(m=100, n=100, k=100)], flop_per_s=1e9, bytes_per_s=1e9, element_bytes=4)
-    0.002
-    """
+    """Return the time of operations run one after the other, each limited by the peak or by the bandwidth."""
     seconds = 0.0
     for operation in operations:
         work = operation.work(element_bytes=element_bytes)

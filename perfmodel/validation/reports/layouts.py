@@ -183,13 +183,7 @@ def _by_one_mfu(records: Sequence[Mapping[str, str]], sweeps: NDArray[Any]) -> N
 
 
 def balanced_accuracy(predicted: Sequence[bool], actual: Sequence[bool]) -> float:
-    """Mean of the share of true cases that are recognised and the share of false cases that are. [1]
-
-    Examples
-    --------
-    >>> balanced_accuracy([True, True, False, True], [True, True, False, False])
-    0.75
-    """
+    """Mean of the share of true cases that are recognised and the share of false cases that are. [1]"""
     answers, true = np.asarray(predicted), np.asarray(actual)
     return float(np.mean([(answers[true == value] == value).mean() for value in np.unique(true)]))
 

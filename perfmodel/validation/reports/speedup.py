@@ -61,8 +61,6 @@ class SystemTable:
 def framework_of_text(name: str, version: str) -> str:
     """Return the framework file for a framework of a table.
 
-    Examples
-    --------
     >>> framework_of_text("tensorflow", "0.9.0")
     'tensorflow_0_9'
     """

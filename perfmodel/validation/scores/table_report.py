@@ -184,8 +184,6 @@ def unit_hints(ratio: float) -> list[str]:
 
     ``ratio`` is the geometric mean of predicted over measured times [1].
 
-    Examples
-    --------
     >>> unit_hints(0.0012)[0].partition(":")[0], unit_hints(0.9)
     ('step_s must be in seconds', [])
     """
