@@ -15,7 +15,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.hardware.source import ESTIMATE, SpecFile
+from perfmodel.hardware.source import SpecFile
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.memory.footprint import missing_text
 from perfmodel.prediction.rows import pieces_of
@@ -373,7 +373,8 @@ def explain(p: Prediction) -> str:
         _on_memory(p),
     ]
     blocks = [_filled(paragraph) for paragraph in paragraphs if paragraph]
-    return "\n\n".join([*first_lines(p), *blocks, *remark_lines(p), _on_uncertain_constants(p), _on_constants(p)])
+    constants = _on_uncertain_constants(p), _filled(_on_constants(p))
+    return "\n\n".join([*first_lines(p), *blocks, *remark_lines(p), *constants])
 
 
 def _filled(text: str) -> str:
@@ -415,7 +416,9 @@ def _on_interval(p: Prediction) -> str:
 
 def _on_uncertain_constants(p: Prediction) -> str:
     lines = ["The constants that make it most uncertain, with their share of what constants and exchanges do:"]
-    lines += [_indented(f"{percent_text(row.share)} {row.describe()}") for row in p.provenance.head(CONSTANTS_SHOWN)]
+    for row in p.provenance.head(CONSTANTS_SHOWN):
+        text = f"{percent_text(row.share)} {row.describe()}"
+        lines.append(textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="      "))
     return "\n".join(lines)
 
 
@@ -484,18 +487,10 @@ def _on_memory(p: Prediction) -> str:
 
 
 def _on_constants(p: Prediction) -> str:
-    lines = ["Constants come from these files; fields in the second line of a file are estimates, not data:"]
-    for spec in p.sources:
-        titles = dict.fromkeys(source.title for source in spec.source if source.title != ESTIMATE)
-        estimated = dict.fromkeys(name for source in spec.source if source.title == ESTIMATE for name in source.fields)
-        lines.append(_indented(f"{spec.name}: {'; '.join(titles) or 'estimates only'}"))
-        if estimated:
-            lines.append(_indented(f"estimated: {', '.join(estimated)}", indent=4))
-    return "\n".join(lines) if len(lines) > 1 else "Where the constants come from is not known."
-
-
-def _indented(text: str, *, indent: int = 2) -> str:
-    return textwrap.fill(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 4))
+    files = ", ".join(spec.name for spec in p.sources)
+    if not files:
+        return "Where the constants come from is not known."
+    return f"Constants come from the files of {files}; `provenance` lists the constants with their values and sources."
 
 
 OF_PREDICTION: Final = (
