@@ -56,20 +56,22 @@ def test_every_board_says_what_its_work_costs_and_holds_a_clock_below_its_limit(
 
 
 def test_energy_of_one_chip_does_not_depend_on_the_board():
-    """Two boards of a chip differ in limit, rest and boost clock alone: a FLOP at one clock costs the same."""
+    """Two boards of a chip differ in limit, rest and boost clock alone: a FLOP at one clock costs the same.
+
+    Boards whose tensor cores run at half of the chip's rate are apart: their FLOP is known less well.
+    """
     by_chip = {}
     for gpu in GPUS:
         if "tensor_cores" not in gpu.powered_types:
             continue
-        peak = gpu.peak_flop_per_s(gpu.powered_types["tensor_cores"])
-        per_cycle = peak / gpu.unit_count / 1e6
-        at_one_gigahertz = gpu.power.tensor_cores_pj / (peak / gpu.unit_count) ** 2
-        by_chip.setdefault((gpu.architecture, gpu.l2_bytes, gpu.unit_count), []).append((at_one_gigahertz, per_cycle))
+        of_unit = gpu.peak_flop_per_s(gpu.powered_types["tensor_cores"]) / gpu.unit_count
+        of_cycle = round(np.log2(of_unit / gpu.clock_hz))
+        energy_at_one_clock = gpu.power.tensor_cores_pj / of_unit**2
+        by_chip.setdefault((gpu.architecture, gpu.l2_bytes, gpu.unit_count, of_cycle), []).append(energy_at_one_clock)
     alike = [energies for energies in by_chip.values() if len(energies) > 1]
-    assert len(alike) >= 3
+    assert len(alike) >= 8
     for energies in alike:
-        found = [energy for energy, _ in energies]
-        assert max(found) < 1.02 * min(found)
+        assert max(energies) < 1.03 * min(energies)  # listed peaks, which enter squared, are rounded by up to 1 %
 
 
 def test_a_limited_board_is_slower_in_products_by_the_cube_root_and_as_fast_in_passes():
