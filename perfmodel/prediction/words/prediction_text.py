@@ -347,7 +347,7 @@ CAUSES: Final[dict[str, str]] = {
     "framework": "a framework without measured rows",
     "operations": "a mix of operations without measured rows",
     "dtype": "a data type without measured rows",
-    "architecture": "a library without constants for the architecture",
+    "architecture": "an architecture without measured rows",
     "oversubscription": "more threads than cores",
     "kernels": "scatter of kernels about their curves",
     "shared": "what shifts all kernels together",
