@@ -20,7 +20,15 @@ from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync import alike_messages
-from perfmodel.sync.alike_messages import MANY_ALIKE, Ends, classes_of_rounds, one_by_one, worth_sorting
+from perfmodel.sync.alike_messages import (
+    FEW_MESSAGES,
+    MANY_ALIKE,
+    Ends,
+    classes_of_rounds,
+    one_by_one,
+    recognised,
+    worth_sorting,
+)
 from perfmodel.sync.base import SERVER, Collective, Integers, Message, Round
 from perfmodel.sync.folding import representatives, roles_among
 from perfmodel.sync.placed_round import Line, PlacedRound, to_servers
@@ -423,6 +431,7 @@ class _Placing:
     def __init__(self, ends: Ends, *, by_class: bool) -> None:
         self.ends, self.by_class = ends, by_class
         self.known: dict[Hashable, PlacedRound] = {}
+        self.like: dict[Hashable, PlacedRound] = {}
 
     def __call__(self, round_: Round) -> PlacedRound:
         equal_share = 0.0 if np.ndim(round_.share) or round_.ring_share else float(round_.share)
@@ -430,8 +439,7 @@ class _Placing:
         key = round_.sources.tobytes(), round_.sinks.tobytes(), shares
         like = self.known.get(key)
         if like is None:
-            like = classes_of_rounds([round_], self.ends)[0] if self.by_class else _placed(round_, self.ends)
-            self.known[key] = like
+            like = self.known[key] = self._placed(round_)
             return like
         messages, sent_share = like.messages, like.sent_share
         if equal_share and messages and equal_share != messages[0].share:
@@ -444,6 +452,22 @@ class _Placing:
             reduced_share=round_.reduced_share,
             repeat=round_.repeat,
         )
+
+    def _placed(self, round_: Round) -> PlacedRound:
+        """Place a round with new ends; one of few messages by another among equal machines that takes the same time."""
+        if self.by_class:
+            return classes_of_rounds([round_], self.ends)[0]
+        if len(round_) > FEW_MESSAGES or not _are_equal(self.ends.topology):
+            return _placed(round_, self.ends)
+        kind = recognised(round_, self.ends)
+        if kind not in self.like:
+            self.like[kind] = _placed(round_, self.ends)
+        return replace(self.like[kind], messages=round_.messages, repeat=round_.repeat)
+
+
+def _are_equal(topology: Topology) -> bool:
+    """Whether a topology is of equal machines, and is the one that was stated."""
+    return topology.equal_machines and topology.stated is topology
 
 
 def _check_groups(
@@ -489,7 +513,7 @@ def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count
 
 
 def _placed(round_: Round, ends: Ends) -> PlacedRound:
-    if len(round_) >= MANY_ALIKE and ends.topology.equal_machines and ends.topology.stated is ends.topology:
+    if len(round_) >= MANY_ALIKE and _are_equal(ends.topology):
         return one_by_one(round_, ends)
     messages = round_.messages
     routes = [ends.route(source, sink) for source, sink, _ in messages]
