@@ -801,3 +801,19 @@ def test_a_batch_norm_without_content_makes_what_torchs_does(shape, training, dt
         assert batch_norm_without_content(plain, *of_channels, training, 0.1, 1e-5) is not NotImplemented
         wider = [each.double() for each in of_channels]
         assert batch_norm_without_content(plain, *wider, training, 0.1, 1e-5) is NotImplemented
+
+
+def test_images_lie_as_the_filters_of_the_module_do():
+    def imported(module, shape):
+        return pm.from_torch(module, torch.zeros(shape))
+
+    def images():
+        return torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3))
+
+    plain = imported(images(), (2, 3, 32, 32))
+    moved = imported(images().to(memory_format=torch.channels_last), (2, 3, 32, 32))
+    assert (plain.image_layout, moved.image_layout) == ("channels_first", "channels_last")
+    job = {"batch_size": 64, "device": "rtx_4070", "framework": "pytorch_2", "dtype": "fp16"}
+    assert pm.predict(plain, **job).step_s > pm.predict(moved, **job).step_s
+    assert pm.predict(plain, image_layout="channels_last", **job).step_s == pm.predict(moved, **job).step_s
+    assert imported(torch.nn.Linear(8, 8), (2, 8)).image_layout is None

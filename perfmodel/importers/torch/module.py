@@ -246,16 +246,15 @@ class Imported:
     why_fixed: str
 
 
-def _has_channels_last(module: torch.nn.Module) -> bool:
-    """Tell whether filters lie with their channels last, as ``torch.channels_last`` puts them."""
+def _image_layout(module: torch.nn.Module) -> str | None:
+    """Order of images as the filters lie, which convolutions follow; None without filters of images."""
     import torch
 
-    return any(
-        tensor.dim() == IMAGE_AXES
-        and not tensor.is_contiguous()
-        and tensor.is_contiguous(memory_format=torch.channels_last)
-        for tensor in module.parameters()
-    )
+    filters = [tensor for tensor in module.parameters() if tensor.dim() == IMAGE_AXES]
+    last = [
+        not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last) for tensor in filters
+    ]
+    return ("channels_last" if any(last) else "channels_first") if filters else None
 
 
 IMAGE_AXES = 4
@@ -412,7 +411,7 @@ class _Importing:
         program, calls = reader.program(
             self.name,
             fixed_batch_size=self.sizes[0] if why_fixed else None,
-            image_layout="channels_last" if _has_channels_last(self.module) else None,
+            image_layout=_image_layout(self.module),
         )
         built = build(program, self.translators)
         return Imported(built=built, run=run, calls=calls, batch_size=self.sizes[0], why_fixed=why_fixed)
