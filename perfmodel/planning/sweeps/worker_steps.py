@@ -419,6 +419,12 @@ class Section:
         return replace(self, kinds=kinds, times=times, kept={})
 
 
+@derived
+def _facts(spec: Gpu | Cpu) -> Hashable:
+    """Name of a processor with all that its file says."""
+    return spec.stem, spec.model_dump_json(warnings=False)
+
+
 def _all_reduces(agreement: Agreement | None) -> bool:
     """Whether workers exchange copies of gradients: all of an agreement that counts for these copies."""
     return isinstance(agreement, Synchronous) and agreement.all_reduces
@@ -537,7 +543,7 @@ class Workers:
         if not isinstance(target, GpuTarget):
             return tuple((name, codes.get(name)) for name in ("device", "system"))
         specs: list[Gpu | Cpu] = [target.device] if target.host is None else [target.device, target.host]
-        return tuple([(spec.stem, spec.model_dump_json(warnings=False)) for spec in specs])
+        return tuple(map(_facts, specs))
 
     def _section_key(self, kind: WorkerKind) -> Alike:
         """Return the key of the section that workers belong to."""
