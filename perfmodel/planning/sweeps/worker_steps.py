@@ -85,7 +85,7 @@ class TimedKind:
         chosen = self.prepared.step().stages[0].chosen.chosen
         key = chosen[:, self.columns].tobytes() if chosen.ndim > 1 else b""
         if key not in self.footprints:
-            self.footprints[key] = taken(_footprint(self.prepared), self.columns)
+            self.footprints[key] = taken(self.prepared.footprint(self.prepared.step()), self.columns)
         return self.footprints[key]
 
     @derived_property
@@ -125,12 +125,6 @@ class TimedKind:
         for place, ratio in enumerate(ratios):
             columns = slice(place * count, (place + 1) * count)
             self.drawing[ratio] = TimedKind(prepared=prepared, columns=columns, footprints=self.footprints)
-
-
-@derived
-def _footprint(prepared: Prepared) -> MemoryFootprint:
-    """Memory of workers in all columns of a job. [B]"""
-    return prepared.footprint(prepared.step())
 
 
 @dataclass(eq=False, kw_only=True)
@@ -201,7 +195,8 @@ class WorkerTimes:
 
     def among(self, agreement: Agreement | None) -> WorkerTimes:
         """Return the times of the same workers at the clock of the slowest device that each waits for. [s]"""
-        ratio = 1.0 if agreement is None else _energy_ratio(*agreement.waited_for)
+        rank, count = (1, 1) if agreement is None else agreement.waited_for
+        ratio = energy_ratio(rank=rank, count=count)
         if ratio == 1:
             return self
         if ratio not in self._on:
@@ -214,22 +209,12 @@ class WorkerTimes:
         """Memory of each kind of workers. [B]"""
         return tuple([kind.footprint for kind in self.kinds])
 
-    @derived_property
-    def memory_alike(self) -> Hashable:
-        """Key of workers that need as much memory: they may choose the same alternatives at different clocks."""
-        return tuple(map(id, self.footprints))
-
     def energy_j(self, target: Target, agreement: Agreement | None, links: int, step_s: Any) -> Any:
         """Energy of all devices in each worker's step of this time, on so many links one after the other [1]. [J]"""
         per_kind = zip(*[kind.draws for kind in self.kinds], strict=True)
         idle_w, limit_w, *work_j = (np.tile(self.joined(values), links) for values in per_kind)
         how = {"step_s": step_s, "count": processor_count(target)}
         return energy_of_all(Draws(idle_w, limit_w), [work_j], **how) + server_power_w(target, agreement) * step_s
-
-
-def _energy_ratio(rank: int, count: int) -> float:
-    """Energy of a FLOP on the slowest of the fastest devices, over that of the mean one. [1]"""
-    return float(energy_ratio(rank=rank, count=count))
 
 
 def joined(per_kind: Sequence[Any], counts: Sequence[int], only: NDArray[np.int64] | None = None) -> NDArray[Any]:
@@ -352,11 +337,12 @@ class Section:
 
         ``server_bytes`` are those of a parameter server beside the worker, and those that it lacks elsewhere.
         """
-        how = self.times.among(agreement).memory_alike, is_served(agreement), _all_reduces(agreement)
+        footprints = self.times.among(agreement).footprints
+        how = (*map(id, footprints), is_served(agreement), _all_reduces(agreement))
         key = ("needs", has_two, server_bytes, *how)
         if key not in self.kept:
             of_server, missing_elsewhere_bytes = server_bytes
-            kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(agreement)
+            kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(agreement, footprints, how)
             buffers = np.ones(len(self.batch_size))
             for (_, places), with_two in zip(self.by_framework, has_two, strict=True):
                 buffers[places] += with_two
@@ -368,12 +354,13 @@ class Section:
         needs: Needs = self.kept[key]
         return needs
 
-    def _memory_bytes(self, agreement: Agreement | None) -> tuple[Any, Any, Any]:
+    def _memory_bytes(
+        self, agreement: Agreement | None, of_kinds: Sequence[MemoryFootprint], how: tuple[Hashable, ...]
+    ) -> tuple[Any, Any, Any]:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
-        times = self.times.among(agreement)
-        key = ("memory", times.memory_alike, is_served(agreement), _all_reduces(agreement))
+        key = ("memory", *how)
         if key not in self.kept:
-            footprints = self.links * [without_served_state(footprint, agreement) for footprint in times.footprints]
+            footprints = self.links * [without_served_state(footprint, agreement) for footprint in of_kinds]
             one = [kind.one_input_bytes for kind in self.kinds]
             kept_bytes = [
                 footprint.total_bytes - footprint.input_bytes + input_bytes
@@ -531,7 +518,7 @@ class Workers:
         axis = self.space.by_name.get("workers")
         if axis is None or not self.space.is_product:
             return ()
-        return tuple(_energy_ratio(count, count) for count in axis.values if count > 1)
+        return tuple(energy_ratio(rank=count, count=count) for count in axis.values if count > 1)
 
     def _batch_size(self, code: int) -> int:
         batch_size = self.space.value("batch_size", code)
