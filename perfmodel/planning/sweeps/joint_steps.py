@@ -166,14 +166,15 @@ class JointSteps:
 
     def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
         prepared, alike = section.first.prepared, section.alike
-        habits, *exchanged = alike.exchanged
-        key = ("agreement", alike.wiring, *exchanged, alike.unit_count)
+        key = ("agreement", alike.wiring, alike.exchanged, alike.unit_count)
 
         def made() -> Agreement | None:
             asked = self._partial_job(section, job, job.agreed, AGREED_BY)
+            # among themselves, workers of all frameworks exchange alike but for the messages
+            habits = alike.habits if job.values["sync"] in AGREEMENT_OF else None
             agreement: Agreement | None = self._once(
                 section,
-                (*key, "alike", habits if job.values["sync"] in AGREEMENT_OF else None, job.agreed_alike),
+                (*key, "alike", habits, job.agreed_alike),
                 lambda: agreement_of(
                     asked,
                     system_part=target.system_part,
@@ -185,11 +186,11 @@ class JointSteps:
             asked = with_habits_of(prepared.profile, asked)
             return self._once(  # type: ignore[no-any-return]
                 section,
-                (*key, habits, asked.overlap, job.agreed_alike),
+                (*key, alike.habits, asked.overlap, job.agreed_alike),
                 lambda: _asked_as(agreement, asked, prepared.profile),
             )
 
-        return self._once(section, (*key, habits, job.agreed), made)  # type: ignore[no-any-return]
+        return self._once(section, (*key, alike.habits, job.agreed), made)  # type: ignore[no-any-return]
 
     def _on_each_link(self, section: Section, job: JobValues) -> Agreement | None:
         """Return the agreement over several links; raise ``Unlike`` unless only times of messages differ."""

@@ -278,6 +278,7 @@ class Alike:
     """Key of a section."""
 
     wiring: Hashable
+    habits: int
     exchanged: Hashable
     unit_count: int | None
     layers: tuple[str, ...]
@@ -539,12 +540,8 @@ class Workers:
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
-            exchanged=(
-                self._exchange(prepared.profile, by_library=by_library),
-                prepared.exchanged_dtype,
-                id(subject.optimizer),
-                subject.phase,
-            ),
+            habits=self._exchange(prepared.profile, by_library=by_library),
+            exchanged=(prepared.exchanged_dtype, id(subject.optimizer), subject.phase),
             unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
             layers=() if kind.alone.schedule is None else kind.alone.schedule.layers,
         )
