@@ -189,7 +189,7 @@ def ceil_ratio(numerator: Quantity, denominator: Quantity) -> Quantity:
         return -(-numerator // denominator)  # a third of the time of rounding the ratio
     if not is_symbolic(numerator, denominator):
         ratio = numerator / denominator
-        return np.ceil(ratio) if type(ratio) is np.ndarray else ceil(ratio)
+        return np.ceil(ratio, out=ratio) if type(ratio) is np.ndarray else ceil(ratio)
     return elementwise(_exact_ceil_ratio, numerator, denominator)
 
 

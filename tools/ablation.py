@@ -89,9 +89,9 @@ class Ablated(Prepared):
 
     term: Term
 
-    def numbers(self, factors: Factors = NO_FACTORS, *, energy_ratio: Any = None) -> ProcessorNumbers:
+    def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
         """Return the numbers of hardware and software without the term."""
-        numbers = Prepared.numbers(self, factors, energy_ratio=energy_ratio)
+        numbers = Prepared.numbers(self, factors)
         return numbers if self.term.numbers is None else self.term.numbers(numbers)
 
 

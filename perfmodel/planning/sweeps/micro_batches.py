@@ -55,6 +55,10 @@ class Draft(NamedTuple):
     sizes: tuple[int, ...]
     energy_ratio: float
 
+    def among(self, columns: Columns) -> Prepared:
+        """Return the job in the columns of all configurations."""
+        return replace(self.prepared, batch_size=columns.sizes, stated_energy_ratio=columns.ratios)  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, eq=False)
 class Columns:
@@ -117,15 +121,13 @@ class LayoutKind:
         """Return the stages of a draft, timed in the columns of all configurations."""
         known, key = self.lowering.known.timed, ("timed", *self._alike(among), draft.cut)
         if key not in known:
-            prepared = replace(draft.prepared, batch_size=among.sizes)  # type: ignore[arg-type]
-            known[key] = prepared.timed_stages(known=known.setdefault(among, {}), energy_ratio=among.ratios)
+            known[key] = draft.among(among).timed_stages(known=known.setdefault(among, {}))
         return known[key]  # type: ignore[no-any-return]
 
     def unit(self, draft: Draft, among: Columns) -> Unit:
         """Make a unit of a draft."""
         known, alike = self.lowering.known.timed, self._alike(among)
-        prepared = replace(draft.prepared, batch_size=among.sizes)  # type: ignore[arg-type]
-        key = (*alike, *draft[1:])
+        prepared, key = draft.among(among), (*alike, *draft[1:])
         stage_works = known.setdefault(("stages", alike), {})
         if key not in known:
             timed, columns = self.timed(draft, among), among.places(draft.sizes, draft.energy_ratio)

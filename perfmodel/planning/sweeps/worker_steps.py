@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.derived import derived_property
+from perfmodel.cost.power import energy_ratio
+from perfmodel.derived import derived, derived_property
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Needs
@@ -52,11 +53,12 @@ class TimedKind:
     prepared: Prepared
     columns: slice = field(default_factory=lambda: slice(None))
     """The workers among the columns of ``prepared``. [1]"""
-    beside: TimedKind | None = None
-    """All columns of ``prepared``, if the workers are some of them."""
-    foreseen: tuple[tuple[int, int], ...] = ()
-    """Workers that may be waited for; as many as fit are timed at once."""
-    _among: dict[tuple[int, int], TimedKind] = field(default_factory=dict)
+    foreseen: tuple[float, ...] = ()
+    """Energies of a FLOP on devices that may be waited for, over that of the mean one; many are timed at once. [1]"""
+    drawing: dict[float, TimedKind] = field(default_factory=dict)
+    """The same workers on such devices."""
+    footprints: dict[bytes, MemoryFootprint] = field(default_factory=dict)
+    """Their memory by the alternatives that they choose. [B]"""
 
     @derived_property
     def batch_size(self) -> NDArray[np.float64]:
@@ -79,10 +81,12 @@ class TimedKind:
 
     @derived_property
     def footprint(self) -> MemoryFootprint:
-        """Memory of workers that update their own parameters. [B]"""
-        if self.beside is None:
-            return self.prepared.footprint(self.prepared.step())
-        return taken(self.beside.footprint, self.columns)  # type: ignore[no-any-return]
+        """Memory of workers that update their own parameters, one for all that choose the same alternatives. [B]"""
+        chosen = self.prepared.step().stages[0].chosen.chosen
+        key = chosen[:, self.columns].tobytes() if chosen.ndim > 1 else b""
+        if key not in self.footprints:
+            self.footprints[key] = taken(self.prepared.footprint(self.prepared.step()), self.columns)
+        return self.footprints[key]
 
     @derived_property
     def schedule(self) -> GradientSchedule | None:
@@ -99,32 +103,28 @@ class TimedKind:
         slower = GpuTarget(target.device.beside_working_dies(), host=target.host, system_part=target.system_part)
         return TimedKind(prepared=replace(self.prepared, target=slower))
 
-    def among(self, waited_for: tuple[int, int]) -> TimedKind:
-        """Return the workers that wait for the slowest of some; the same ones if no power limit slows it."""
-        if not self._differs_among(waited_for):
+    def on(self, ratio: float) -> TimedKind:
+        """Return the workers on devices that draw this much more for a FLOP; the same ones if no power limit acts."""
+        if not self._differs_on(ratio):
             return self
-        if waited_for not in self._among:
+        if ratio not in self.drawing:
             most = max(1, COLUMNS_AT_ONCE // len(self.batch_size))
-            missing = [other for other in self.foreseen if other not in self._among and self._differs_among(other)]
-            self._time_among(tuple(dict.fromkeys([waited_for, *missing]))[:most])
-        return self._among[waited_for]
+            missing = [other for other in self.foreseen if other not in self.drawing and self._differs_on(other)]
+            self._time_on(tuple(dict.fromkeys([ratio, *missing]))[:most])
+        return self.drawing[ratio]
 
-    def _differs_among(self, waited_for: tuple[int, int]) -> bool:
-        """Tell whether a power limit gives the slowest device of those that are waited for a clock of its own."""
-        prepared = replace(self.prepared, waits_for=waited_for)
-        ratio = prepared.energy_ratio  # below 1, its clock may be higher than the mean one's
-        return bool(ratio < 1 or prepared.target.drawing(ratio).slowest_clock < 1)
+    def _differs_on(self, ratio: float) -> bool:
+        """Tell whether a power limit gives such devices a clock of their own; below 1 it may be a higher one."""
+        return ratio < 1 or self.prepared.target.drawing(ratio).slowest_clock < 1
 
-    def _time_among(self, waited_for: tuple[tuple[int, int], ...]) -> None:
-        """Time the workers once for each number of those that they wait for, in columns beside one another."""
+    def _time_on(self, ratios: tuple[float, ...]) -> None:
+        """Time the workers once on each of these devices, in columns beside one another."""
         count = len(self.batch_size)
-        sizes: Any = np.tile(self.batch_size, len(waited_for))
-        ranks_and_counts: Any = tuple([np.repeat(numbers, count) for numbers in zip(*waited_for, strict=True)])
-        prepared = replace(self.prepared, batch_size=sizes, waits_for=ranks_and_counts)
-        beside = TimedKind(prepared=prepared)
-        for place, key in enumerate(waited_for):
+        sizes: Any = np.tile(self.batch_size, len(ratios))
+        prepared = replace(self.prepared, batch_size=sizes, stated_energy_ratio=np.repeat(ratios, count))
+        for place, ratio in enumerate(ratios):
             columns = slice(place * count, (place + 1) * count)
-            self._among[key] = TimedKind(prepared=prepared, columns=columns, beside=beside)
+            self.drawing[ratio] = TimedKind(prepared=prepared, columns=columns, footprints=self.footprints)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -134,8 +134,8 @@ class WorkerTimes:
     kinds: tuple[TimedKind, ...]
     only: NDArray[np.int64] | None = None
     _works: dict[Hashable, StageWork] = field(default_factory=dict)
-    _among: dict[tuple[int, int], WorkerTimes | None] = field(default_factory=dict)
-    """The same workers by the workers that they wait for; None where no power limit slows those. [s]"""
+    _on: dict[float, WorkerTimes | None] = field(default_factory=dict)
+    """The same workers on devices that draw more for a FLOP; None where no power limit slows those. [s]"""
 
     def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
         """Join each kind's value or array."""
@@ -195,13 +195,19 @@ class WorkerTimes:
 
     def among(self, agreement: Agreement | None) -> WorkerTimes:
         """Return the times of the same workers at the clock of the slowest device that each waits for. [s]"""
-        waited_for = (1, 1) if agreement is None else agreement.waited_for
-        if waited_for == (1, 1):
+        rank, count = (1, 1) if agreement is None else agreement.waited_for
+        ratio = energy_ratio(rank=rank, count=count)
+        if ratio == 1:
             return self
-        if waited_for not in self._among:
-            kinds = tuple([kind.among(waited_for) for kind in self.kinds])
-            self._among[waited_for] = None if kinds == self.kinds else WorkerTimes(kinds=kinds, only=self.only)
-        return self._among[waited_for] or self
+        if ratio not in self._on:
+            kinds = tuple([kind.on(ratio) for kind in self.kinds])
+            self._on[ratio] = None if kinds == self.kinds else WorkerTimes(kinds=kinds, only=self.only)
+        return self._on[ratio] or self
+
+    @derived_property
+    def footprints(self) -> tuple[MemoryFootprint, ...]:
+        """Memory of each kind of workers. [B]"""
+        return tuple([kind.footprint for kind in self.kinds])
 
     def energy_j(self, target: Target, agreement: Agreement | None, links: int, step_s: Any) -> Any:
         """Energy of all devices in each worker's step of this time, on so many links one after the other [1]. [J]"""
@@ -272,6 +278,7 @@ class Alike:
     """Key of a section."""
 
     wiring: Hashable
+    habits: int
     exchanged: Hashable
     unit_count: int | None
     layers: tuple[str, ...]
@@ -331,11 +338,12 @@ class Section:
 
         ``server_bytes`` are those of a parameter server beside the worker, and those that it lacks elsewhere.
         """
-        how = self.times.among(agreement), is_served(agreement), _all_reduces(agreement)
+        footprints = self.times.among(agreement).footprints
+        how = (*map(id, footprints), is_served(agreement), _all_reduces(agreement))
         key = ("needs", has_two, server_bytes, *how)
         if key not in self.kept:
             of_server, missing_elsewhere_bytes = server_bytes
-            kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(agreement)
+            kept_bytes, input_bytes, capacity_bytes = self._memory_bytes(agreement, footprints, how)
             buffers = np.ones(len(self.batch_size))
             for (_, places), with_two in zip(self.by_framework, has_two, strict=True):
                 buffers[places] += with_two
@@ -347,12 +355,13 @@ class Section:
         needs: Needs = self.kept[key]
         return needs
 
-    def _memory_bytes(self, agreement: Agreement | None) -> tuple[Any, Any, Any]:
+    def _memory_bytes(
+        self, agreement: Agreement | None, of_kinds: Sequence[MemoryFootprint], how: tuple[Hashable, ...]
+    ) -> tuple[Any, Any, Any]:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
-        times = self.times.among(agreement)
-        key = ("memory", times, is_served(agreement), _all_reduces(agreement))
+        key = ("memory", *how)
         if key not in self.kept:
-            footprints = self.links * [without_served_state(kind.footprint, agreement) for kind in times.kinds]
+            footprints = self.links * [without_served_state(footprint, agreement) for footprint in of_kinds]
             one = [kind.one_input_bytes for kind in self.kinds]
             kept_bytes = [
                 footprint.total_bytes - footprint.input_bytes + input_bytes
@@ -396,6 +405,12 @@ class Section:
         slower = tuple([kind.beside_working_dies for kind in self.times.kinds])
         times = WorkerTimes(kinds=slower, only=self.times.only)
         return replace(self, kinds=kinds, times=times, kept={})
+
+
+@derived
+def _facts(spec: Gpu | Cpu) -> Hashable:
+    """Name of a processor with all that its file says."""
+    return spec.stem, spec.model_dump_json(warnings=False)
 
 
 def _all_reduces(agreement: Agreement | None) -> bool:
@@ -499,12 +514,12 @@ class Workers:
         return WorkerKind(prepared=prepared, alone=alone, places=places, asked=asked, unlinked=unlinked)
 
     @derived_property
-    def _foreseen(self) -> tuple[tuple[int, int], ...]:
-        """Workers that may wait for one another, and all of whom they are the fastest: all, without backups. [1]"""
+    def _foreseen(self) -> tuple[float, ...]:
+        """Energies of a FLOP on the slowest of all workers, without backups, over that of the mean device. [1]"""
         axis = self.space.by_name.get("workers")
         if axis is None or not self.space.is_product:
             return ()
-        return tuple((count, count) for count in axis.values if count > 1)
+        return tuple(energy_ratio(rank=count, count=count) for count in axis.values if count > 1)
 
     def _batch_size(self, code: int) -> int:
         batch_size = self.space.value("batch_size", code)
@@ -516,7 +531,7 @@ class Workers:
         if not isinstance(target, GpuTarget):
             return tuple((name, codes.get(name)) for name in ("device", "system"))
         specs: list[Gpu | Cpu] = [target.device] if target.host is None else [target.device, target.host]
-        return tuple([(spec.stem, spec.model_dump_json(warnings=False)) for spec in specs])
+        return tuple(map(_facts, specs))
 
     def _section_key(self, kind: WorkerKind) -> Alike:
         """Return the key of the section that workers belong to."""
@@ -525,12 +540,8 @@ class Workers:
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
-            exchanged=(
-                self._exchange(prepared.profile, by_library=by_library),
-                prepared.exchanged_dtype,
-                id(subject.optimizer),
-                subject.phase,
-            ),
+            habits=self._exchange(prepared.profile, by_library=by_library),
+            exchanged=(prepared.exchanged_dtype, id(subject.optimizer), subject.phase),
             unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
             layers=() if kind.alone.schedule is None else kind.alone.schedule.layers,
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
+from perfmodel.derived import derived
 from perfmodel.hardware.gpu import STORAGE_TYPES, Gpu
 from perfmodel.numeric import maximum, minimum
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, device_constant, scaled
@@ -61,6 +62,7 @@ def loads_of(device: Gpu, factors: Factors, *, energy_ratio: Quantity = 1.0) -> 
     }
 
 
+@derived
 def slowest_clock(device: Gpu, energy_ratio: float) -> float:
     """Lowest clock, over that of the mean device, of large products on one that draws this much more for a FLOP. [1]"""
     loads = loads_of(device, NO_FACTORS, energy_ratio=energy_ratio)

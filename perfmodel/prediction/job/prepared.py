@@ -68,8 +68,8 @@ class Prepared:
     recompute: Recompute = None
     data_path: DataPath | None = None
     agreement: Agreement | None = None
-    waits_for: tuple[int, int] | None = None
-    """Workers that end a step together, and all of whom they are the fastest, if no agreement says so. [1]"""
+    stated_energy_ratio: Quantity | None = None
+    """Energy of a FLOP over that of the mean device, in place of the slowest one's of the job. [1]"""
 
     @derived_property
     def layout(self) -> Layout:
@@ -252,15 +252,17 @@ class Prepared:
         files = (*self.target.sources(self.profile, self.libraries), *exchanging, *agreed)
         return files if self.data_path is None else (*files, *self.data_path.sources)
 
-    def numbers(self, factors: Factors = NO_FACTORS, *, energy_ratio: Quantity | None = None) -> ProcessorNumbers:
-        """Plain numbers of hardware, libraries and framework, on the slowest device unless its energy is given [1]."""
-        target = self.target.drawing(self.energy_ratio if energy_ratio is None else energy_ratio)
+    def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
+        """Plain numbers of hardware, libraries and framework."""
+        target = self.target.drawing(self.energy_ratio)
         return target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
     @property
     def energy_ratio(self) -> Quantity:
         """Energy of a FLOP on the slowest device that a step waits for, over that of the mean device. [1]"""
-        if self.agreement is None and self.waits_for is None and self.layout.workers == 1:
+        if self.stated_energy_ratio is not None:
+            return self.stated_energy_ratio
+        if self.agreement is None and self.layout.workers == 1:
             return 1.0
         rank, count, each = self.devices_waited_for
         return energy_ratio(rank=rank, count=count, each=each)
@@ -271,7 +273,7 @@ class Prepared:
         ratio = self.energy_ratio
         if is_symbolic(ratio) or self.target.drawing(ratio) is self.target:
             return 1.0
-        mean = self._timed_stage(self.stages[0], self.numbers(energy_ratio=1.0)).whole.compute_s
+        mean = replace(self, stated_energy_ratio=1.0).timed_stages()[0].whole.compute_s
         return float(self.nominal.stages[0].whole.compute_s / mean) if mean else 1.0
 
     @property
@@ -281,10 +283,7 @@ class Prepared:
         And the devices of each.
         """
         layout, agreement = self.layout, self.agreement
-        if agreement is not None:
-            counted, copies = agreement.waited_for
-        else:
-            counted, copies = self.waits_for or (layout.context_size, layout.context_size)
+        counted, copies = (layout.context_size,) * 2 if agreement is None else agreement.waited_for
         if layout.is_whole:
             return counted, copies, 1
         working = layout.tensor_size * len({stage.placed.device for stage in self.stages if stage.placed.graph.layers})
@@ -304,18 +303,14 @@ class Prepared:
         return TimedStep(stages=stages, composed=self.composed(stages, factors))
 
     def timed_stages(
-        self,
-        factors: Factors = NO_FACTORS,
-        *,
-        known: dict[Any, Any] | None = None,
-        energy_ratio: Quantity | None = None,
+        self, factors: Factors = NO_FACTORS, *, known: dict[Any, Any] | None = None
     ) -> tuple[TimedStage, ...]:
         """Time each stage for one micro-batch; stages of the same structure only once. [s]"""
         if len(self.stages) == 1 and known is None:
-            return (self._timed_stage(self.stages[0], self.numbers(factors, energy_ratio=energy_ratio)),)
+            return (self._timed_stage(self.stages[0], self.numbers(factors)),)
         known = {} if known is None else known
         if "numbers" not in known:
-            known["numbers"] = self.numbers(factors, energy_ratio=energy_ratio)
+            known["numbers"] = self.numbers(factors)
         numbers = known["numbers"]
         timed_stages = []
         for stage in self.stages:

@@ -438,8 +438,8 @@ class DeviceMemory:
     chunks: tuple[ChunkMemory, ...]
     units: Callable[[], UnitBytes]
     trains: bool
-    known: dict[Hashable, Any]
-    """Memory of devices with chunks of the same structure. [-]"""
+    known: dict[Hashable, SharedMemory]
+    """Memory of devices with chunks of the same structure, by what workers share. [-]"""
 
     def shared(self, layout: Layout, *, has_buckets: bool = False) -> SharedMemory:
         """Memory on a device once workers share parameters, gradients and optimizer state. [B]"""
@@ -449,7 +449,7 @@ class DeviceMemory:
         key = (layout.shard_stage, sharing_size, layout.no_sync, has_buckets)
         if key not in self.known:
             self.known[key] = self._shared(layout, has_buckets=has_buckets)
-        known: SharedMemory = self.known[key]
+        known = self.known[key]
         return known if known.chunks == self.places else replace(known, chunks=self.places)
 
     def _shared(self, layout: Layout, *, has_buckets: bool) -> SharedMemory:
@@ -457,8 +457,7 @@ class DeviceMemory:
         kept = [chunk.kept_gradients(rules) for chunk, rules in zip(self.chunks, cut, strict=True)]
         is_lent = layout.shard_stage > 1 and layout.no_sync  # whole until the chunk's last micro-batch
         lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
-        if (among := self.known.get(tuple(cut))) is None:
-            among = self.known[tuple(cut)] = self._among(cut, kept)
+        among = self._among(cut, kept)
         among = self._divided(replace(among, gradients_bytes=among.gradients_bytes - sum(lent)), layout)
         return SharedMemory(
             chunks=self.places,
