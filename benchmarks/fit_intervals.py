@@ -207,7 +207,7 @@ def language_residuals(
     for row, prepared, timed in steps:
         uncertainty = uncertainty_of(prepared, NO_FACTORS, known=known_constants(prepared, None), spreads=scale.spread)
         exposure = exposure_of(prepared, timed, uncertainty=uncertainty, seen=others, measured_architectures=known)
-        exposure = replace(exposure, device=0.0, framework=0.0, shared_attention=0.0)
+        exposure = replace(exposure, device=0.0, framework=0.0)
         key = (table, prepared.profile.stem, row.label, row.global_batch_size, row.device, None)
         log_ratio = float(np.log(row.measured_s / timed.parts.step_s))
         rows.append(Residual(protocol=NOTHING_FITTED, key=key, log_ratio=log_ratio, exposure=exposure))
@@ -231,12 +231,14 @@ def shared_steps(folder: Path) -> Iterator[tuple[str, float, Prediction]]:
 def with_shared(scale: IntervalScale, folder: Path) -> IntervalScale:
     """Return the scale with the quantile of shared training found anew, each table with the same weight."""
     sizes: dict[str, list[float]] = {}
+    architectures: set[str] = set()
     scores: dict[str, list[float]] = {}
     parameters = parameters_of(scale)
     for table, measured_s, prediction in shared_steps(folder):
         exposure = prediction.interval.exposure
         assert exposure is not None  # of a file's device, not of a measured machine
         sizes.setdefault(table, []).append(abs(float(np.log(measured_s / prediction.step_s))))
+        architectures.add(prediction.basis.prepared.target.architecture)
         damped = log_spread(exposure, parameters=parameters) ** scale.damping
         scores.setdefault(table, []).append(sizes[table][-1] / float(damped))
     every = np.concatenate([scores[table] for table in scores])
@@ -246,13 +248,13 @@ def with_shared(scale: IntervalScale, folder: Path) -> IntervalScale:
     found = round(float(every[order][np.searchsorted(reached, LEVEL)]), 4)
     tables, of_all = ", ".join(scores), np.concatenate(list(sizes.values()))
     source = Source(
-        fields=(SHARED_FIELD,),
+        fields=(SHARED_FIELD, "shared_attention_on"),
         title=f"residuals of the measured tables {tables}",
         note=(
             "benchmarks/fit_intervals.py --shared: 80 % quantile of abs ln(measured / predicted) over the damped "
             "spread, each table with the same weight, of layouts_a100 every fifth timed row; "
             "docs/intervals.md says how many of each table that of the others holds. Valid for training in 16 bit of "
-            "networks with attention on several devices with nothing fitted"
+            "networks with attention on several devices of these architectures with nothing fitted"
         ),
         provenance="fitted",
         table=tables,
@@ -262,6 +264,7 @@ def with_shared(scale: IntervalScale, folder: Path) -> IntervalScale:
     return scale.model_copy(
         update={
             "quantile": scale.quantile.model_copy(update={SHARED: found}),
+            "shared_attention_on": tuple(sorted(architectures)),
             "source": (*(each for each in scale.source if SHARED_FIELD not in each.fields), source),
         }
     )
@@ -402,11 +405,12 @@ def finished(scale: IntervalScale, residuals: Residuals) -> IntervalScale:
         Source(fields=("damping",), title="estimate", provenance="estimate", note=DAMPING_NOTE),
     ]
     quantile = {regime: round(value, 4) for regime, value in fitted.quantile.items()}
+    shared_attention_on: tuple[str, ...] = ()
     if scale.exchange is not None:
         known = load_interval_scale(f"{processor}_80")
         kept = ("exchange.", SHARED_FIELD)  # found by commands of their own
         sources += [each for each in known.source if any(field.startswith(kept) for field in each.fields)]
-        quantile[SHARED] = known.quantile.shared_attention
+        quantile[SHARED], shared_attention_on = known.quantile.shared_attention, known.shared_attention_on
     for way in (way for way, is_met in met.items() if not is_met):
         note = "no held-out row met it: about as much as a new framework" if unseen[way] else "cannot occur"
         note = NEW_ARCHITECTURE_NOTE if way == "architecture" else note
@@ -423,6 +427,7 @@ def finished(scale: IntervalScale, residuals: Residuals) -> IntervalScale:
             "other_slope": round(parameters.other_slope, 3),
             "mean_other_share": round(parameters.mean_other_share, 3),
             "damping": fitted.damping,
+            "shared_attention_on": shared_attention_on,
             "quantile": quantile,
             "unseen": unseen,
             "spread": scale.spread.model_dump(),

@@ -87,6 +87,8 @@ class IntervalScale(spec.SpecFile):
     other_slope: spec.FiniteNumber
     mean_other_share: Annotated[float, Field(ge=0, le=1, strict=True)]
     damping: Annotated[float, Field(ge=0, le=1, strict=True)]
+    shared_attention_on: tuple[spec.Text, ...] = ()
+    """Architectures on which the quantile of shared training was found; elsewhere that of one device holds. [-]"""
     quantile: Quantiles
     unseen: Unseen
     spread: ConstantSpreads

@@ -334,6 +334,7 @@ def exposure_of(
     uncertainty: Uncertainty,
     seen: Seen,
     measured_architectures: Collection[str],
+    shared_attention_on: Collection[str] = (),
     residual_ratio: float | None = None,
     exchange: Uncertainty | None = None,
 ) -> Exposure:
@@ -341,6 +342,7 @@ def exposure_of(
     target, mix = prepared.target, mix_of(prepared, timed)
     is_narrow = AS_FAST.get(prepared.dtype, prepared.dtype) == "fp16"
     is_shared = is_narrow and prepared.trains and timed.parts.sync_s and mix.get("attention")
+    is_shared = is_shared and target.architecture in shared_attention_on
     return Exposure(
         constants_variance=uncertainty.variance,
         other_share=float(1 - timed.parts.compute_s / timed.parts.step_s),
@@ -429,6 +431,7 @@ def interval_of(basis: Basis) -> Interval:
         uncertainty=uncertainty,
         seen=measured if fitted_on is None else fitted_on.seen or NOTHING_SEEN,
         measured_architectures=measured.architectures,
+        shared_attention_on=scale.shared_attention_on,
         residual_ratio=residual_ratio,
         exchange=exchange,
     )
