@@ -437,14 +437,12 @@ class GpuTarget(Target):
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
         """Remarks on types that libraries compute in, and on libraries that replace the framework's own."""
-        computed_in = [
-            (library, product_dtype(self.device, profile, libraries, role, dtype=dtype))
-            for role, library in libraries.items()
-            if role in self.roles
-        ]
-        rounding = [library.name for library, of_library in computed_in if of_library == "tf32" != dtype]
-        rounds = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
-        notes = [f"{profile.name} lets {' and '.join(rounding)} {rounds}"] if rounding else []
+        types = {role: product_dtype(self.device, profile, libraries, role, dtype=dtype) for role in self.roles}
+        computed_in = [(libraries[role], types[role]) for role in self.roles]
+        rounding = {role: libraries[role].name for role in self.roles if types[role] == "tf32" != dtype}
+        which = "they" if "gpu_blas" in rounding else "convolutions and recurrent layers, but no other products,"
+        rounds = f"round fp32 operands to TF32 on this device: with dtype='fp32' {which} run on tensor cores"
+        notes = [f"{profile.name} lets {' and '.join(rounding.values())} {rounds}"] if rounding else []
         if dtype == "fp32" and (ratio := _lanes_behind(self.device)) >= FEW_LANES:
             rate = f"at 1/{ratio:.0f} of the peak in bf16"
             notes.append(f"products in fp32 run outside the matrix units of {self.device.name}, {rate}: {ROUNDED}")
