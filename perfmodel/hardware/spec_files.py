@@ -267,6 +267,7 @@ ENVIRONMENT_VARIABLE: Final = "PERFMODEL_SPECS"
 """Names the user's own spec folders, separated as in ``PATH``."""
 NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "devices": "device",
+    "defaults": "default",
     "links": "link",
     "storage": "storage",
     "datasets": "data set",

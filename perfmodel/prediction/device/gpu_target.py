@@ -40,11 +40,13 @@ from perfmodel.prediction.device.gpu_clock import (
     Load,
     boost_peaks,
     clock_ratio,
+    energy_variation,
     fed_share,
     loads_of,
     slowest_clock,
     sustained_peak_flop_per_s,
     sustained_peaks,
+    variation_file,
 )
 from perfmodel.prediction.device.gpu_libraries import (
     REACH_VALUES,
@@ -401,6 +403,7 @@ class GpuTarget(Target):
             specs[f"devices/{host.stem}"] = host
         if system_part is not None:
             specs[f"systems/{system_part.system.file.stem}"] = system_part.system.file
+            specs.update([variation_file(self.device)])
         return specs
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
@@ -465,15 +468,13 @@ class GpuTarget(Target):
         replaced = profile.library.by_architecture.get(self.architecture, {})
         is_other = any(getattr(profile.library, role) != name for role, name in replaced.items() if role in self.roles)
         if replaced.keys() >= {*self.roles} and is_other:
-            calls, usual = (
-                " and ".join(names)
-                for names in (
-                    [libraries[role].name for role in self.roles],
-                    [getattr(profile.library, role) for role in self.roles],
-                )
-            )
+            calls = " and ".join([libraries[role].name for role in self.roles])
+            usual = " and ".join([getattr(profile.library, role) for role in self.roles])
             notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
         return notes
+
+    def energy_variation(self, factors: Factors) -> Quantity:  # noqa: D102
+        return energy_variation(self.device, factors)
 
     def drawing(self, energy_ratio: Any) -> Target:  # noqa: D102
         for known in (self, self._drawing) if type(energy_ratio) is float else ():
