@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Device, check_listed
 from perfmodel.presentation.quantities import is_number
@@ -215,7 +215,7 @@ class Gpu(Device):
         """
         listed = getattr(self.peak_tflop_per_s, dtype, None)
         if not isinstance(listed, float | int):
-            raise UnknownNameError(kind=f"dtype of {self.name}", name=dtype, known=self.dtypes)
+            raise self.refused(dtype)
         return float(listed) * TERA
 
     def product_peak_flop_per_s(self, dtype: str = "fp32") -> float:

@@ -15,7 +15,6 @@ import numpy as np
 
 from perfmodel.cost.gpu import stream_time, write_out_steps
 from perfmodel.derived import derived, derived_property, record
-from perfmodel.errors import UnknownNameError
 from perfmodel.framework.measured_lowering import pass_class
 from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, SPLIT_ACCUMULATOR, base_dtype
 from perfmodel.framework.profile import ISSUER_DISPATCH, FrameworkProfile, load_framework
@@ -427,7 +426,7 @@ class GpuTarget(Target):
         narrow = None
         if dtype in RECIPES:
             if dtype not in self.device.dtypes:
-                raise UnknownNameError(kind=f"dtype of {self.device.name}", name=dtype, known=self.device.dtypes)
+                raise self.device.refused(dtype)
             products = product_dtype(self.device, profile, libraries, "gpu_blas", dtype=dtype)
             narrow = products if products in RECIPES else None
         computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
