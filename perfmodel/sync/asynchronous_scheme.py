@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
@@ -394,8 +393,9 @@ def unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
         allowed = "1 with workers of unequal speed, because their queue is only known for exponential service"
         raise ArgumentError("service_variation", numbers.service_variation, allowed)
     counts, relative = zip(*numbers.kinds, strict=True)
-    away_s, service_s = numbers.group_sync_s + numbers.on_the_way_s, sum(numbers.station_s)
-    compute_s, away_s, service_s = np.broadcast_arrays(numbers.compute_s, away_s, service_s)
+    compute_s, away_s, service_s = np.broadcast_arrays(
+        numbers.compute_s, numbers.group_sync_s + numbers.on_the_way_s, sum(numbers.station_s)
+    )
     think_s = np.multiply.outer(relative, compute_s) + away_s
     rates = queueing.unequal_workers(
         worker_counts=counts, think_s=think_s, station_s=numbers.station_s, server_count=numbers.server_count
@@ -418,7 +418,7 @@ def unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
     )
 
 
-def _of_all(counts: Sequence[int], of_kinds: Any) -> Quantity:
+def _of_all(counts: Any, of_kinds: Any) -> Quantity:
     """Sum a quantity of one visitor of each kind over all visitors."""
     return plain(np.tensordot(counts, of_kinds, 1)[()])
 
