@@ -90,8 +90,6 @@ DAMPING_NOTE = (
 )
 
 SHARED_FIELD = f"quantile.{SHARED}"
-LAYOUT_STEP = 5
-"""Every so many timed rows of ``layouts_a100`` are predicted, as each takes seconds."""
 
 LANGUAGE_TABLES = {"gpu": ("korthikanti2022",)}
 """Processor -> tables of whole steps on several devices, timed, that count beside those of single devices."""
@@ -223,9 +221,9 @@ def shared_steps(folder: Path) -> Iterator[tuple[str, float, Prediction]]:
     for study, _, job, measured_s in cases_of(load_published("published_layouts")):
         yield study if study in LANGUAGE_TABLES["gpu"] else "published_layouts", measured_s, job.predict()
     file = folder / "llm" / "layouts_a100.csv"
-    timed = [record for record in read_records(file) if record["outcome"] == "timed"]
-    for record in timed[LAYOUT_STEP // 2 :: LAYOUT_STEP]:
-        yield "layouts_a100", float(record["step_s"]), predicted_layout(record, file)
+    for record in read_records(file):
+        if record["outcome"] == "timed":
+            yield "layouts_a100", float(record["step_s"]), predicted_layout(record, file)
 
 
 def with_shared(scale: IntervalScale, folder: Path) -> IntervalScale:
@@ -252,9 +250,9 @@ def with_shared(scale: IntervalScale, folder: Path) -> IntervalScale:
         title=f"residuals of the measured tables {tables}",
         note=(
             "benchmarks/fit_intervals.py --shared: 80 % quantile of abs ln(measured / predicted) over the damped "
-            "spread, each table with the same weight, of layouts_a100 every fifth timed row; "
-            "docs/intervals.md says how many of each table that of the others holds. Valid for training in 16 bit of "
-            "networks with attention on several devices of these architectures with nothing fitted"
+            "spread, each table with the same weight; docs/intervals.md says how many of each table that of the others "
+            "holds. Valid for training in 16 bit of networks with attention on several devices of these architectures "
+            "with nothing fitted"
         ),
         provenance="fitted",
         table=tables,

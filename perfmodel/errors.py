@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -48,21 +49,30 @@ SHORTEST_BEGINNING = 3
 MOST_COMPARED: Final = 8
 """Most names of close spelling that are compared by their numbers. [1]"""
 
+LEAST_LIKE: Final = 0.6
+"""Least similarity of a name that is proposed; 1 for the same letters in the same order. [1]"""
+
+LEAST_LIKE_WITH_NUMBERS: Final = 0.5
+"""Least similarity of a proposed name that has the same numbers, as fp32 and float32. [1]"""
+
 MOST_NEAREST: Final = 3
 """Names that a message proposes. [1]"""
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known names that contain ``name`` as whole parts between ``_``, else the closest in spelling.
+    """Return up to three known names that contain ``name`` at the end of a part, else the closest in spelling.
 
-    Case, and whether parts are joined by ``_``, ``-`` or a space, make no difference. Names that begin with ``name``
-    come first, then the shortest. If there are none, names with the model number of a driver's name are taken, then the
-    closest spelling with the same numbers, and at last the shortest name with this beginning.
+    Parts are what stands between ``_``. Case, and whether parts are joined by ``_``, ``-``, ``.`` or a space, make no
+    difference. Names that begin with ``name`` come first, then the shortest. If there are none, names with the model
+    number of a driver's name are taken, then the closest spelling with the same numbers, and at last names whose first
+    part is close, or the shortest name with this beginning.
 
     >>> nearest_names("A100", ["a10", "a100_40_sxm", "a100_80_pcie"]), nearest_names("k80", ["tesla_k80_gk210"])
     (['a100_40_sxm', 'a100_80_pcie'], ['tesla_k80_gk210'])
-    >>> nearest_names("hgx_h100", ["hgx_h800", "dgx_h100"])
-    ['dgx_h100']
+    >>> nearest_names("hgx_h100", ["hgx_h800", "dgx_h100"]), nearest_names("adma", ["adamax", "adam"])
+    (['dgx_h100'], ['adam'])
+    >>> nearest_names("torch", ["torch_423cfba", "pytorch_2"]), nearest_names("lion", ["none"])
+    (['torch_423cfba', 'pytorch_2'], [])
     >>> nearest_names("NVIDIA A100-SXM4-80GB", ["v100_sxm2_32gb", "a100_40_sxm", "a100_80_sxm"])
     ['a100_80_sxm', 'a100_40_sxm']
     """
@@ -73,9 +83,9 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     if folded in by_fold:
         return [by_fold[folded]]
     is_long = len(folded) >= SHORTEST_BEGINNING
-    variants = [known_fold for known_fold in by_fold if is_long and f"_{folded}_" in f"_{known_fold}_"]
+    variants = [known_fold for known_fold in by_fold if is_long and f"{folded}_" in f"{known_fold}_"]
     variants.sort(key=lambda variant: (not variant.startswith(folded), len(variant)))
-    matches = variants or _same_model(folded, by_fold) or _closest(folded, by_fold)
+    matches = variants or _same_model(folded, by_fold) or _closest(folded, by_fold) or _same_start(folded, by_fold)
     if not matches and is_long:
         matches = sorted((known_fold for known_fold in by_fold if known_fold.startswith(folded)), key=len)[:1]
     return [by_fold[match] for match in matches[:MOST_NEAREST]]
@@ -95,14 +105,35 @@ def _same_model(folded: str, known: Iterable[str]) -> list[str]:
 
 
 def _closest(folded: str, known: Iterable[str]) -> list[str]:
-    """Return the closest name in spelling, with the same numbers if possible: an H100 is no H800."""
-    close = difflib.get_close_matches(folded, known, n=MOST_COMPARED, cutoff=0.5)
-    numbers = {part for part in folded.split("_") if any(map(str.isdigit, part))}
-    return sorted(close, key=lambda name: not numbers.issubset(name.split("_")))[:1]
+    """Return the closest name in spelling, with the same numbers if possible: an H100 is no H800.
+
+    Of equal numbers, a name of the same letters is a slip of the fingers, and the first letter is rarely wrong.
+    """
+    stated, numbers = {part for part in folded.split("_") if _numbers(part)}, _numbers(folded)
+    close = difflib.get_close_matches(folded, known, n=MOST_COMPARED, cutoff=LEAST_LIKE_WITH_NUMBERS)
+    near = difflib.get_close_matches(folded, close, n=MOST_COMPARED, cutoff=LEAST_LIKE)
+    near = [name for name in close if name in near or (numbers and numbers == _numbers(name))]
+
+    def order(name: str) -> tuple[bool, bool, bool]:
+        return not stated.issubset(name.split("_")), sorted(name) != sorted(folded), name[0] != folded[0]
+
+    return sorted(near, key=order)[:1]
+
+
+def _same_start(folded: str, known: Iterable[str]) -> list[str]:
+    """Return the names whose first part is this one misspelt, such as ``caffe`` of ``caffe_cudnn5``."""
+    by_start: dict[str, list[str]] = {}
+    for name in sorted(known, key=len):
+        by_start.setdefault(name.split("_")[0], []).append(name)
+    return [name for start in difflib.get_close_matches(folded, by_start, n=1, cutoff=0.8) for name in by_start[start]]
+
+
+def _numbers(name: str) -> set[str]:
+    return set(re.findall(r"\d+", name))
 
 
 def _folded(name: str) -> str:
-    return name.casefold().replace("-", "_").replace(" ", "_")
+    return re.sub(r"[-. ]", "_", name.casefold())
 
 
 def nearest_match(name: str, known: Iterable[str]) -> str | None:
@@ -215,12 +246,16 @@ class UnknownNameError(PerfmodelError, KeyError):
         The names that exist. [-]
     remedy : str
         Another way out, as a sentence. [-]
+    is_spelt : bool
+        Whether the name exists elsewhere, so that no other spelling is proposed. [-]
     """
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], *, remedy: str = "") -> None:
+    def __init__(
+        self, kind: str, name: object, known: Iterable[str], *, remedy: str = "", is_spelt: bool = False
+    ) -> None:
         self.name = str(plain(name)) if isinstance(name, str | Path) else short_repr(name)
         self.kind, self.known = kind, tuple(sorted(known))
-        nearest = nearest_names(self.name, self.known)
+        nearest = [] if is_spelt else nearest_names(self.name, self.known)
         self.nearest = nearest[0] if nearest else None
         *others, last = [repr(close) for close in nearest] or [""]
         shown = short_repr(self.name) if isinstance(name, str | Path) else self.name

@@ -70,13 +70,14 @@ def _load_calibration_with_classes(path: Path) -> Any:
 
 def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return the validating loader of each kind folder."""
-    from perfmodel.hardware.catalogue import LOADER_BY_FOLDER
+    from perfmodel.hardware.catalogue import LOADER_BY_FOLDER, load_default
     from perfmodel.hardware.fit_file import load_fit_plan
     from perfmodel.hardware.interval_scale import load_interval_scale
     from perfmodel.hardware.library import load_collective_library
 
     return {
         **LOADER_BY_FOLDER,
+        "defaults": load_default,
         "links": _load_link_family,
         "frameworks": _load_framework_with_libraries,
         "collectives": load_collective_library,

@@ -7,7 +7,6 @@ the mean of the k-th smallest of p independent times, and draws times for a simu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -439,6 +438,14 @@ def checked_times(times: object, *, allowed: str) -> tuple[float, ...]:
     return tuple(float(entry) for entry in entries)
 
 
+@lru_cache(maxsize=16)
+def _kinds_of(times: tuple[float, ...], group_size: int) -> tuple[tuple[int, float], ...]:
+    """Return the number of groups of each speed and their slowest worker's time, the fastest first."""
+    slowest = np.asarray(times).reshape(-1, group_size).max(axis=1)
+    relative, counts = np.unique(slowest, return_counts=True)
+    return tuple(zip(counts.tolist(), relative.tolist(), strict=True))
+
+
 AS_PREDICTED: Final = 1.0
 """Relative time of a worker that takes as long as predicted for its device. [1]"""
 
@@ -495,8 +502,7 @@ class Unequal(RelativeTimes):
         """Return the number of groups of each speed, the fastest first: a group waits for its slowest worker."""
         if worker_count != len(self.times):
             raise ArgumentError("times", self.times, f"one time for each of the {worker_count} workers")
-        slowest = np.asarray(self.times).reshape(-1, group_size).max(axis=1)
-        return tuple((count, relative) for relative, count in sorted(Counter(slowest.tolist()).items()))
+        return _kinds_of(self.times, group_size)
 
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
         """Return the times of all workers, step after step; nothing is drawn."""

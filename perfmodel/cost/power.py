@@ -9,8 +9,6 @@ from perfmodel.symbolic import Quantity
 
 POWER_EXPONENT: Final = 3
 """Dynamic power goes with f V^2, and V with f near the boost clock: power with the clock to this exponent. [1]"""
-DEVICE_VARIATION: Final = 0.045
-"""Coefficient of variation of the energy of a FLOP over devices of one model: three times that of their rates. [1]"""
 LEAST_SHARE = 0.1
 """Least share of its power limit that a board leaves to arithmetic, whatever its memory would draw. [1]"""
 
@@ -61,7 +59,7 @@ def clock_under_power(
     return minimum(highest, (left_w / arithmetic_w) ** (1 / POWER_EXPONENT))
 
 
-def energy_ratio(*, rank: Quantity, count: Quantity, each: int = 1, variation: float = DEVICE_VARIATION) -> Quantity:
+def energy_ratio(*, rank: Quantity, count: Quantity, each: int = 1, variation: Quantity) -> Quantity:
     r"""Energy of a FLOP on one of several devices of one model, over that of the mean device.
 
     .. math:: e = 1 + 4.91 v (q^{0.14} - (1 - q)^{0.14}), \quad q = \left(\frac{r - 3/8}{n + 1/4}\right)^{1 / m}
@@ -74,7 +72,7 @@ def energy_ratio(*, rank: Quantity, count: Quantity, each: int = 1, variation: f
         Devices, n. [1]
     each : int
         Devices that stand for each one that is ranked, m, if it is as slow as its own slowest. [1]
-    variation : float
+    variation : float, ndarray or sympy.Expr
         Standard deviation of the energy over its mean, v. [1]
 
     Returns
@@ -86,15 +84,13 @@ def energy_ratio(*, rank: Quantity, count: Quantity, each: int = 1, variation: f
     -----
     Valid for: devices chosen without regard to their speed. At a power limit the clock falls with the third root of
     the energy (:func:`clock_under_power`), so a device that draws 3 % more is 1 % slower; at the highest clock devices
-    do not differ. On V100, Quadro RTX 5000 and MI60 in five systems, products and applications vary by 8 % on average
-    between the whiskers of box plots, a deviation of 1.5 % [1]_; three times that is the energy's. Ignores: devices
-    that are hot or broken, up to 1.5 times as slow there.
+    do not differ. Ignores: devices that are hot or broken, up to 1.5 times as slow as others [1]_.
 
     The quantile is that of Tukey's lambda distribution, nearly normal but bounded [2]_, at Blom's plotting position.
 
     Examples
     --------
-    >>> [round(energy_ratio(rank=count, count=count), 3) for count in (1, 8, 1024)]
+    >>> [round(energy_ratio(rank=count, count=count, variation=0.045), 3) for count in (1, 8, 1024)]
     [1.0, 1.065, 1.143]
 
     References

@@ -257,7 +257,7 @@ def unequal_workers(
     worker_counts : sequence of int
         Workers of each kind. Not symbols, because a recursion runs over them. [1]
     think_s : sequence of float, ndarray or sympy.Expr
-        Time between two visits of each kind, Z_c. [s]
+        Time between two visits of each kind, Z_c; all of one shape. [s]
     station_s : sequence of float, ndarray or sympy.Expr
         Service time at each station per cycle, the same for all kinds; at least one above zero. [s]
     server_count : int
@@ -300,17 +300,28 @@ def unequal_workers(
     counts = tuple(_whole("worker_counts", np.array(worker_counts)).tolist())
     if len(counts) != len(think_s) or not counts:
         raise ArgumentError("think_s", tuple(think_s), f"one time for each of the {len(counts)} kinds of workers")
-    number = object if is_symbolic(*think_s, *station_s) else float
-    shape = np.broadcast_shapes(*(np.shape(seconds) for seconds in (*think_s, *station_s)))
-    thought_s = np.array([np.broadcast_to(np.asarray(seconds, dtype=number), shape) for seconds in think_s])
+    of_kinds = np.array(think_s)
+    number = object if of_kinds.dtype == object or is_symbolic(*station_s) else float
+    shape = np.broadcast_shapes(of_kinds.shape[1:], *map(np.shape, station_s))
+    kinds_last = np.broadcast_to(np.moveaxis(of_kinds.astype(number), 0, -1), (*shape, len(counts)))
+    thought_s = np.moveaxis(kinds_last, -1, 0)
     shards = int(_whole("server_count", server_count))
     demands = [np.asarray(seconds, dtype=number) / shards for seconds in station_s for _ in range(shards)]
     if number is float and len(demands) == 1 and sum(counts) >= MANY_WORKERS:
-        flat = thought_s.reshape(len(counts), -1), np.broadcast_to(demands[0], shape).ravel()
-        rates = _rates_at_one_station(np.array(counts), *flat).reshape(thought_s.shape)
+        flat = np.column_stack([kinds_last.reshape(-1, len(counts)), np.broadcast_to(demands[0], shape).ravel()])
+        once, place = _distinct_rows(flat)
+        rates = _rates_at_one_station(np.array(counts), flat[once, :-1].T, flat[once, -1])
+        rates = rates[:, place].reshape(thought_s.shape)
     else:
         rates = 1 / (thought_s + _responses_s(counts, thought_s, demands))
     return tuple(rate if shape else rate.item() if number is float else rate for rate in rates)
+
+
+def _distinct_rows(rows: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the places of the rows that differ, and for each row which of them it is."""
+    as_bytes = np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}")
+    _, once, place = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return once, place.ravel()
 
 
 def _rates_at_one_station(counts: NDArray[Any], think_s: NDArray[Any], service_s: NDArray[Any]) -> NDArray[Any]:
@@ -430,18 +441,20 @@ def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_pe
     return (worker_count - 1) * (push_period + pull_period) / (2 * push_period)
 
 
-def staleness_of_rates(*, rates_per_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
+def staleness_of_rates(*, worker_counts: Sequence[int], rates_per_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
     r"""Return the others' updates that each of unequal workers misses, :math:`\tau_i = \sum_{j \ne i} r_j / r_i`.
 
     Parameters
     ----------
+    worker_counts : sequence of int
+        Workers of each kind. [1]
     rates_per_s : sequence of float, ndarray or sympy.Expr
-        Updates per second of each worker, r_i. [1/s]
+        Updates per second of a worker of each kind, r_i. [1/s]
 
     Returns
     -------
     tuple of float, ndarray or sympy.Expr
-        Mean staleness of each worker. [1]
+        Mean staleness of a worker of each kind. [1]
 
     Notes
     -----
@@ -449,8 +462,8 @@ def staleness_of_rates(*, rates_per_s: Sequence[Quantity]) -> tuple[Quantity, ..
 
     Examples
     --------
-    >>> staleness_of_rates(rates_per_s=(1.0, 2.0, 2.0))
-    (4.0, 1.5, 1.5)
+    >>> staleness_of_rates(worker_counts=(1, 2), rates_per_s=(1.0, 2.0))
+    (4.0, 1.5)
     """
-    whole = sum(rates_per_s[1:], rates_per_s[0])
+    whole = sum(count * rate for count, rate in zip(worker_counts, rates_per_s, strict=True))
     return tuple((whole - rate) / rate for rate in rates_per_s)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from perfmodel.graph.liveness import Lifetimes
+from typing import NamedTuple
 
 
 class Span(NamedTuple):
@@ -89,20 +86,11 @@ def reserved_bytes(spans: Sequence[Span]) -> int:
     return arena.end
 
 
-def gap_bytes_per_sample(lifetimes: Lifetimes) -> int:
-    """Memory reserved beyond the most in use at a moment, without gradients of parameters. [B/sample]
-
-    Counts the bytes per sample of each tensor; zero if they are symbolic.
-    """
-    end = len(lifetimes.moments) - 1
-    spans = [
-        Span(storage.size[1], storage.first, end if storage.is_held else storage.last)
-        for storage in lifetimes.storages
-        if not storage.is_weight_gradient
-    ]
+def gap_bytes(spans: Sequence[Span]) -> int:
+    """Memory reserved for tensors beyond the most in use at a moment; zero if sizes are symbolic. [B]"""
     if not all(type(span.size) is int for span in spans):
         return 0
-    changes = [0] * (end + 2)
+    changes = [0] * (max((span.last for span in spans), default=0) + 2)
     for span in spans:
         changes[span.first] += span.size
         changes[span.last + 1] -= span.size

@@ -23,6 +23,7 @@ from typing import Any, Self
 from perfmodel.atomic_write import save_text
 from perfmodel.derived import kept
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError, check_known, is_one_of
+from perfmodel.graph.arena import gap_bytes
 from perfmodel.graph.execution import (
     LayerOperations,
     ProbedOperations,
@@ -41,7 +42,7 @@ from perfmodel.graph.execution import (
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules, Step
 from perfmodel.graph.pruning import STRUCTURED, shrunk_layers
-from perfmodel.graph.repeats import liveness_of_blocks
+from perfmodel.graph.repeats import LongLifetimes, lifetimes_of_blocks
 from perfmodel.graph.structure import GraphStructure, check_complete, check_density, with_history
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
@@ -438,10 +439,22 @@ class LayerGraph(GraphStructure):
         rules = self._own_rules(MemoryRules() if rules is None else rules)
 
         def derive() -> Liveness:
-            how: dict[str, Any] = {"rules": rules, "input_gradient": input_gradient}
-            return liveness_of_blocks(self, phase=chosen, **how) or self.lifetimes(chosen, **how).result()
+            return self._storages(chosen, rules=rules, input_gradient=input_gradient).result()
 
         return self._once((chosen, rules, input_gradient), derive)
+
+    def gap_bytes_per_sample(self, phase: Phase, *, rules: MemoryRules, input_gradient: bool) -> int:
+        """Return the memory that an allocator reserves beyond the most in use at a moment, found once. [B/sample]"""
+        rules = self._own_rules(rules)
+        storages = self.lifetimes if way_of(rules.recompute) == "full" else self._storages  # short graphs err there
+
+        def derive() -> int:
+            return gap_bytes(storages(phase, rules=rules, input_gradient=input_gradient).spans)
+
+        return self._once(("gaps", phase, rules, input_gradient), derive)
+
+    def _storages(self, phase: Phase, **how: Any) -> Lifetimes | LongLifetimes:
+        return lifetimes_of_blocks(self, phase=phase, **how) or self.lifetimes(phase, **how)
 
     def lifetimes(self, phase: Phase, *, rules: MemoryRules, input_gradient: bool) -> Lifetimes:
         """Return when each storage of a phase is first and last in use, found once."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.derived import derived
+from perfmodel.graph.arena import Span
 from perfmodel.graph.execution import Recompute, Segment, checkpoints, operations_of, way_of
 from perfmodel.graph.node import INDEX_BYTES, Node, ParameterName
 from perfmodel.graph.storage import (
@@ -161,6 +162,13 @@ class Lifetimes:
     def touch(self, storage: _Storage) -> None:
         """Use memory now."""
         storage.last = len(self.moments) - 1
+
+    @property
+    def spans(self) -> list[Span]:
+        """Bytes per sample of each tensor that is no gradient of a parameter, and when they are in memory."""
+        end = len(self.moments) - 1
+        tensors = [storage for storage in self.storages if not storage.is_weight_gradient]
+        return [Span(tensor.size[1], tensor.first, end if tensor.is_held else tensor.last) for tensor in tensors]
 
     def result(self) -> Liveness:
         """Add up the memory at every moment."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived, derived_property, kept
+from perfmodel.graph.arena import Span
 from perfmodel.graph.execution import BLOCKS, Recompute, block_of, has_blocks, way_of
 from perfmodel.graph.liveness import Lifetimes, Liveness, MemoryRules
 from perfmodel.layers import SharedShape
@@ -284,8 +285,10 @@ def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: Recompu
     return short if kept(graph.kept("blocks"), input_gradient, are_apart, most=2) else None
 
 
-def liveness_of_blocks(graph: LayerGraph, *, phase: Phase, rules: MemoryRules, input_gradient: bool) -> Liveness | None:
-    """Return the memory at every moment of a graph, computed from its short one; None if that is impossible."""
+def lifetimes_of_blocks(
+    graph: LayerGraph, *, phase: Phase, rules: MemoryRules, input_gradient: bool
+) -> LongLifetimes | None:
+    """Return when the storages of a graph are in use, computed from its short one; None if that is impossible."""
     trains = Phase.BACKWARD in phase.parts
     recompute = rules.recompute if trains else None
     short = shortened_for(graph, input_gradient=input_gradient, recompute=recompute)
@@ -350,8 +353,8 @@ class _Columns:
             inner=inner,
         )
 
-    def lengthened(self, short: Shortened, whole: LayerGraph) -> Liveness | None:
-        """Add up the memory at every moment of the whole graph."""
+    def lengthened(self, short: Shortened, whole: LayerGraph) -> LongLifetimes | None:
+        """Return the storages of the whole graph."""
         rows = short.spread([name for name, _ in self.moments])
         if rows is None:
             return None
@@ -373,25 +376,48 @@ class _Columns:
         among = at[self.inner[last[inner]][:, None], steps.clip(0, copies - 1)]
         of_copies = np.where((steps >= 0) & (steps < copies), among, ends_at[last[inner]][:, None])
         every = np.concatenate([alone, np.repeat(inner, copies)])
-        begins = np.concatenate([ends_at[first[alone]], at[first[inner]].ravel()])
         ends = np.concatenate([ends, of_copies.ravel()])
-        return self._added_up(moments, every, begins, ends)
+        return LongLifetimes(
+            moments=tuple(moments),
+            sizes=self.sizes[:, every],
+            begins=np.concatenate([ends_at[first[alone]], at[first[inner]].ravel()]),
+            ends=np.where(self.is_held[every], len(moments) - 1, ends),
+            last_uses=ends,
+            is_gradient=self.is_gradient[every],
+        )
 
-    def _added_up(
-        self, moments: Sequence[tuple[str, Phase]], every: NDArray[np.intp], begins: NDArray[Any], ends: NDArray[Any]
-    ) -> Liveness:
-        count, forward = len(moments), sum(phase is Phase.FORWARD for _, phase in moments)
-        is_gradient, (constant, slope) = self.is_gradient[every], self.sizes[:, every]
-        behind = np.where(self.is_held[every], count, ends + 1)
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LongLifetimes:
+    """Storages of a whole graph as columns, in the order in which a moment makes them."""
+
+    moments: tuple[tuple[str, Phase], ...]
+    sizes: NDArray[np.float64]
+    begins: NDArray[np.intp]
+    ends: NDArray[np.intp]
+    last_uses: NDArray[np.intp]
+    """Moment of the last use, also of those that are held to the end."""
+    is_gradient: NDArray[np.bool_]
+
+    def result(self) -> Liveness:
+        """Add up the memory at every moment."""
+        count, forward = len(self.moments), sum(phase is Phase.FORWARD for _, phase in self.moments)
+        constant, slope = self.sizes
 
         def live(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-            changes = np.bincount(begins, sizes, count + 1) - np.bincount(behind, sizes, count + 1)
+            changes = np.bincount(self.begins, sizes, count + 1) - np.bincount(self.ends + 1, sizes, count + 1)
             return np.cumsum(changes)[:-1]
 
-        waits = (begins < forward) & (ends >= forward)
+        waits = (self.begins < forward) & (self.last_uses >= forward)
         return Liveness(
-            moments=tuple(moments),
-            activations=np.array([live(np.where(is_gradient, 0.0, constant)), live(np.where(is_gradient, 0.0, slope))]),
-            gradients=live(np.where(is_gradient, constant, 0.0)),
+            moments=self.moments,
+            activations=np.array([live(np.where(self.is_gradient, 0.0, sizes)) for sizes in (constant, slope)]),
+            gradients=live(np.where(self.is_gradient, constant, 0.0)),
             kept=(int(constant[waits].sum()), int(slope[waits].sum())),
         )
+
+    @property
+    def spans(self) -> list[Span]:
+        """Bytes per sample of each tensor that is no gradient of a parameter, and when they are in memory."""
+        columns = (self.sizes[1].astype(np.int64), self.begins, self.ends)
+        return list(map(Span, *(column[~self.is_gradient].tolist() for column in columns)))

@@ -23,6 +23,7 @@ from perfmodel.presentation.tables import Table
 if TYPE_CHECKING:
     from perfmodel.hardware.cluster import Cluster
     from perfmodel.hardware.dataset import Dataset
+    from perfmodel.hardware.gpu import EveryGpu
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.price import InstancePrice, Price, StoragePrice
     from perfmodel.hardware.storage import Storage
@@ -268,6 +269,14 @@ def load_machine(name_or_path: str | Path) -> System:
     if not isinstance(processor, Cpu):
         raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: must be a CPU with a data sheet"])
     return System(file=file, processor=processor, wiring=wiring_of(file, processor=processor, path=path))
+
+
+@kept_while_unchanged(spec_files.folders_asked_for)
+def load_default(name_or_path: str | Path) -> EveryGpu:
+    """Load what holds for every device of a kind that states nothing else."""
+    from perfmodel.hardware.gpu import EveryGpu
+
+    return spec_files.load(spec_files.find("defaults", name_or_path), EveryGpu)
 
 
 @in_words

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from perfmodel.errors import ArgumentError, check_known
+from perfmodel.errors import ArgumentError, check_known, is_one_of
 from perfmodel.hardware.device import Device, check_listed
 from perfmodel.hardware.source import (
     Constant,
@@ -265,7 +265,8 @@ class Cpu(Device):
         UnknownNameError
             If the chip lacks the data type or the instruction set.
         """
-        check_known(f"dtype of {self.name}", dtype, self.dtypes)
+        if not is_one_of(dtype, self.dtypes):
+            raise self.refused(dtype)
         isa = self.isas[-1] if isa is None else isa
         check_known(f"instruction set of {self.name}", isa, self.isas)
         return float(getattr(getattr(self.flop_per_cycle_per_core, dtype), isa))

@@ -10,7 +10,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, field_validator
 
+from perfmodel.errors import UnknownNameError, is_one_of
 from perfmodel.hardware.source import Day, Identifier, InRange, PositiveNumber, SpecFile, at_most, invalid
+from perfmodel.records import ELEMENT_BYTES
 
 LISTED_TOLERANCE: Final = 0.01
 """Share by which a listed number may differ from the one computed from its parts, because data sheets round."""
@@ -78,5 +80,14 @@ class Device(Runnable):
     tdp_w: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 5_000, "W"))]
     idle_w: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 5_000, "W"))] | None = None
     launch_date: Day
+
+    @property
+    @abstractmethod
+    def dtypes(self) -> tuple[str, ...]:
+        """Data types whose peak the file lists."""
+
+    def refused(self, dtype: str) -> UnknownNameError:
+        """Return the refusal of a data type; one that other devices have is not misspelt."""
+        return UnknownNameError(f"dtype of {self.name}", dtype, self.dtypes, is_spelt=is_one_of(dtype, ELEMENT_BYTES))
 
     _rests_within_its_design = field_validator("idle_w")(at_most("tdp_w"))

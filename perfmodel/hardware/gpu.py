@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Device, check_listed
 from perfmodel.numeric import is_real
@@ -55,6 +55,17 @@ class Power(spec.SpecTable):
 
 _ENERGIES: Final = {name: f"power.{name}" for name in Power.model_fields}
 """Energy in ``[power]`` -> its place in the file."""
+
+
+EnergyVariation = Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 0.3, "of the mean"))]
+"""Standard deviation of the energy of a FLOP among devices of one model, over its mean. [1]"""
+
+
+class EveryGpu(spec.SpecFile):
+    """What holds for every GPU whose own file states nothing else."""
+
+    kind: Literal["every_gpu"]
+    energy_variation: EnergyVariation
 
 
 class GpuMemory(spec.SpecTable):
@@ -135,6 +146,9 @@ class Gpu(Device):
         Energy per operation; None if unknown, then power never lowers the clock. [-]
     power_limit_w : float or None
         Power limit; None for the thermal design power. [W]
+    energy_variation : float or None
+        Standard deviation of the energy of a FLOP among devices of the model, over its mean; None for that of every
+        GPU. [1]
     context_mib : float
         Device memory that a context takes before any tensor. [MiB]
     board : Board or None
@@ -165,6 +179,7 @@ class Gpu(Device):
     peer_protocol: spec.Identifier | None = None
     power: Power | None = None
     power_limit_w: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.5, 5_000, "W"))] | None = None
+    energy_variation: EnergyVariation | None = None
 
     _boost_is_at_least_base = field_validator("clock_boost_mhz")(spec.at_least("clock_base_mhz"))
     _highest_is_at_least_boost = field_validator("clock_max_mhz")(spec.at_least("clock_boost_mhz"))
@@ -200,7 +215,7 @@ class Gpu(Device):
         """
         listed = getattr(self.peak_tflop_per_s, dtype, None)
         if not isinstance(listed, float | int):
-            raise UnknownNameError(kind=f"dtype of {self.name}", name=dtype, known=self.dtypes)
+            raise self.refused(dtype)
         return float(listed) * TERA
 
     def product_peak_flop_per_s(self, dtype: str = "fp32") -> float:

@@ -265,6 +265,7 @@ ENVIRONMENT_VARIABLE: Final = "PERFMODEL_SPECS"
 """Names the user's own spec folders, separated as in ``PATH``."""
 NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "devices": "device",
+    "defaults": "default",
     "links": "link",
     "storage": "storage",
     "datasets": "data set",
@@ -278,6 +279,8 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "intervals": "interval scale",
 }
 """Kind folder -> name of the thing that one of its files describes."""
+OF_PERFMODEL: Final = ("defaults", "fit_plans", "intervals")
+"""Kind folders with files that no argument of a job names."""
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -385,7 +388,7 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
 def _kind_that_has(name: str) -> str | None:
     """Return the kind that a name belongs to; a link's name may end in its lanes."""
     family = re.sub(r"_x\d+$", "", name)
-    nouns = (NOUN_BY_FOLDER[folder] for folder in NOUN_BY_FOLDER if lookup(folder, name))
+    nouns = (noun for folder, noun in NOUN_BY_FOLDER.items() if folder not in OF_PERFMODEL and lookup(folder, name))
     return next(nouns, "link" if lookup("links", family) else None)
 
 

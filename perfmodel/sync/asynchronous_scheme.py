@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from perfmodel.cost import queueing
 from perfmodel.cost.order_statistics import RelativeTimes
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import maximum
+from perfmodel.numeric import maximum, plain
 from perfmodel.symbolic import Quantity, is_symbolic
 
 
@@ -64,8 +64,7 @@ class AsynchronousTimes:
         return self.compute_s + self.straggler_s + self.group_sync_s + self.wait_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KindTimes:
+class KindTimes(NamedTuple):
     """Times and staleness of one kind of visitors among others.
 
     Parameters
@@ -394,19 +393,17 @@ def unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
         allowed = "1 with workers of unequal speed, because their queue is only known for exponential service"
         raise ArgumentError("service_variation", numbers.service_variation, allowed)
     counts, relative = zip(*numbers.kinds, strict=True)
-    away_s = numbers.group_sync_s + numbers.on_the_way_s
-    think_s = [numbers.compute_s * pace + away_s for pace in relative]
+    compute_s, away_s, service_s = np.broadcast_arrays(
+        numbers.compute_s, numbers.group_sync_s + numbers.on_the_way_s, sum(numbers.station_s)
+    )
+    think_s = np.multiply.outer(relative, compute_s) + away_s
     rates = queueing.unequal_workers(
         worker_counts=counts, think_s=think_s, station_s=numbers.station_s, server_count=numbers.server_count
     )
-    of_all = sum(count * rate for count, rate in zip(counts, rates, strict=True))
-    service_s = sum(numbers.station_s)
-    alone = sum(count / (seconds + service_s) for count, seconds in zip(counts, think_s, strict=True))
+    of_all, computed = _of_all(counts, rates), _of_all(np.multiply(counts, relative), rates)
+    alone = _of_all(counts, 1 / (think_s + service_s))
     periods = queueing.mean_staleness(worker_count=2, push_period=numbers.push_period, pull_period=numbers.pull_period)
-    worker_rates = [rate for count, rate in zip(counts, rates, strict=True) for _ in range(count)]
-    stale = queueing.staleness_of_rates(rates_per_s=worker_rates)
-    firsts = np.cumsum((0, *counts[:-1]))
-    computed = sum(n * rate * factor for n, rate, factor in zip(counts, rates, relative, strict=True))
+    stale = queueing.staleness_of_rates(worker_counts=counts, rates_per_s=rates)
     step_s, computing_s = numbers.visitors / of_all, numbers.compute_s * computed / of_all
     return _times(
         numbers,
@@ -414,12 +411,16 @@ def unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
         computing_s=computing_s,
         wait_s=step_s - computing_s - numbers.group_sync_s,
         server_utilisation=numbers.visitors / step_s * reduce(maximum, numbers.station_s) / numbers.server_count,
-        think_s=numbers.visitors / alone - service_s,
+        think_s=numbers.visitors / alone - sum(numbers.station_s),
         kinds=tuple(
-            KindTimes(visitor_count=count, relative_time=factor, step_s=1 / rate, mean_staleness=stale[first] * periods)
-            for count, factor, rate, first in zip(counts, relative, rates, firsts, strict=True)
+            map(KindTimes, counts, relative, [1 / rate for rate in rates], [missed * periods for missed in stale])
         ),
     )
+
+
+def _of_all(counts: Any, of_kinds: Any) -> Quantity:
+    """Sum a quantity of one visitor of each kind over all visitors."""
+    return plain(np.tensordot(counts, of_kinds, 1)[()])
 
 
 def _times(

@@ -18,7 +18,7 @@ from perfmodel.hardware.catalogue import (
 )
 from perfmodel.hardware.cluster import ClusterFile
 from perfmodel.hardware.dataset import DatasetFile
-from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.gpu import EveryGpu, Gpu
 from perfmodel.hardware.library import CollectiveLibrary, LibraryProfile
 from perfmodel.hardware.link import LinkFamily
 from perfmodel.hardware.part_catalogue import names_of_family
@@ -28,6 +28,7 @@ from perfmodel.hardware.storage import KINDS as STORAGE_KINDS
 from perfmodel.hardware.system import SystemFile
 
 CLASS_BY_FOLDER = {
+    "defaults": EveryGpu,
     "links": LinkFamily,
     "datasets": DatasetFile,
     "systems": SystemFile,

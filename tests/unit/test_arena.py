@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 import perfmodel as pm
-from perfmodel.graph.arena import Span, gap_bytes_per_sample, reserved_bytes
+from perfmodel.graph.arena import Span, gap_bytes, reserved_bytes
 from perfmodel.graph.liveness import MemoryRules
 from perfmodel.parallelism.base import TensorHabits
 from perfmodel.parallelism.tensor_split import tensor_split
@@ -77,9 +77,9 @@ def test_symbols_leave_no_gaps():
     graph = llama()
     how = {"rules": MemoryRules(element_bytes=2), "input_gradient": False}
     lifetimes = graph.lifetimes(Phase.STEP, **how)
-    assert gap_bytes_per_sample(lifetimes) > 0
+    assert gap_bytes(lifetimes.spans) > 0
     lifetimes.storages[0].size = (0, sympy.Symbol("n"))
-    assert gap_bytes_per_sample(lifetimes) == 0
+    assert gap_bytes(lifetimes.spans) == 0
 
 
 def test_a_group_keeps_the_whole_of_what_it_gathered():

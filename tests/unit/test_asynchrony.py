@@ -89,7 +89,7 @@ def test_equal_kinds_are_as_one_kind_and_slow_ones_are_staler():
     rates = unequal_workers(worker_counts=(3, 4), think_s=(8.2e-3, 8.2e-3), station_s=(0.5e-3, 0.2e-3))
     together = closed_network(worker_count=7, think_s=8.2e-3, station_s=(0.5e-3, 0.2e-3)).throughput_per_s
     assert rates == pytest.approx([float(together) / 7] * 2, rel=1e-12)
-    assert staleness_of_rates(rates_per_s=(1.0, 1.0, 1.0)) == (2.0, 2.0, 2.0)
+    assert staleness_of_rates(worker_counts=(1, 2), rates_per_s=(1.0, 1.0)) == (2.0, 2.0)
     with pytest.raises(ArgumentError, match="one time for each"):
         unequal_workers(worker_counts=(1, 2), think_s=(1.0,), station_s=(0.1,))
 
@@ -159,6 +159,20 @@ def test_integrals_of_many_networks_are_those_of_each(monkeypatch):
         alone = unequal_workers(worker_counts=counts, think_s=(1.0, 2.0), station_s=(float(service_s[at]),))
         assert [rate[at] for rate in rates] == pytest.approx(alone, rel=1e-14)
     assert rates[1][0, 0] == pytest.approx(0.5, rel=1e-14)
+
+
+def test_networks_that_are_alike_have_the_same_rates_in_their_own_places(monkeypatch):
+    timed = []
+    of_networks = queueing._rates_at_one_station
+    monkeypatch.setattr(
+        queueing, "_rates_at_one_station", lambda *args: timed.append(len(args[2])) or of_networks(*args)
+    )
+    counts, service_s = (20, 30), np.array([0.03, 0.01, 0.03, 0.02, 0.01])
+    rates = np.array(unequal_workers(worker_counts=counts, think_s=(1.0, 2.0), station_s=(service_s,)))
+    assert timed == [3]
+    for at, seconds in enumerate(service_s.tolist()):
+        alone = unequal_workers(worker_counts=counts, think_s=(1.0, 2.0), station_s=(seconds,))
+        assert rates[:, at] == pytest.approx(alone, rel=1e-14)
 
 
 @pytest.mark.parametrize("load", [0.5, 1.0, 3.0])

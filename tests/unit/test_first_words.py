@@ -195,3 +195,38 @@ def test_a_table_in_another_unit_is_hinted_at(tmp_path, factor, unit):
         assert ("step_s must be in seconds" in said) == (unit is not None)
         assert unit is None or unit in said
     assert all(each.filename == __file__ for each in warned)
+
+
+@pytest.mark.parametrize(
+    ("argument", "slip", "proposed"),
+    [
+        ("optimizer", "adma", "adam"),
+        ("optimizer", "sdg", "sgd"),
+        ("optimizer", "lion", None),
+        ("dtype", "float32", "fp32"),
+        ("dtype", "bfloat16", "bf16"),
+        ("dtype", "fp8", None),  # which other devices have
+        ("dtype", "int8", None),
+        ("framework", "cafe", "caffe_cudnn5"),
+        ("framework", "torchtitan2", "torchtitan"),
+        ("device", "gpu", None),
+        ("device", "gtx1080", "gtx_1080"),
+        ("system", "p3.16xlarge", "aws_p3_16xlarge"),
+        ("system", "hgx_h100", "dgx_h100"),
+        ("sync", "param_server", "parameter_server"),
+        ("sync", "ddp", None),
+        ("precision", "fp16", None),
+        ("nodes", 2, None),
+    ],
+)
+def test_what_is_proposed_for_a_slip_is_what_a_person_would_propose(argument, slip, proposed):
+    job = {"batch_size": 8} | ({} if argument in ("device", "system") else {"device": "a100_80_sxm"}) | {argument: slip}
+    job |= {"system": "dgx_a100", "workers": 8} if argument == "sync" else {}
+    with pytest.raises(UnknownNameError) as refused:
+        pm.predict(pm.zoo.lenet5(), **job)
+    assert refused.value.nearest == proposed
+
+
+def test_a_framework_is_proposed_by_the_end_of_its_name():
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'torch_423cfba', 'pytorch_2' or"):
+        pm.load_framework("torch")

@@ -323,7 +323,7 @@ def test_own_folder_must_exist_and_hold_kinds(tmp_path, monkeypatch):
     with pytest.raises(SpecError, match=r"PERFMODEL_SPECS: 1 fault: value '.*nowhere': must be an existing folder"):
         load_device("gtx_1080")
     monkeypatch.setenv(spec_files.ENVIRONMENT_VARIABLE, str(tmp_path))
-    with pytest.raises(SpecError, match="must hold one of devices/, links/"):
+    with pytest.raises(SpecError, match="must hold one of devices/, defaults/, links/"):
         load_device("gtx_1080")
     monkeypatch.setenv(spec_files.ENVIRONMENT_VARIABLE, "x" * 5000)
     with pytest.raises(SpecError, match=r"PERFMODEL_SPECS: 1 fault: .*at most 255 B") as refused:

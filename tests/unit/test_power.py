@@ -1,19 +1,23 @@
 """The clock under a power limit, and the energy of what works."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import sympy
 
 import perfmodel as pm
 from perfmodel.cost.order_statistics import Normal
-from perfmodel.cost.power import DEVICE_VARIATION, clock_under_power, energy_ratio, work_energy
+from perfmodel.cost.power import clock_under_power, energy_ratio, work_energy
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import load_default
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.layers import Dense
 from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, clock_ratio, sustained_clocks_mhz
 
 GPUS = [gpu for gpu in map(pm.load_device, spec_files.names("devices")) if isinstance(gpu, Gpu)]
+VARIATION = load_default("every_gpu").energy_variation
 
 
 def products(device, **arguments):
@@ -190,18 +194,21 @@ def test_each_pass_of_fused_attention_takes_the_energy_of_its_own_clock():
     assert left_j == pytest.approx(expected_j, rel=0.002)
 
 
+slowest_of = partial(energy_ratio, variation=VARIATION)
+
+
 def test_the_slowest_of_several_devices_draws_what_normal_order_statistics_say():
-    assert energy_ratio(rank=1, count=1) == 1
+    assert slowest_of(rank=1, count=1) == 1
     for count in (4, 8, 64, 512):
         for rank in (count // 2, count - 1, count):
-            exact = Normal(cv=DEVICE_VARIATION).order_statistic(rank=rank, count=count)
-            assert energy_ratio(rank=rank, count=count) == pytest.approx(float(exact), abs=0.06 * DEVICE_VARIATION)
+            exact = Normal(cv=VARIATION).order_statistic(rank=rank, count=count)
+            assert slowest_of(rank=rank, count=count) == pytest.approx(float(exact), abs=0.06 * VARIATION)
     counts = np.array([1, 2, 8, 1024])
-    each = [energy_ratio(rank=count, count=count) for count in counts.tolist()]
-    assert energy_ratio(rank=counts, count=counts) == pytest.approx(each)
+    each = [slowest_of(rank=count, count=count) for count in counts.tolist()]
+    assert slowest_of(rank=counts, count=counts) == pytest.approx(each)
     assert np.all(np.diff(each) > 0)
     n = sympy.Symbol("n", positive=True)
-    assert float(energy_ratio(rank=n, count=n).subs(n, 8)) == pytest.approx(each[2])
+    assert float(slowest_of(rank=n, count=n).subs(n, 8)) == pytest.approx(each[2])
 
 
 def trained(device, **job):
@@ -216,10 +223,46 @@ def test_a_step_of_several_devices_is_as_slow_as_the_slowest_that_its_power_limi
     alone = trained("a100_80_sxm", dtype="bf16")
     for workers in (2, 8, 32):
         p = trained("a100_80_sxm", dtype="bf16", workers=workers, sync="all_reduce")
-        slower = energy_ratio(rank=workers, count=workers) ** (1 / 3)
+        slower = slowest_of(rank=workers, count=workers) ** (1 / 3)
         assert p.compute_s == pytest.approx(slower * alone.compute_s, rel=1e-3)
         assert p.memory_bound_s == pytest.approx(alone.memory_bound_s, rel=0.05)
     assert any("the slowest of 32 devices" in note for note in p.remarks)
+
+
+def test_the_variation_is_a_constant_with_its_source_and_its_effect_on_the_step():
+    graph = pm.zoo.gpt(layers=2, width=4096, heads=32, sequence_length=2048, vocabulary=4096)
+    how = {"batch_size": 4, "system": "dgx_a100", "dtype": "bf16", "framework": "pytorch_2"}
+    alone, p = (pm.predict(graph, workers=count, **how) for count in (1, 8))
+    row = next(row for row in p.provenance if row.constant == "defaults/every_gpu/energy_variation")
+    assert (row.value, row.provenance, row.source[:9]) == (VARIATION, "measured", "P. Sinha ")
+    longer, shorter = (np.log(p.basis.prepared.step({row.constant: factor}).parts.step_s) for factor in (1.01, 0.99))
+    assert row.sensitivity == pytest.approx((longer - shorter) / 0.02, rel=0.1)
+    assert 0.005 < row.sensitivity < 0.05
+    assert not any("variation" in row.constant for row in alone.provenance)
+
+
+def test_owners_of_devices_state_how_much_they_vary(tmp_path, monkeypatch):
+    def slower(workers=32):
+        alone, p = (trained("a100_80_sxm", dtype="bf16", workers=count, sync="all_reduce") for count in (1, workers))
+        return p.compute_s / alone.compute_s
+
+    usual = slower()
+    for folder, stem, before, stated in (
+        ("devices", "a100_80_sxm", "tdp_w = 400", "tdp_w = 400\nenergy_variation = 0"),
+        ("defaults", "every_gpu", "energy_variation = 0.045", "energy_variation = 0.09"),
+    ):
+        own = tmp_path / folder / folder
+        own.mkdir(parents=True)
+        text = (spec_files.shipped_folder() / folder / f"{stem}.toml").read_text(encoding="utf-8")
+        sourced = text.replace("fields = [\n", 'fields = [\n  "energy_variation",\n', 1).replace(before, stated, 1)
+        (own / f"{stem}.toml").write_text(sourced, encoding="utf-8")
+    monkeypatch.setenv(spec_files.ENVIRONMENT_VARIABLE, str(tmp_path / "devices"))
+    assert slower() == 1
+    monkeypatch.setenv(spec_files.ENVIRONMENT_VARIABLE, str(tmp_path / "defaults"))
+    assert slower() > 1 + 1.5 * (usual - 1)
+    own = tmp_path / "defaults/defaults/every_gpu.toml"
+    own.write_text(own.read_text(encoding="utf-8").replace("0.09", "0.0"), encoding="utf-8")
+    assert slower() == 1
 
 
 @pytest.mark.parametrize("job", [{"sync": "none"}, {"sync": "downpour"}, {"sync": "all_reduce", "phase": "forward"}])
@@ -269,10 +312,10 @@ def test_every_device_that_computes_is_counted_but_backup_workers():
 
 @pytest.mark.parametrize(("counted", "copies", "each"), [(1, 2, 4), (6, 8, 4), (3, 4, 8), (7, 8, 8)])
 def test_a_worker_of_several_devices_is_as_slow_as_its_slowest(counted, copies, each):
-    drawn = np.random.default_rng(2).normal(1.0, DEVICE_VARIATION, size=(20_000, copies, each))
+    drawn = np.random.default_rng(2).normal(1.0, VARIATION, size=(20_000, copies, each))
     wanted = np.sort(drawn.max(axis=2), axis=1)[:, counted - 1].mean()
-    assert energy_ratio(rank=counted, count=copies, each=each) == pytest.approx(wanted, abs=0.1 * DEVICE_VARIATION)
-    assert energy_ratio(rank=counted, count=copies, each=each) < energy_ratio(rank=copies * each, count=copies * each)
+    assert slowest_of(rank=counted, count=copies, each=each) == pytest.approx(wanted, abs=0.1 * VARIATION)
+    assert slowest_of(rank=counted, count=copies, each=each) < slowest_of(rank=copies * each, count=copies * each)
 
 
 def test_a_remark_on_the_slowest_device_is_made_only_where_it_is_slower():

@@ -23,6 +23,9 @@ JOBS = {
     "square root": {"framework": "pytorch_2", "recompute": "sqrt"},
     "forward": {"framework": "pytorch_2", "phase": "forward", "dtype": "bf16"},
     "all kept": {"framework": "mxnet_0_9"},
+    "gaps": {"framework": "torchtitan", "dtype": "bf16", "optimizer": "adam"},
+    "gaps, blocks again": {"framework": "torchtitan", "dtype": "bf16", "recompute": "blocks"},
+    "gaps, full": {"framework": "torchtitan", "dtype": "bf16", "recompute": "full"},
     "clipped": {"framework": "tensorflow_1_12", "optimizer": Adam(clipping="per_batch", weight_decay=0.1)},
 }
 DEEP = {

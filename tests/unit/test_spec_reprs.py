@@ -3,7 +3,7 @@
 import pytest
 
 import perfmodel as pm
-from perfmodel.hardware.catalogue import LOADER_BY_FOLDER
+from perfmodel.hardware.catalogue import LOADER_BY_FOLDER, load_default
 from perfmodel.hardware.fit_file import load_fit_plan
 from perfmodel.hardware.interval_scale import load_interval_scale
 from perfmodel.hardware.library import load_collective_library
@@ -13,6 +13,7 @@ LOADERS = {folder: load for folder, load in LOADER_BY_FOLDER.items() if folder !
     "frameworks": pm.load_framework,
     "collectives": load_collective_library,
     "intervals": load_interval_scale,
+    "defaults": load_default,
     "calibrations": pm.load_calibration,
     "fit_plans": load_fit_plan,
 }

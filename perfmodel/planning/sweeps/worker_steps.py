@@ -16,6 +16,7 @@ from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.results import Needs
 from perfmodel.planning.sweeps.space import DEFAULTS, OF_WORKER, Space
 from perfmodel.prediction.bill import processor_count, server_power_w
+from perfmodel.prediction.device.factors import NO_FACTORS
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device_prices import price_names
@@ -53,8 +54,8 @@ class TimedKind:
     prepared: Prepared
     columns: slice = field(default_factory=lambda: slice(None))
     """The workers among the columns of ``prepared``. [1]"""
-    foreseen: tuple[float, ...] = ()
-    """Energies of a FLOP on devices that may be waited for, over that of the mean one; many are timed at once. [1]"""
+    foreseen: tuple[int, ...] = ()
+    """Numbers of devices the slowest of which may be waited for; many are timed at once. [1]"""
     drawing: dict[float, TimedKind] = field(default_factory=dict)
     """The same workers on such devices."""
     footprints: dict[bytes, MemoryFootprint] = field(default_factory=dict)
@@ -103,15 +104,22 @@ class TimedKind:
         slower = GpuTarget(target.device.beside_working_dies(), host=target.host, system_part=target.system_part)
         return TimedKind(prepared=replace(self.prepared, target=slower))
 
-    def on(self, ratio: float) -> TimedKind:
-        """Return the workers on devices that draw this much more for a FLOP; the same ones if no power limit acts."""
+    def on(self, rank: float, count: float) -> TimedKind:
+        """Return the workers on the device of a rank [1] among so many [1]; the same ones if no power limit acts."""
+        ratio = self._ratio(rank, count)
         if not self._differs_on(ratio):
             return self
         if ratio not in self.drawing:
             most = max(1, COLUMNS_AT_ONCE // len(self.batch_size))
-            missing = [other for other in self.foreseen if other not in self.drawing and self._differs_on(other)]
+            others = (self._ratio(other, other) for other in self.foreseen)
+            missing = [other for other in others if other not in self.drawing and self._differs_on(other)]
             self._time_on(tuple(dict.fromkeys([ratio, *missing]))[:most])
         return self.drawing[ratio]
+
+    def _ratio(self, rank: float, count: float) -> float:
+        """Energy of a FLOP on that device over that of the mean one. [1]"""
+        variation = self.prepared.target.energy_variation(NO_FACTORS)
+        return float(energy_ratio(rank=rank, count=count, variation=variation))
 
     def _differs_on(self, ratio: float) -> bool:
         """Tell whether a power limit gives such devices a clock of their own; below 1 it may be a higher one."""
@@ -134,8 +142,8 @@ class WorkerTimes:
     kinds: tuple[TimedKind, ...]
     only: NDArray[np.int64] | None = None
     _works: dict[Hashable, StageWork] = field(default_factory=dict)
-    _on: dict[float, WorkerTimes | None] = field(default_factory=dict)
-    """The same workers on devices that draw more for a FLOP; None where no power limit slows those. [s]"""
+    _on: dict[tuple[float, float], WorkerTimes | None] = field(default_factory=dict)
+    """The same workers on the device of a rank among some; None where no power limit slows it. [s]"""
 
     def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
         """Join each kind's value or array."""
@@ -196,13 +204,12 @@ class WorkerTimes:
     def among(self, agreement: Agreement | None) -> WorkerTimes:
         """Return the times of the same workers at the clock of the slowest device that each waits for. [s]"""
         rank, count = (1, 1) if agreement is None else agreement.waited_for
-        ratio = energy_ratio(rank=rank, count=count)
-        if ratio == 1:
+        if count == 1:
             return self
-        if ratio not in self._on:
-            kinds = tuple([kind.on(ratio) for kind in self.kinds])
-            self._on[ratio] = None if kinds == self.kinds else WorkerTimes(kinds=kinds, only=self.only)
-        return self._on[ratio] or self
+        if (rank, count) not in self._on:
+            kinds = tuple([kind.on(rank, count) for kind in self.kinds])
+            self._on[rank, count] = None if kinds == self.kinds else WorkerTimes(kinds=kinds, only=self.only)
+        return self._on[rank, count] or self
 
     @derived_property
     def footprints(self) -> tuple[MemoryFootprint, ...]:
@@ -514,12 +521,12 @@ class Workers:
         return WorkerKind(prepared=prepared, alone=alone, places=places, asked=asked, unlinked=unlinked)
 
     @derived_property
-    def _foreseen(self) -> tuple[float, ...]:
-        """Energies of a FLOP on the slowest of all workers, without backups, over that of the mean device. [1]"""
+    def _foreseen(self) -> tuple[int, ...]:
+        """Numbers of workers the slowest of which are waited for, without backups. [1]"""
         axis = self.space.by_name.get("workers")
         if axis is None or not self.space.is_product:
             return ()
-        return tuple(energy_ratio(rank=count, count=count) for count in axis.values if count > 1)
+        return tuple(count for count in axis.values if count > 1)
 
     def _batch_size(self, code: int) -> int:
         batch_size = self.space.value("batch_size", code)

@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
 from perfmodel.derived import derived
-from perfmodel.hardware.gpu import STORAGE_TYPES, Gpu
+from perfmodel.hardware.catalogue import load_default
+from perfmodel.hardware.gpu import STORAGE_TYPES, EveryGpu, Gpu
 from perfmodel.numeric import maximum, minimum
-from perfmodel.prediction.device.factors import NO_FACTORS, Factors, device_constant, scaled
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors, device_constant, scaled, scaled_constant
 from perfmodel.symbolic import Quantity
 from perfmodel.units import PICO
 
@@ -60,6 +61,21 @@ def loads_of(device: Gpu, factors: Factors, *, energy_ratio: Quantity = 1.0) -> 
         kind: Load(limit_w, resting_w, energy_ratio * PICO * known[f"power.{kind}_pj"] * device.issue_limit * peak)
         for kind, peak in peaks.items()
     }
+
+
+def energy_variation(device: Gpu, factors: Factors) -> Quantity:
+    """Deviation of the energy of a FLOP among devices of the model, over its mean; 0 if no power limit acts. [1]"""
+    if device.power is None:
+        return 0.0
+    place, stated = variation_file(device)
+    return scaled_constant(stated.energy_variation, f"{place}/energy_variation", factors=factors)
+
+
+def variation_file(device: Gpu) -> tuple[str, Gpu | EveryGpu]:
+    """Place and content of the file that states how much devices of a model differ: its own, or that of every GPU."""
+    if device.energy_variation is not None:
+        return f"devices/{device.stem}", device
+    return "defaults/every_gpu", load_default("every_gpu")
 
 
 @derived

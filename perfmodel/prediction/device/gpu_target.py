@@ -15,7 +15,6 @@ import numpy as np
 
 from perfmodel.cost.gpu import stream_time, write_out_steps
 from perfmodel.derived import derived, derived_property, record
-from perfmodel.errors import UnknownNameError
 from perfmodel.framework.measured_lowering import pass_class
 from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, SPLIT_ACCUMULATOR, base_dtype
 from perfmodel.framework.profile import ISSUER_DISPATCH, FrameworkProfile, load_framework
@@ -40,11 +39,13 @@ from perfmodel.prediction.device.gpu_clock import (
     Load,
     boost_peaks,
     clock_ratio,
+    energy_variation,
     fed_share,
     loads_of,
     slowest_clock,
     sustained_peak_flop_per_s,
     sustained_peaks,
+    variation_file,
 )
 from perfmodel.prediction.device.gpu_libraries import (
     REACH_VALUES,
@@ -401,6 +402,7 @@ class GpuTarget(Target):
             specs[f"devices/{host.stem}"] = host
         if system_part is not None:
             specs[f"systems/{system_part.system.file.stem}"] = system_part.system.file
+            specs.update([variation_file(self.device)])
         return specs
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
@@ -424,7 +426,7 @@ class GpuTarget(Target):
         narrow = None
         if dtype in RECIPES:
             if dtype not in self.device.dtypes:
-                raise UnknownNameError(kind=f"dtype of {self.device.name}", name=dtype, known=self.device.dtypes)
+                raise self.device.refused(dtype)
             products = product_dtype(self.device, profile, libraries, "gpu_blas", dtype=dtype)
             narrow = products if products in RECIPES else None
         computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
@@ -463,15 +465,13 @@ class GpuTarget(Target):
         replaced = profile.library.by_architecture.get(self.architecture, {})
         is_other = any(getattr(profile.library, role) != name for role, name in replaced.items() if role in self.roles)
         if replaced.keys() >= {*self.roles} and is_other:
-            calls, usual = (
-                " and ".join(names)
-                for names in (
-                    [libraries[role].name for role in self.roles],
-                    [getattr(profile.library, role) for role in self.roles],
-                )
-            )
+            calls = " and ".join([libraries[role].name for role in self.roles])
+            usual = " and ".join([getattr(profile.library, role) for role in self.roles])
             notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
         return notes
+
+    def energy_variation(self, factors: Factors) -> Quantity:  # noqa: D102
+        return energy_variation(self.device, factors)
 
     def drawing(self, energy_ratio: Any) -> Target:  # noqa: D102
         for known in (self, self._drawing) if type(energy_ratio) is float else ():

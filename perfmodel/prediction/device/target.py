@@ -217,6 +217,11 @@ class Target(ABC):
         """Remarks specific to this kind of target."""
         return []
 
+    def energy_variation(self, factors: Factors) -> Quantity:
+        """Deviation of the energy of a FLOP among devices of the model, over its mean; 0 if no power limit acts. [1]"""
+        del factors
+        return 0.0
+
     def drawing(self, energy_ratio: Any) -> Target:
         """Return a target of the same model that draws this much more for a FLOP; itself where no power limit acts."""
         del energy_ratio

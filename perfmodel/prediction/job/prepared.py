@@ -190,7 +190,7 @@ class Prepared:
     def constant_names(self) -> tuple[str, ...]:
         """Full names of the file constants that the step time depends on."""
         asked = AskedNames()
-        self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
+        self.numbers(asked)
         self.feed_times(asked)
         if self.data_path is not None:
             self.data_path.stages(self.batch_size, factors=asked)
@@ -253,19 +253,23 @@ class Prepared:
         return files if self.data_path is None else (*files, *self.data_path.sources)
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
-        """Plain numbers of hardware, libraries and framework."""
-        target = self.target.drawing(self.energy_ratio)
+        """Plain numbers of hardware, libraries and framework, on the slowest device."""
+        target = self.target.drawing(self._energy_ratio(factors))
         return target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
     @property
     def energy_ratio(self) -> Quantity:
         """Energy of a FLOP on the slowest device that a step waits for, over that of the mean device. [1]"""
+        return self._energy_ratio(NO_FACTORS)
+
+    def _energy_ratio(self, factors: Factors) -> Quantity:
         if self.stated_energy_ratio is not None:
             return self.stated_energy_ratio
         if self.agreement is None and self.layout.workers == 1:
             return 1.0
         rank, count, each = self.devices_waited_for
-        return energy_ratio(rank=rank, count=count, each=each)
+        variation = self.target.energy_variation(factors)
+        return energy_ratio(rank=rank, count=count, each=each, variation=variation)
 
     @property
     def _slowed(self) -> float:

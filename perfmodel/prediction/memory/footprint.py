@@ -13,7 +13,6 @@ import numpy as np
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, larger_pair, most_kept, most_kept_beside
 from perfmodel.derived import derived, derived_property, kept, record
-from perfmodel.graph.arena import gap_bytes_per_sample
 from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate, Optimizer
@@ -295,7 +294,7 @@ def graph_memory(
         live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
         made, in_use = live.gradients.astype(float), live.activations
         if policy.allocator == "best_fit":
-            gaps = gap_bytes_per_sample(graph.lifetimes(phase, rules=rules, input_gradient=input_gradient))
+            gaps = graph.gap_bytes_per_sample(phase, rules=rules, input_gradient=input_gradient)
             in_use = in_use + np.array([[0], [gaps]], dtype=object)  # never given back
         held = np.full_like(made, made.max(initial=0.0)) if policy.gradients == "kept" else made
         alive = Alive(in_use, held, cache(partial(unit_gradients, graph, live.moments, made)))
