@@ -18,6 +18,7 @@ from perfmodel.layers.checks import check_path
 from perfmodel.numeric import is_real
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.presentation.quantities import counted
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import ROWS_SHOWN, Table, pandas_for_frames, row_class
 
@@ -426,10 +427,10 @@ class Sweep(Result):
         """Number of configurations, how many of them fit, and why the others do not."""
         fitting = int(np.count_nonzero(self.results[FITS]))
         name = getattr(self.space.graph, "name", None) or getattr(self.space.graph, "network", "")
-        title = f"{name}: {len(self):,} configurations, {fitting:,} of which fit"
-        refused = [f"{count:,} {reason}" for reason, count in self.refused.items()]
+        title = f"{name}: {counted(len(self), 'configuration')}, {fitting:,} of which fit"
+        refused = [f"{count:,} ({reason})" for reason, count in self.refused.items()]
         more = f", and {len(refused) - REASONS_SHOWN} more reasons" if len(refused) > REASONS_SHOWN else ""
-        title = f"{title}; not: {', '.join(refused[:REASONS_SHOWN])}{more}" if refused else title
+        title = f"{title}; refused: {', '.join(refused[:REASONS_SHOWN])}{more}" if refused else title
         return "; ".join([title, *(f"{count:,} predicted although {what}" for what, count in self.beyond.items())])
 
     def __repr__(self) -> str:

@@ -22,6 +22,7 @@ from perfmodel.prediction.rows import pieces_of
 from perfmodel.prediction.utilisation import has_data_sheet, tokens_per_sample
 from perfmodel.prediction.words.defaults import default_remarks, sequence_remarks
 from perfmodel.presentation.quantities import (
+    counted,
     byte_rate_text,
     bytes_text,
     count_text,
@@ -219,7 +220,7 @@ def title(p: Prediction) -> str:
 
 def configuration(p: Prediction) -> str:
     """Batch size, phase, data type and threads in words."""
-    threads = "" if p.threads is None else f", {p.threads} thread{'s' if p.threads > 1 else ''}"
+    threads = "" if p.threads is None else f", {counted(p.threads, 'thread')}"
     # a step whose optimizer is "none" has nothing to update
     phase = "forward_backward" if p.phase == "step" and not p.breakdown["update_s"] else p.phase
     return f"batch size {p.batch_size}, {PHASE_NAMES.get(phase, phase)}, {p.dtype}{threads}"
