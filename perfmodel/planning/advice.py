@@ -19,7 +19,7 @@ from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.prediction_text import configuration, fit_sentence, title
-from perfmodel.presentation.quantities import percent_text, seconds_text
+from perfmodel.presentation.quantities import counted, percent_text, seconds_text
 from perfmodel.presentation.results import WIDTH, Result, plain
 from perfmodel.presentation.tables import Table
 
@@ -447,7 +447,7 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
     lines = [f"beware of {row.change}: {row.beware}" for row in good if row.beware]
     lines += [*_equally_fast(a, good), *_little_gains(a)]
     faster = sum(row.speedup >= SLIGHT for row in a.rows)
-    counts = f"{len(a.rows)} possible changes tried, {faster} of them faster, {len(a.rejected)} impossible"
+    counts = f"{counted(len(a.rows), 'possible change')} tried, {faster} of them faster, {len(a.rejected)} impossible"
     return table, [*lines, *_rejections(a), f"{counts}; .rows and .rejected have all"]
 
 

@@ -431,8 +431,9 @@ class Refresh(Result):
 
     def describe(self) -> str:
         """Return the result in words, with the remarks."""
+        count = counted(self.device_count, "device")
         lines = [
-            f"{counted(self.device_count, 'device')} on a link of {byte_rate_text(self.bandwidth_bytes_per_s)}, {bytes_text(self.memory_bytes)} each, "
+            f"{count} on a link of {byte_rate_text(self.bandwidth_bytes_per_s)}, {bytes_text(self.memory_bytes)} each, "
             f"read as {self.reading}:",
             f"one refresh {seconds_text(self.transfer_s)}, all {seconds_text(self.all_transfers_s)}, "
             f"computing {seconds_text(self.compute_s)}",

@@ -593,7 +593,7 @@ def layout_text(row: Any) -> str:
         among = "" if get("shard_group") is None else f" in groups of {get('shard_group')}"
         words.append(f"shard stage {get('shard_stage')}{among}{', no_sync' if get('no_sync') else ''}")
     if (size := get("micro_batch_size")) is not None:
-        words.append(f"{get('micro_batches') * get('accumulation_steps')} x {counted(size, 'sample')}")
+        words.append(f"{get('micro_batches') * get('accumulation_steps')} x {size} samples")
     if get("recompute"):
         words.append(f"recompute {get('recompute')}")
     return ", ".join(words)

@@ -279,12 +279,15 @@ class Sweep(Result):
         UnknownNameError
             If there is no such column; names the nearest.
         ArgumentError
-            If no column is named.
+            If no column is named, or configurations fit but none has a value in all of the columns.
         """
         if not names:
             raise ArgumentError("names", names, "at least one column, e.g. 'step_s', 'usd_per_epoch'")
         ranked = np.stack([self._ranked(name) for name in names])
         among = np.flatnonzero(np.isfinite(ranked).all(axis=0))
+        if not len(among) and self.results[FITS].any():
+            allowed = f"columns with values for a configuration that fits{self.feasible._excuse()}"
+            raise ArgumentError("names", ", ".join(names), allowed)
         return self.taken(among[front(ranked[:, among])])
 
     def to_frame(self) -> pd.DataFrame:
@@ -438,7 +441,7 @@ class Sweep(Result):
 
     def __str__(self) -> str:
         left = len(self) - ROWS_SHOWN
-        hint = f"\n... and {left:,} more rows: .best(), .pareto(), .to_frame() and .to_csv() reach them"
+        hint = f"\n... and {counted(left, 'more row')}: .best(), .pareto(), .to_frame() and .to_csv() reach them"
         return f"{self.to_table()}{hint if left > 0 else ''}"
 
     def _shown(self) -> Table[Any]:

@@ -230,6 +230,9 @@ STAGE_NAMES: Final = {
 }
 """Stage -> its name in a sentence."""
 
+PLURAL_STAGES: Final = ("host_copy", COPY, DEVICE)
+"""Stages whose names are plural."""
+
 COUPLED: Final = 0.7
 """Ratio of the second-slowest stage's time to the slowest's from which both delay steps if times vary. [1]"""
 
@@ -280,9 +283,9 @@ def _cores(path: DataPath) -> str:
 def _stages(size: JobSize) -> str:
     taken = {stage: seconds for stage, seconds in size.stage_s.items() if seconds}
     listed = ", ".join(f"{STAGE_NAMES[stage]} {seconds_text(seconds)}" for stage, seconds in taken.items())
-    return (
-        f"A step of {counted(size.worker_count, 'worker')} takes: {listed}; what takes longest is {STAGE_NAMES[size.bound_by]}."
-    )
+    longest = STAGE_NAMES[size.bound_by]
+    takes = "take" if size.bound_by in PLURAL_STAGES else "takes"
+    return f"Side by side in each step: {listed}; {longest} {takes} longest."
 
 
 def _advice(basis: Basis, path: DataPath) -> list[str]:
@@ -352,9 +355,10 @@ def _counts(basis: Basis) -> list[str]:
     if most is None:
         return [] if len(sizes) < 2 else [f"With all of its {len(sizes)} devices an epoch is shortest."]
     larger = sizes[most.worker_count]
-    bounds = "bounds" if larger.bound_by in ("read", "decode", CORES) else "bound"
+    workers = counted(most.worker_count, "worker")
+    bounds = "bound" if larger.bound_by in PLURAL_STAGES else "bounds"
     return [
-        f"More than {counted(most.worker_count, 'worker')} make an epoch no shorter on this system, not by one per cent: "
+        f"More than {workers} make an epoch no shorter on this system, not by one per cent: "
         f"{STAGE_NAMES[larger.bound_by]} {bounds} them."
     ]
 
