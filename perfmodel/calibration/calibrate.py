@@ -23,6 +23,7 @@ from perfmodel.files import user_path
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.presentation.progress import progress_bar
+from perfmodel.presentation.quantities import counted
 from perfmodel.units import MIB
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
     classes = grouped(journal.points, {dtype: library.benchmarks(dtype) for dtype in header["dtypes"]})
     facts = header["machine"]
     count = facts.get("threads")
-    threads = f", {count} thread{'s' if count > 1 else ''}" if count else ""
+    threads = f", {counted(count, 'thread')}" if count else ""
     tables = {name: costs.get(name, []) for name in ("overheads", "host_copy", "all_reduce", "storage")}
     tables["kernel"] = fitted_classes(
         classes, machine=session.machine, cold_of_copy=costs.get("reuse", {}).get("cold_s_per_byte")

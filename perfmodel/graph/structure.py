@@ -20,7 +20,7 @@ from perfmodel.layers import Layer, Shape
 from perfmodel.layers.checks import check_count, check_text, checked_batch_size, checked_shape, refuse
 from perfmodel.layers.shapes import shape_text
 from perfmodel.numeric import NO_NUMBERS, expanded
-from perfmodel.presentation.quantities import cell_text
+from perfmodel.presentation.quantities import cell_text, counted
 from perfmodel.records import PACKED_BYTES, SPARSITIES
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class GraphStructure:
 
     def __repr__(self) -> str:
         parameters = cell_text(self.parameter_count)
-        return f"<{type(self).__name__} {self.name!r}: {len(self._nodes)} layers, {parameters} parameters>"
+        return f"<{type(self).__name__} {self.name!r}: {counted(len(self._nodes), 'layer')}, {parameters} parameters>"
 
     def __contains__(self, name: object) -> bool:
         """Return whether an input or a layer has this name."""

@@ -11,7 +11,7 @@ from perfmodel.graph.node import Node
 from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import shape_text
 from perfmodel.numeric import expanded
-from perfmodel.presentation.quantities import cell_text
+from perfmodel.presentation.quantities import cell_text, counted
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase, Work
@@ -74,8 +74,8 @@ class GraphSummary(Result):
         is_pruned = expanded(self.parameter_count - self.nonzero_count) != 0
         left = f" ({cell_text(self.nonzero_count)} left by pruning)" if is_pruned else ""
         title = (
-            f"{self.name}: {len(self.rows)} layers, {cell_text(self.parameter_count)} parameters{left}; batch size "
-            f"{self.batch_size}: {_flop_text(self.forward_flop_count)} forward, "
+            f"{self.name}: {counted(len(self.rows), 'layer')}, {cell_text(self.parameter_count)} parameters{left}; "
+            f"batch size {self.batch_size}: {_flop_text(self.forward_flop_count)} forward, "
             f"{_flop_text(self.backward_flop_count)} backward"
         )
         return Table(self.rows, title=title, headings=HEADINGS, row_type=LayerSummary)

@@ -17,6 +17,7 @@ from perfmodel.hardware.source import (
     checks,
     invalid,
 )
+from perfmodel.presentation.quantities import counted
 from perfmodel.units import GIGA, MEGA
 
 MEMORY_CHANNEL_BYTES: Final = 8
@@ -323,5 +324,5 @@ class Cpu(Device):
         """Return the device in one line."""
         clocks = f"{self.clock_base_ghz:g} to {self.turbo_ghz_by_active_cores[0]:g} GHz"
         memory = f"{self.memory.bandwidth_gb_per_s:g} GB/s"
-        cores = f"{self.core_count} core{'s' if self.core_count > 1 else ''}"
+        cores = counted(self.core_count, "core")
         return f"CPU, {self.architecture}, {cores} at {clocks}, {self.isas[-1]}, {memory}"

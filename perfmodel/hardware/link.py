@@ -13,6 +13,7 @@ from pydantic import AfterValidator, field_validator
 
 from perfmodel.derived import derived_property
 from perfmodel.hardware import source as spec
+from perfmodel.presentation.quantities import counted
 from perfmodel.units import GIGA
 
 
@@ -128,5 +129,5 @@ class Link:
     def describe(self) -> str:
         """Return the link in one line."""
         peak, typical = self.bandwidth_bytes_per_s / GIGA, self.effective_bandwidth_bytes_per_s / GIGA
-        lanes = f"{self.lane_count} lane{'s' if self.lane_count > 1 else ''}"
+        lanes = counted(self.lane_count, "lane")
         return f"{self.family.name}, {lanes}, {peak:.4g} GB/s per direction, {typical:.4g} typical"

@@ -17,6 +17,7 @@ from perfmodel.errors import nearest_hint
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.spec_files import toml_document
+from perfmodel.presentation.quantities import counted
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import MIB
 
@@ -291,7 +292,7 @@ class MeasuredMachine(Runnable):
         """Return the machine, its software and its calibration in one line."""
         on, session, versions = self.machine, self.session, self.software
         backend = f"{versions.backend} {getattr(versions, versions.backend) or ''}".strip()
-        threads = "" if on.threads is None else f", {on.threads} thread{'s' if on.threads > 1 else ''}"
+        threads = "" if on.threads is None else f", {counted(on.threads, 'thread')}"
         until = "" if session.ended_early is None else f"; {session.ended_early}"
         return (
             f"{on.model} ({on.processor.upper()}{threads}) with {backend}: {len(self.kernel)} classes of kernels "

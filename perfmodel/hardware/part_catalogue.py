@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.calls import in_words
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.errors import MOST_NEAREST, ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.spec_files import kept_while_unchanged
 from perfmodel.plain_text import plain
@@ -115,11 +115,20 @@ def _device_path(name_or_path: str | Path) -> Path:
     named = not spec_files.is_path(name_or_path) and isinstance(name_or_path, str)
     among_devices = not named or spec_files.lookup("devices", str(name_or_path)) is not None
     calibrated = None if among_devices else spec_files.lookup("calibrations", str(name_or_path))
+    if not among_devices and calibrated is None and name_or_path in ("gpu", "cpu"):
+        raise ArgumentError("device", name_or_path, _one_of_kind(name_or_path))
     path = spec_files.find("devices", name_or_path) if calibrated is None else calibrated
     if spec_files.kind_of(path) == "fit":
         allowed = "a device or a measured machine; pass a fit as calibration="
         raise ArgumentError(argument="device", given=str(name_or_path), allowed=allowed)
     return path
+
+
+def _one_of_kind(kind: str) -> str:
+    """Ask for the name of a device of a kind, with a few examples."""
+    names = [path.stem for path in spec_files.files("devices") if spec_files.kind_of(path) == kind]
+    some = ", ".join(names[:MOST_NEAREST])
+    return f"the name of a {kind.upper()}, such as {some}; pm.calibrate measures the one at hand"
 
 
 def _host_link_faults(device: Device) -> list[str]:

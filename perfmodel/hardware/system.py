@@ -16,6 +16,7 @@ from perfmodel.hardware import source as spec
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.wiring import Wired, Wiring
 from perfmodel.numeric import is_real
+from perfmodel.presentation.quantities import counted
 from perfmodel.units import GIB, GIGA
 
 if TYPE_CHECKING:
@@ -365,6 +366,6 @@ class System(Wired):
     def describe(self) -> str:
         """Return the system in one line."""
         memory = f"{self.file.memory.capacity_gib:g} GiB"
-        cores = f"{self.core_count} core{'s' if self.core_count > 1 else ''}"
+        cores = counted(self.core_count, "core")
         host = f"{self.socket_count} x {self.processor.name}, {cores}, {memory}"
         return ", ".join([host, *self.device_counts()])

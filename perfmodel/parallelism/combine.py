@@ -150,7 +150,7 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
         element_bytes=request.element_bytes,
         layer_s=request.layer_s,
         send_s=request.send_s,
-        argument="stages" if layout.interleave == 1 else "interleave",
+        interleave=layout.interleave,
         known=request.known,
     )
 

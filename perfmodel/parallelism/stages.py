@@ -16,6 +16,7 @@ from perfmodel.graph.execution import block_of, blocks_of, wants_gradient
 from perfmodel.graph.node import Node
 from perfmodel.layers import SharedShape
 from perfmodel.parallelism.base import Exchange, LayerSeconds, StageGraph
+from perfmodel.presentation.quantities import counted
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -195,10 +196,10 @@ def chosen_cuts(
     element_bytes: int,
     layer_s: LayerSeconds | None = None,
     send_s: Callable[[int], float] | None = None,
-    argument: str = "stages",
+    interleave: int = 1,
     known: dict[Hashable, Balance] | None = None,
 ) -> tuple[Cut, ...]:
-    """Choose the cuts that make the longest stage of a network shortest."""
+    """Choose the cuts that make the longest stage of a network shortest; a device has ``interleave`` of the stages."""
     cuts = known_cuts(graph)
     known, key = {} if known is None else known, (id(graph), element_bytes)
     if key not in known:
@@ -208,8 +209,11 @@ def chosen_cuts(
         known[key] = Balance(work, [(cut.place, seconds) for cut, seconds in zip(cuts, sends, strict=True)])
     chosen = known[key].cuts(stage_count)
     if chosen is None:
-        allowed = f"at most {len(cuts) + 1}: {graph.name} has {len(cuts)} places that only one tensor crosses"
-        raise ArgumentError(argument, stage_count, allowed)
+        stages, most = stage_count // interleave, len(cuts) + 1
+        why = f"{graph.name} has {counted(len(cuts), 'place')} that only one tensor crosses"
+        if stages > most or interleave == 1:
+            raise ArgumentError("stages", stages, f"at most {most}: {why}")
+        raise ArgumentError("interleave", interleave, f"at most {most // stages} with stages={stages}: {why}")
     return tuple(cuts[index] for index in chosen)
 
 

@@ -13,12 +13,13 @@ from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.planning.changes import ARCHITECTURE_CHANGES, CHANGES, Change, NotApplicableError, Situation
 from perfmodel.planning.changes.arguments import foreign_library
 from perfmodel.planning.comparison import Comparison, compare, signed_seconds_text
+from perfmodel.planning.sweeps.results import common_part
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.prediction_text import configuration, fit_sentence, title
-from perfmodel.presentation.quantities import percent_text, seconds_text
+from perfmodel.presentation.quantities import counted, percent_text, seconds_text
 from perfmodel.presentation.results import WIDTH, Result, plain
 from perfmodel.presentation.tables import Table
 
@@ -410,7 +411,7 @@ def _rejections(a: Advice) -> list[str]:
     for entry in a.rejected:
         argument, refused, why = entry.reason.partition(" must be ")
         same = f"{argument} {why.rpartition('(got ')[2]}" if refused else entry.reason
-        key = NO_ROOM if entry.reason.startswith(NO_ROOM) else same
+        key = NO_ROOM if entry.reason.startswith(NO_ROOM) else common_part(entry.reason) or same
         reasons.setdefault(key, []).append(entry)
     lines, without_effect = [], []
     for key, entries in reasons.items():
@@ -421,7 +422,8 @@ def _rejections(a: Advice) -> list[str]:
             without_effect += [entry.kind for entry in entries]
             continue
         which = ", ".join(entry.change or entry.kind for entry in entries)
-        reason = NO_ROOM if key == NO_ROOM else textwrap.shorten(entries[0].reason, REASON_LETTERS, placeholder=" ...")
+        common = key if key == NO_ROOM else common_part(entries[0].reason) if len(entries) > 1 else ""
+        reason = common or textwrap.shorten(entries[0].reason, REASON_LETTERS, placeholder=" ...")
         lines.append(f"impossible: {which}: {reason}")
     if without_effect:
         lines.append(f"do not apply to this job, or not in every value: {', '.join(without_effect)}")
@@ -445,7 +447,7 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
     lines = [f"beware of {row.change}: {row.beware}" for row in good if row.beware]
     lines += [*_equally_fast(a, good), *_little_gains(a)]
     faster = sum(row.speedup >= SLIGHT for row in a.rows)
-    counts = f"{len(a.rows)} possible changes tried, {faster} of them faster, {len(a.rejected)} impossible"
+    counts = f"{counted(len(a.rows), 'possible change')} tried, {faster} of them faster, {len(a.rejected)} impossible"
     return table, [*lines, *_rejections(a), f"{counts}; .rows and .rejected have all"]
 
 

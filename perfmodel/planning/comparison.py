@@ -24,7 +24,7 @@ from perfmodel.prediction.words.prediction_text import (
     part_names,
     title,
 )
-from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text
+from perfmodel.presentation.quantities import cell_text, counted, percent_text, quantity_text, scale_of, seconds_text
 from perfmodel.presentation.results import WIDTH, Drawn, plain
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
@@ -298,10 +298,19 @@ def _heading(c: Comparison) -> str:
     return "\n".join(f"{which}: {title(p)} ({configuration(p)})" for which, p in both)
 
 
+MOST_LETTERS: Final = 48
+"""Longest value of an input that is printed; ``inputs`` has every value in full. [1]"""
+
+
 def _input_text(change: InputChange, value: Any) -> str:
-    """Write a value with the unit that its argument's name implies; fields of spec files name their own."""
+    """Write a value with the unit that its argument's name implies; count what tables and long lists hold."""
+    if isinstance(value, Mapping):
+        return counted(sum(entry is not None for entry in value.values()), "field")
     scale = None if ":" in change.input else scale_of(change.input)
-    return cell_text(value) if scale is None or not isinstance(value, float) else quantity_text(value, scale)
+    text = cell_text(value) if scale is None or not isinstance(value, float) else quantity_text(value, scale)
+    if len(text) > MOST_LETTERS and isinstance(value, tuple | list):
+        return counted(len(value), "value")
+    return textwrap.shorten(text, MOST_LETTERS, placeholder=" ...")
 
 
 def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
@@ -404,7 +413,7 @@ def _storage_of_weights(graph: LayerGraph) -> dict[str, str]:
         if len(counts) == 1:
             facts[name] = next(iter(counts))
             continue
-        facts[name] = ", ".join(f"{text} ({count} layer{'s' * (count > 1)})" for text, count in counts.items())
+        facts[name] = ", ".join(f"{text} ({counted(count, 'layer')})" for text, count in counts.items())
     return facts
 
 

@@ -20,7 +20,7 @@ from perfmodel.hardware.wiring import Wired
 from perfmodel.prediction.arguments.checks import bounded_entries, flag, one_of, positive, whole_number
 from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.device.system_part import saturated_channels
-from perfmodel.presentation.quantities import byte_rate_text, bytes_text, percent_text, seconds_text
+from perfmodel.presentation.quantities import byte_rate_text, bytes_text, counted, percent_text, seconds_text
 from perfmodel.presentation.results import Drawn, Result
 from perfmodel.presentation.tables import Table
 from perfmodel.simulation import Task, Timeline, simulate
@@ -431,7 +431,7 @@ class Refresh(Result):
 
     def describe(self) -> str:
         """Return the result in words, with the remarks."""
-        count = f"{self.device_count} device{'s' if self.device_count > 1 else ''}"
+        count = counted(self.device_count, "device")
         lines = [
             f"{count} on a link of {byte_rate_text(self.bandwidth_bytes_per_s)}, {bytes_text(self.memory_bytes)} each, "
             f"read as {self.reading}:",

@@ -54,7 +54,7 @@ def price_names(target: Target) -> tuple[str, ...]:
 def prices_of(usd_per_hour: Any) -> Prices:
     """Return the caller's prices, checked; without any, those of price files."""
     if usd_per_hour is None:
-        return Prices(_listed(), "no price file lists {device} on demand; pass usd_per_hour=")
+        return Prices(_listed(), "no price file lists {device}; pass usd_per_hour=")
     if not isinstance(usd_per_hour, Mapping):
         return Prices(positive("usd_per_hour", usd_per_hour))
     for name in usd_per_hour:

@@ -194,9 +194,7 @@ def _checked_pauses(pauses: Mapping[str, Any]) -> dict[str, Any]:
     failures, every_s = pauses["failures_per_device_day"], pauses["checkpoint_every_s"]
     checked["failures_per_device_day"] = from_zero_to(MOST_FAILURES, "failures_per_device_day", failures)
     if failures and not (checked["checkpoint_s"] or every_s):
-        allowed = (
-            "0 without checkpoint_s= or checkpoint_every_s=: with free checkpoints at any time a failure loses no work"
-        )
+        allowed = "0 without checkpoint_s= or checkpoint_every_s=, which say how much work a failure loses"
         raise ArgumentError("failures_per_device_day", failures, allowed)
     checked["checkpoint_every_s"] = None if every_s is None else positive("checkpoint_every_s", every_s)
     every = pauses["evaluate_every"]

@@ -161,6 +161,15 @@ def count_text(count: float) -> str:
     return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.4g}"
 
 
+def counted(count: int, one: str) -> str:
+    """Write a number of things, in the plural unless there is one.
+
+    >>> counted(1, "worker"), counted(4096, "worker")
+    ('1 worker', '4,096 workers')
+    """
+    return f"{count:,} {one}{'s' * (count != 1)}"
+
+
 def cell_text(value: Any) -> str:
     """Write one value of a table, of any type.
 

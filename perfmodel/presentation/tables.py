@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from perfmodel.errors import ArgumentError, check_known, package_for
 from perfmodel.numeric import is_real
-from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts
+from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,7 +255,7 @@ class Table(Sequence[Row], Generic[Row]):
 
     def _rows_left_out(self, count: int) -> str:
         left = len(self) - count
-        return f"... and {left:,} more rows: .head(n) and .to_frame() reach them" if left > 0 else ""
+        return f"... and {counted(left, 'more row')}: .head(n) and .to_frame() reach them" if left > 0 else ""
 
     def to_text(self, *, max_rows: int | None = None, columns: Sequence[str] | None = None) -> str:
         """Return the table as aligned text without colour.
@@ -283,7 +283,7 @@ class Table(Sequence[Row], Generic[Row]):
         return self.to_text(max_rows=ROWS_SHOWN)
 
     def __repr__(self) -> str:
-        return f"<Table {self.title!r}: {len(self)} rows of {', '.join(self.columns)}>"
+        return f"<Table {self.title!r}: {counted(len(self), 'row')} of {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str:
         return self.to_html()

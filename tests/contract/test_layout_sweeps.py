@@ -74,8 +74,8 @@ def test_rows_of_the_grid_are_predictions_and_refusals_are_counted(together):
     fits = int(np.count_nonzero(s["fits"]))
     assert sum(s.refused.values()) == len(s) - fits
     assert set(s.refused) >= {"interleave", "tensor_size", "micro_batches", "shard_stage"}
-    assert f"{len(s):,} configurations, {fits:,} of which fit; not: " in repr(s)
-    assert f"{s.refused['tensor_size']:,} tensor_size" in repr(s)
+    assert f"{len(s):,} configurations, {fits:,} of which fit; refused: " in repr(s)
+    assert f"{s.refused['tensor_size']:,} (tensor_size)" in repr(s)
 
 
 @pytest.mark.parametrize("name", ["systems", "messages", "stragglers", "input"])

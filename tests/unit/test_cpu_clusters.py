@@ -114,7 +114,7 @@ def test_reading_that_hides_behind_decoding_on_the_same_core_is_no_bottleneck(al
     assert "What bounds it most is arithmetic" in p.explain()
     told = " ".join(p.explain().split())
     assert "decoded by 1 core, 1 fetched ahead" in told
-    assert "what takes longest is computing and decoding on the same cores" in told
+    assert "computing and decoding on the same cores takes longest" in told
     assert "With 2 cores instead of 1, decoding would keep up with the step" in told
     assert pm.advise(alexnet, **job).base.bottleneck == "compute"
     assert pm.predict(classifier, **job).bottleneck == "storage"  # nothing else takes as long

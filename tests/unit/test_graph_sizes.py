@@ -62,7 +62,7 @@ def test_free_sizes_are_shown_as_expressions_in_base_units():
     width = sympy.Symbol("W", positive=True, integer=True)
     graph = LayerGraph("open", input_shape=(10,))
     graph.add("scores", Dense(units=width), inputs=graph.input)
-    assert repr(graph) == "<LayerGraph 'open': 1 layers, 11*W parameters>"
+    assert repr(graph) == "<LayerGraph 'open': 1 layer, 11*W parameters>"
     text = str(graph.summary(batch_size=2))
     assert "11*W parameters; batch size 2: 40*W FLOP forward" in text  # 2 samples x 10 x W multiply-adds
     heading, row = text.splitlines()[1], text.splitlines()[3]

@@ -45,7 +45,7 @@ def test_errors_ranks_and_choice_follow_from_the_rows(table):
     predicted = np.array([row.predicted_s for row in report.rows if row.ran])
     assert len(predicted) == 3
     assert len(report.rows) == 4
-    assert "1 layouts" in report.not_scored
+    assert "1 layout whose" in report.not_scored
     assert report.mape == pytest.approx(100 * abs(predicted - 1).mean())
     exact = layout_report(table(predicted.tolist()))
     assert exact.mape == pytest.approx(0, abs=1e-9)

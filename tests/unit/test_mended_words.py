@@ -1,11 +1,16 @@
 """Reports say what the job cannot do, where it does not fit and what differs, wherever a prediction is printed."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import perfmodel as pm
 from perfmodel.cli.app import run
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.planning.comparison import InputChange, _input_text
 from perfmodel.prediction.words.prediction_text import fit_sentence
 from perfmodel.presentation.timeline_figure import LaneBar, gantt_chart
 
@@ -129,7 +134,7 @@ def test_a_sweep_counts_by_type_and_number_of_workers_what_holds_for_some_rows_o
     ("typed", "proposed"),
     [
         ("A100", ["a100_40_sxm", "a100_80_sxm", "a100_40_pcie"]),
-        ("H100", ["h100_sxm", "h100_pcie", "h100_sxm_96_hbm2e"]),
+        ("H100", ["h100_nvl", "h100_sxm", "h100_pcie"]),
         ("V100", ["v100_pcie", "v100_sxm2", "v100_sxm2_32gb"]),
         ("p100", ["tesla_p100_pcie", "tesla_p100_sxm2"]),
         ("K80", ["tesla_k80_gk210"]),
@@ -164,3 +169,101 @@ def test_a_message_shorter_than_a_pixel_is_still_drawn_and_a_longer_one_as_long_
         height = round(axes.transData.transform((0, lane))[1])
         width = np.count_nonzero(coloured[height, left:right]) / (right - left)
         assert 0 < width < 0.004 or (lane == 5 and width == pytest.approx(0.25, abs=0.004))
+
+
+SMALL_GPT = pm.zoo.gpt(layers=2, width=128, heads=2, sequence_length=64, vocabulary=100)
+
+
+def test_tables_and_long_lists_of_inputs_that_differ_are_counted():
+    first, second = (
+        pm.predict(SMALL_GPT, batch_size=4, device=name, framework="pytorch_2") for name in ("rtx_4070", "a40")
+    )
+    comparison = pm.compare(first, second)
+    (table,) = [row for row in comparison.inputs if row.input.endswith("tensor_core.ada")]
+    stated = sum(value is not None for value in table.first.values())
+    line = next(line for line in str(comparison).splitlines() if "tensor_core.ada" in line)
+    assert line.split()[-3:] == [str(stated), "fields", "-"]
+    listed = InputChange("a: list", [1.5] * 40, "word " * 40)
+    assert _input_text(listed, listed.first) == "40 values"
+    assert _input_text(listed, listed.second).endswith("word ...")
+    assert max(map(len, str(comparison).splitlines())) < 160
+
+
+def test_changes_that_are_impossible_for_one_reason_share_a_line():
+    advice = pm.advise(SMALL_GPT, kinds=["device", "framework"], batch_size=4, device="rtx_4070", dtype="bf16")
+    text = " ".join(str(advice).split())
+    without = [entry.change for entry in advice.rejected if entry.reason.startswith("unknown dtype")]
+    assert len(without) > 20
+    assert f"impossible: {', '.join(without)}: no bf16 impossible:" in text
+    old = [entry.change for entry in advice.rejected if " cannot run a computation on a GPU in bf16:" in entry.reason]
+    assert f"impossible: {', '.join(old)}: cannot run a computation on a GPU in bf16 impossible:" in text
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_the_kind_of_a_device_is_not_its_name(kind):
+    with pytest.raises(ArgumentError, match=rf"the name of a {kind.upper()}, such as .*pm.calibrate") as refused:
+        pm.load_device(kind)
+    some = refused.value.allowed.partition("such as ")[2].partition(";")[0].split(", ")
+    assert {pm.load_device(name).kind for name in some} == {kind}
+
+
+def test_a_calibration_may_be_called_cpu(tmp_path, monkeypatch):
+    (tmp_path / "calibrations").mkdir()
+    measured = Path(__file__).resolve().parents[1] / "data/measured_cpu.toml"
+    shutil.copy(measured, tmp_path / "calibrations/cpu.toml")
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
+    assert pm.load_device("cpu").stem == "cpu"
+
+
+def test_too_many_chunks_are_refused_in_the_numbers_that_were_asked_for():
+    job = {"batch_size": 4, "system": "dgx_a100", "parallelism": "pipeline", "micro_batches": 4}
+    with pytest.raises(ArgumentError, match=r"interleave must be at most \d+ with stages=4: .*got 40") as refused:
+        pm.predict(SMALL_GPT, stages=4, interleave=40, schedule="interleaved", **job)
+    most = int(str(refused.value).split("at most ")[1].split()[0])
+    pm.predict(SMALL_GPT, stages=4, interleave=most, schedule="interleaved", **job)
+    two = pm.LayerGraph("two", input_shape=(8,))
+    two.add("second", pm.layers.Dense(units=8), inputs=two.add("first", pm.layers.Dense(units=8), inputs=two.input))
+    with pytest.raises(ArgumentError, match=r"stages must be at most 2: two has 1 place that .*got 8"):
+        pm.predict(two, stages=8, **job)
+
+
+def test_a_front_without_prices_says_what_is_missing():
+    s = pm.sweep(SMALL_GPT, batch_size=[1, 2], device="rtx_4070")
+    with pytest.raises(ArgumentError, match="no price file lists rtx_4070; pass usd_per_hour="):
+        s.pareto("step_s", "usd_per_epoch")
+    priced = pm.sweep(SMALL_GPT, batch_size=[1, 2], device="rtx_4070", usd_per_hour=0.5)
+    assert len(priced.pareto("step_s", "usd_per_epoch")) >= 1
+    one = pm.sweep(SMALL_GPT, batch_size=1, device="rtx_4070", workers=2)
+    assert one.title.endswith(": 1 configuration, 0 of which fit; refused: 1 (workers)")
+
+
+@pytest.mark.parametrize(("key", "name"), [("device", "rtx_4070"), ("system", "dgx_a100")])
+def test_hardware_without_a_price_file_is_a_candidate_with_a_price(key, name):
+    job = {"batch_size": 4, "dataset_size": 100, "epochs": 1}
+    with pytest.raises(ArgumentError, match=rf"\{{'{key}': '{name}', 'price': 0.5\}}"):
+        pm.plan(SMALL_GPT, candidates=[name], **job)
+    assert pm.plan(SMALL_GPT, candidates=[{key: name, "price": 0.5}], **job).best is not None
+    with pytest.raises(UnknownNameError, match="Known: "):
+        pm.plan(SMALL_GPT, candidates=["rtx_4071"], **job)
+
+
+def test_a_search_for_the_cheapest_layout_names_the_price_that_is_missing():
+    with pytest.raises(ArgumentError, match="objective must not be 'money' here: no price file lists gtx_1080; pass"):
+        pm.search(SMALL_GPT, global_batch_size=8, system="survey_fig5", objective="money")
+
+
+def test_a_plan_that_misses_its_deadline_says_what_would_meet_it():
+    job = {"batch_size": 4, "dataset_size": 100_000, "epochs": 10, "deadline_hours": 0.001}
+    report = pm.plan(SMALL_GPT, candidates=[{"device": "rtx_4070", "price": 0.5}], **job)
+    (speed,) = [change.text for change in report.changes if change.what == "speed"]
+    assert speed.startswith("rtx_4070 (own) would meet the limits if its steps were ")
+    assert f"\n{speed[:60]}" in str(report)
+
+
+def test_failures_need_a_checkpoint():
+    run = {"tokens": 1e9, "failures_per_device_day": 0.1}
+    p = pm.predict(SMALL_GPT, batch_size=4, device="rtx_4070")
+    with pytest.raises(ArgumentError, match="0 without checkpoint_s= or checkpoint_every_s="):
+        p.training_totals(**run)
+    for pause in ("checkpoint_s", "checkpoint_every_s"):
+        assert p.training_totals(**run, **{pause: 60.0})

@@ -87,7 +87,7 @@ def test_it_says_how_fast_and_how_stale_the_slowest_are(alexnet):
     ("options", "told"),
     [
         ({"sync": "downpour", "straggler": {"distribution": "unequal", "times": [1.0, 2.0]}}, "each of the 4 workers"),
-        ({"sync": "downpour", "straggler": {"distribution": "unequal", "cv": 0.1}}, "must give exactly times"),
+        ({"sync": "downpour", "straggler": {"distribution": "unequal", "cv": 0.1}}, "must give times and nothing else"),
         (
             {"sync": "none", "straggler": {"distribution": "unequal", "times": [1.0, 1.0, 1.0, 2.0]}},
             "workers exchange nothing",

@@ -21,7 +21,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.graph.structure import changed_like, changes_of
 from perfmodel.measurements.table import Run
 from perfmodel.planning.changes.arguments import Change, Situation
-from perfmodel.presentation.quantities import percent_text
+from perfmodel.presentation.quantities import counted, percent_text
 from perfmodel.zoo.encoders import BERT_SIZES
 from perfmodel.zoo.options import recipes
 from perfmodel.zoo.transformer import LLAMA_SIZES
@@ -86,10 +86,6 @@ class Design:
         return min(made, key=lambda pair: abs(amount(pair[1]) - wanted))
 
 
-def _counted(count: int, one: str) -> str:
-    return f"{count} {one}{'' if count == 1 else 's'}"
-
-
 def _deviation(off: float) -> str:
     """Say in words by how much an amount deviates. [1]"""
     share = percent_text(abs(off))
@@ -134,7 +130,7 @@ def _by_count(name: str, options: Options) -> Iterator[Design]:
 
     for count in dict.fromkeys((max(1, now // 2), 2 * now)):
         if count != now:
-            yield Design(what=_counted(count, DEPTHS[depth]), build=partial(build, count), width=wide, step=step)
+            yield Design(what=counted(count, DEPTHS[depth]), build=partial(build, count), width=wide, step=step)
 
 
 def _of_family(name: str, options: Options) -> Iterator[Design]:
@@ -169,11 +165,11 @@ def _listed(name: str, options: Options) -> Iterator[Design]:
         for other in dict.fromkeys((max(1, count // 2), count, 2 * count)):
             if other != count or len(set(widths)) > 1:
                 equal = partial(build, option, [1.0] * other)
-                yield Design(what=_counted(other, "hidden layer"), build=equal, width=max(widths))
+                yield Design(what=counted(other, "hidden layer"), build=equal, width=max(widths))
         for other in dict.fromkeys((max(2, count), 2 * count)):
             shape = [TAPER ** (-index / (other - 1)) for index in range(other)]
             yield Design(
-                what=f"{_counted(other, 'hidden layer')} that become {TAPER:g} times narrower, the first",
+                what=f"{counted(other, 'hidden layer')} that become {TAPER:g} times narrower, the first",
                 build=partial(build, option, shape),
                 width=max(widths),
             )

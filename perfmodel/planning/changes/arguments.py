@@ -20,6 +20,7 @@ from perfmodel.prediction.arguments.checks import DTYPES, NO_SYNC
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
 from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER, sync_names
 from perfmodel.prediction.memory.batch_limit import max_batch_size, without_sizes
+from perfmodel.presentation.quantities import counted
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ def _spread(now: Situation, size: str, count: int) -> dict[str, Any]:
 
 
 def _of_workers(workers: int) -> str:
-    return f"{workers} worker{'s' if workers > 1 else ''} of"
+    return f"{counted(workers, 'worker')} of"
 
 
 def stages(now: Situation) -> Iterator[Change]:

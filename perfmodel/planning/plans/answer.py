@@ -40,6 +40,10 @@ NOT_SHOWN: Final = ("reason", "least_hours", "most_hours", "least_usd", "most_us
 """Columns that are printed as sentences below the table instead."""
 
 
+OF_WORK: Final = ("speed", "epochs", "samples")
+"""Changes of speed or work, whose texts are sentences."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A change that would make a candidate the choice.
@@ -54,7 +58,7 @@ class Change:
     candidate : str
         Candidate that would be chosen. [-]
     text : str
-        The change in words. [-]
+        The change in words; of speed or work a whole sentence. [-]
     """
 
     what: str
@@ -137,7 +141,10 @@ class Plan(Drawn):
             lines = [f"nothing fits; binding: {', '.join(self.binding)}"]
             if self.nearest_miss is not None:
                 lines.append(f"nearest miss: {_with_bill(self.nearest_miss)}")
-        return [*lines, *(f"another choice with: {change.text}" for change in self.changes), *self._others()]
+        changes = [
+            f"{'' if change.what in OF_WORK else 'another choice with: '}{change.text}" for change in self.changes
+        ]
+        return [*lines, *changes, *self._others()]
 
     def _doubt(self) -> list[str]:
         """Return the interval of the best row's hours and cost."""

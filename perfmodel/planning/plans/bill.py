@@ -20,6 +20,7 @@ from perfmodel.prediction.arguments.verbs import gated
 from perfmodel.prediction.bill import effectiveness_of
 from perfmodel.prediction.job.subject import subject_of_graph, subject_of_run
 from perfmodel.prediction.memory.footprint import optimizer_bytes
+from perfmodel.presentation.quantities import counted
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import GIGA, KILO, SECONDS_PER_HOUR
 
@@ -185,8 +186,8 @@ class Workload:
     def describe(self) -> str:
         """Return the job in a few words."""
         if self.counted_in == "samples":
-            return f"{self.dataset_size:,} samples"
-        return f"{self.epochs:,} epoch{'s' * (self.epochs > 1)} of {self.dataset_size:,} samples"
+            return counted(self.dataset_size, "sample")
+        return f"{counted(self.epochs, 'epoch')} of {counted(self.dataset_size, 'sample')}"
 
 
 def read_workload(*, dataset: Any, dataset_size: Any, epochs: Any, samples: Any) -> Workload:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, UnknownNameError, check_known
+from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_instance_price, load_system
 from perfmodel.hardware.cluster import several
 from perfmodel.hardware.dataset import Dataset
@@ -303,7 +304,7 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
             "candidates", stated, "mappings with price=: a name, or the USD per hour of one device of your own"
         )
     price = stated["price"]
-    known = positive("price", price) if is_real(price) else load_instance_price(price)
+    known = positive("price", price) if is_real(price) else _priced(price)
     hardware, machines = _hardware(stated, known), stated.get("machines")
     name = stated.get("name") or _name(stated, hardware, known)
     feed = {key: stated[key] for key in FEED if stated.get(key) is not None}
@@ -316,6 +317,19 @@ def _candidates(entry: CandidateLike, devices_per_worker: int) -> Iterator[Candi
             workers = max(1, devices // devices_per_worker)
         counts = tuple(whole_number("workers", number) for number in listed("workers", workers))
         yield Candidate(name=str(name), price=known, hardware=placed, workers=counts, feed=feed)
+
+
+def _priced(price: Any) -> InstancePrice:
+    """Load the price of an instance; for a name of hardware, say how to add a price."""
+    try:
+        return load_instance_price(price)
+    except UnknownNameError:
+        for key in ("device", "system"):
+            if spec_files.lookup(f"{key}s", price):
+                example = {key: price, "price": 0.5}
+                allowed = f"prices, or hardware with the price of a device in USD per hour, such as {example}"
+                raise ArgumentError("candidates", price, allowed) from None
+        raise
 
 
 def _of_several(hardware: Mapping[str, Any], machines: Any) -> dict[str, Any]:

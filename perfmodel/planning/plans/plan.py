@@ -429,12 +429,13 @@ class Verdict:
         if nearest is None:
             return []
         row, speedup = nearest
-        work = [_change("speed", speedup, row, f"steps {_at_least(speedup)} times as fast on {row.describe()}", None)]
+        would = f"{row.describe()} would meet the limits"
+        work = [_change("speed", speedup, row, f"{would} if its steps were {_at_least(speedup)} times as fast", None)]
         entry = next(entry for entry in self.entries if entry.row is row)
         what, count = self.question.workload.amount
         fewer = self._less_work(entry, 1 / speedup)
         if fewer:
-            work.append(_change(what, fewer, row, f"{fewer:,} {what} instead of {count:,} on {row.describe()}", None))
+            work.append(_change(what, fewer, row, f"{would} with {fewer:,} {what} instead of {count:,}", None))
         return work
 
     def _less_work(self, entry: Entry, share: float) -> int:

@@ -21,7 +21,7 @@ from perfmodel.prediction.energy import time_share
 from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.prediction import BOTTLENECK_OF_PART
-from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
+from perfmodel.presentation.quantities import bytes_text, counted, percent_text, seconds_text
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table, row_class
 
@@ -486,10 +486,11 @@ class Search(Drawn):
     @property
     def title(self) -> str:
         """What was searched, and how many layouts fit."""
-        devices = " or ".join(f"{count:,}" for count in np.unique(device_counts(self.layouts)).tolist())
+        *fewer, most = np.unique(device_counts(self.layouts)).tolist()
+        devices = " or ".join([*(f"{count:,}" for count in fewer), counted(most, "device")])
         system = self.layouts.space.by_name["system"].labels[0]
         return (
-            f"{self.graph.name} on {devices} devices of {system}: {self.layout_count:,} layouts, "
+            f"{self.graph.name} on {devices} of {system}: {counted(self.layout_count, 'layout')}, "
             f"{self.fitting_count:,} of which fit"
         )
 
@@ -508,11 +509,9 @@ class Search(Drawn):
             lines.append(
                 f"memory: {most}{'' if len(peaks) == 1 else f', {bytes_text(min(peaks))} on the emptiest stage'}"
             )
-            count = len(self.front)
             *others, last = self._front_objectives
-            lines.append(
-                f"front of {', '.join(others)} and {last}: {count} layout{'s' * (count > 1)} (.front, .by_memory)"
-            )
+            layouts = counted(len(self.front), "layout")
+            lines.append(f"front of {', '.join(others)} and {last}: {layouts} (.front, .by_memory)")
         else:
             lines.append(f"no layout fits: {self._smallest}")
         refused = ", ".join(f"{count:,} by {reason}" for reason, count in self.refused.items())
@@ -546,7 +545,7 @@ def _ranked(sweep: Sweep, name: str) -> NDArray[np.float64]:
 
 
 def _amount(amount: float, places: int) -> str:
-    """Write an amount of a run, of a short one with three significant digits."""
+    """Write an amount of a run; with three significant digits if the run is short."""
     return f"{amount:,.{places}f}" if amount >= 1 else f"{amount:.3g}"
 
 
@@ -581,7 +580,7 @@ def layout_text(row: Any) -> str:
     """Write a layout in words."""
     of_row: dict[str, Any] = row if isinstance(row, dict) else vars(row)
     get: Callable[[str], Any] = of_row.get
-    words = ["1 worker" if get("workers") == 1 else f"{get('workers')} workers"]
+    words = [counted(get("workers"), "worker")]
     if get("tensor_size") > 1:
         words.append(f"tensor {get('tensor_size')}")
     if (get("context_size") or 1) > 1:

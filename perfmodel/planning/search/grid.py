@@ -52,7 +52,7 @@ class Grid:
     def started(self, frameworks: Sequence[tuple[FrameworkProfile, NDArray[np.intp]]], read: Mapping[str, Any]) -> Grid:
         """Leave out and count the layouts that a rule of their program refuses, unless it refuses all of that program.
 
-        Each framework comes with its layouts; ``read`` are arguments that all layouts share, and what else rules read.
+        Each framework comes with its layouts; ``read``: the shared arguments and other values that rules use.
         """
         left_out: Counter[str] = Counter()
         unmet: dict[Rule, None] = {}

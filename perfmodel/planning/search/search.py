@@ -366,9 +366,8 @@ def _answer(
     device = place.processor
     price = prices.of(str(device.stem))
     if objective == "money" and math.isnan(price):
-        raise ArgumentError(
-            "usd_per_hour", None, f"the price of a device in an hour: {prices.missing(str(device.stem))}"
-        )
+        allowed = f"must not be 'money' here: {prices.missing(str(device.stem))}"
+        raise ArgumentError("objective", objective, allowed)
     results["mfu"] = batch * model_flop(graph, trains=True) / (_peaks(swept, device) * counts * step_s)
     results |= _run_columns(run, step_s, counts, price)
     results[FITS], results[REASON], reasons = _within(swept, reserve)

@@ -18,6 +18,7 @@ from perfmodel.layers.checks import check_path
 from perfmodel.numeric import is_real
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.presentation.quantities import counted
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import ROWS_SHOWN, Table, pandas_for_frames, row_class
 
@@ -278,12 +279,15 @@ class Sweep(Result):
         UnknownNameError
             If there is no such column; names the nearest.
         ArgumentError
-            If no column is named.
+            If no column is named, or configurations fit but none has a value in all of the columns.
         """
         if not names:
             raise ArgumentError("names", names, "at least one column, e.g. 'step_s', 'usd_per_epoch'")
         ranked = np.stack([self._ranked(name) for name in names])
         among = np.flatnonzero(np.isfinite(ranked).all(axis=0))
+        if not len(among) and self.results[FITS].any():
+            allowed = f"columns with values for a configuration that fits{self.feasible._excuse()}"
+            raise ArgumentError("names", ", ".join(names), allowed)
         return self.taken(among[front(ranked[:, among])])
 
     def to_frame(self) -> pd.DataFrame:
@@ -426,10 +430,10 @@ class Sweep(Result):
         """Number of configurations, how many of them fit, and why the others do not."""
         fitting = int(np.count_nonzero(self.results[FITS]))
         name = getattr(self.space.graph, "name", None) or getattr(self.space.graph, "network", "")
-        title = f"{name}: {len(self):,} configurations, {fitting:,} of which fit"
-        refused = [f"{count:,} {reason}" for reason, count in self.refused.items()]
+        title = f"{name}: {counted(len(self), 'configuration')}, {fitting:,} of which fit"
+        refused = [f"{count:,} ({reason})" for reason, count in self.refused.items()]
         more = f", and {len(refused) - REASONS_SHOWN} more reasons" if len(refused) > REASONS_SHOWN else ""
-        title = f"{title}; not: {', '.join(refused[:REASONS_SHOWN])}{more}" if refused else title
+        title = f"{title}; refused: {', '.join(refused[:REASONS_SHOWN])}{more}" if refused else title
         return "; ".join([title, *(f"{count:,} predicted although {what}" for what, count in self.beyond.items())])
 
     def __repr__(self) -> str:
@@ -437,7 +441,7 @@ class Sweep(Result):
 
     def __str__(self) -> str:
         left = len(self) - ROWS_SHOWN
-        hint = f"\n... and {left:,} more rows: .best(), .pareto(), .to_frame() and .to_csv() reach them"
+        hint = f"\n... and {counted(left, 'more row')}: .best(), .pareto(), .to_frame() and .to_csv() reach them"
         return f"{self.to_table()}{hint if left > 0 else ''}"
 
     def _shown(self) -> Table[Any]:

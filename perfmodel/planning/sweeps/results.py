@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -134,18 +135,34 @@ def memory_reason(memory_bytes: float, capacity_bytes: float, missing_elsewhere_
     return f"{NO_FIT}: {missing}" if missing else ""
 
 
+COMMON_PARTS: Final = (
+    (re.compile(r"unknown dtype of .*? '(\w+)'\."), r"no \1"),
+    (re.compile(r".*? (cannot run [^:]+):"), r"\1"),
+)
+"""Reasons that name a device or framework, and the part that they have in common."""
+
+
+def common_part(reason: str) -> str:
+    """Return the part of a reason that devices or frameworks have in common; empty for other reasons.
+
+    >>> common_part("Torch7, cuDNN 5.0 cannot run a computation in bf16: Torch7, doc/tensor.md")
+    'cannot run a computation in bf16'
+    """
+    return next((match.expand(part) for pattern, part in COMMON_PARTS if (match := pattern.match(reason))), "")
+
+
 def short_reason(reason: str) -> str:
     """Return the common part of reasons: memory, the argument that they name, or their first sentence.
 
     >>> short_reason("shard_stage must be 0, 1 or 2 in a pipeline (got 3)")
     'shard_stage'
     >>> short_reason("unknown dtype of NVIDIA T4 'bf16'. Did you mean 'fp16'? Known: fp16, fp32, fp64.")
-    "unknown dtype of NVIDIA T4 'bf16'"
+    'no bf16'
     """
     if reason.startswith(NO_FIT):
         return "memory"
     argument, refuses, _ = reason.partition(" must be ")
-    return argument if refuses else reason.partition(". ")[0]
+    return argument if refuses else common_part(reason) or reason.partition(". ")[0]
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from perfmodel.prediction.arguments.checks import MERGED
-from perfmodel.presentation.quantities import bytes_text
+from perfmodel.presentation.quantities import bytes_text, counted
 from perfmodel.units import MIB
 
 Arguments: TypeAlias = Any
@@ -44,7 +44,7 @@ def shards(arguments: Arguments, value: Any) -> Tries:
     """Try twice and half the shards of a parameter server."""
     del arguments
     counts = [count for count in (2 * value, value // 2) if count]
-    return {count: f"{count} shard{'s' if count > 1 else ''} of the server" for count in counts}
+    return {count: f"{counted(count, 'shard')} of the server" for count in counts}
 
 
 def groups(arguments: Arguments, value: Any) -> Tries:
@@ -66,4 +66,4 @@ def one_more_backup(arguments: Arguments, value: Any) -> Tries:
     if arguments["straggler"] is None:
         return "times of workers are not said to vary: straggler= says how they do"
     count = value + 1
-    return {count: f"{count} backup worker{'s' if count > 1 else ''}"}
+    return {count: counted(count, "backup worker")}

@@ -235,9 +235,10 @@ class Prepared:
         if abs(longer := self._slowed - 1) >= LEAST_LONGER:
             rank, count, _ = self.devices_waited_for
             among = f"{count} devices" if rank == count else f"the {rank} fastest of {count} workers"
-            what = f"a step waits for the slowest of {among}, as devices of one model differ in what a FLOP draws"
+            why = "as devices of one model differ in the power that they draw for the same work"
             how = "longer" if longer > 0 else "shorter"
-            notes = (*notes, f"{what}: it computes {abs(longer):.1%} {how} than the mean one")
+            waits = f"a step waits for the slowest of {among}, {why}"
+            notes = (*notes, f"{waits}: it computes {abs(longer):.1%} {how} than the mean one")
         if self.data_path is not None:
             notes = (*notes, *self.data_path.remarks(self.subject))
         server = None if self.agreement is None else self.agreement.server

@@ -109,7 +109,8 @@ def straggler_of(stated: Mapping[str, Any] | Straggler, *, backup_workers: int =
     for key in [*parameters, *wanted]:
         if key not in wanted or key not in parameters:
             hint = meant(key, wanted) if key not in wanted else ""
-            raise ArgumentError("straggler", dict(stated), f"must give exactly {', '.join(wanted)} for {name}{hint}")
+            allowed = f"must give {', '.join(wanted)} and nothing else for distribution {name}{hint}"
+            raise ArgumentError("straggler", dict(stated), allowed)
     return Straggler(times=distribution(**parameters), backup_workers=backup_workers)
 
 

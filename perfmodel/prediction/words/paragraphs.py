@@ -16,7 +16,7 @@ from perfmodel.cost.transfer import max_min_rates
 from perfmodel.prediction.job.agreement import Agreement, Asynchronous, Synchronous
 from perfmodel.prediction.job.agreement_options import UNITS
 from perfmodel.prediction.job.gradients import MERGED
-from perfmodel.presentation.quantities import bytes_text, flop_text, percent_text, seconds_text
+from perfmodel.presentation.quantities import bytes_text, counted, flop_text, percent_text, seconds_text
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -230,6 +230,9 @@ STAGE_NAMES: Final = {
 }
 """Stage -> its name in a sentence."""
 
+PLURAL_STAGES: Final = ("host_copy", COPY, DEVICE)
+"""Stages whose names are plural."""
+
 COUPLED: Final = 0.7
 """Ratio of the second-slowest stage's time to the slowest's from which both delay steps if times vary. [1]"""
 
@@ -262,10 +265,6 @@ def data_path_words(basis: Basis) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
-
-
 def source_words(path: DataPath) -> str:
     """Say where examples are stored, how many cores decode them, and how far ahead."""
     if path.dataset is None:
@@ -284,9 +283,9 @@ def _cores(path: DataPath) -> str:
 def _stages(size: JobSize) -> str:
     taken = {stage: seconds for stage, seconds in size.stage_s.items() if seconds}
     listed = ", ".join(f"{STAGE_NAMES[stage]} {seconds_text(seconds)}" for stage, seconds in taken.items())
-    return (
-        f"A step of {_workers(size.worker_count)} takes: {listed}; what takes longest is {STAGE_NAMES[size.bound_by]}."
-    )
+    longest = STAGE_NAMES[size.bound_by]
+    takes = "take" if size.bound_by in PLURAL_STAGES else "takes"
+    return f"Side by side in each step: {listed}; {longest} {takes} longest."
 
 
 def _advice(basis: Basis, path: DataPath) -> list[str]:
@@ -356,9 +355,10 @@ def _counts(basis: Basis) -> list[str]:
     if most is None:
         return [] if len(sizes) < 2 else [f"With all of its {len(sizes)} devices an epoch is shortest."]
     larger = sizes[most.worker_count]
-    bounds = "bounds" if larger.bound_by in ("read", "decode", CORES) else "bound"
+    workers = counted(most.worker_count, "worker")
+    bounds = "bound" if larger.bound_by in PLURAL_STAGES else "bounds"
     return [
-        f"More than {_workers(most.worker_count)} make an epoch no shorter on this system, not by one per cent: "
+        f"More than {workers} make an epoch no shorter on this system, not by one per cent: "
         f"{STAGE_NAMES[larger.bound_by]} {bounds} them."
     ]
 
@@ -522,8 +522,7 @@ def _micro_batches(layout: Layout, batch_size: int) -> str:
     """Micro-batches of a worker; empty where there is only one."""
     if layout.parts == 1:
         return ""
-    size = layout.micro_batch_size(batch_size)
-    return f", in {layout.parts} micro-batches of {size} sample{'s' if size > 1 else ''} each"
+    return f", in {layout.parts} micro-batches of {counted(layout.micro_batch_size(batch_size), 'sample')} each"
 
 
 def _of_inference(p: Prediction) -> list[str]:

@@ -25,6 +25,7 @@ from perfmodel.presentation.quantities import (
     byte_rate_text,
     bytes_text,
     count_text,
+    counted,
     flop_rate_text,
     flop_text,
     percent_text,
@@ -219,7 +220,7 @@ def title(p: Prediction) -> str:
 
 def configuration(p: Prediction) -> str:
     """Batch size, phase, data type and threads in words."""
-    threads = "" if p.threads is None else f", {p.threads} thread{'s' if p.threads > 1 else ''}"
+    threads = "" if p.threads is None else f", {counted(p.threads, 'thread')}"
     # a step whose optimizer is "none" has nothing to update
     phase = "forward_backward" if p.phase == "step" and not p.breakdown["update_s"] else p.phase
     return f"batch size {p.batch_size}, {PHASE_NAMES.get(phase, phase)}, {p.dtype}{threads}"
@@ -405,9 +406,13 @@ def _on_interval(p: Prediction) -> str:
     parts = sorted(interval.shares.items(), key=lambda part: -part[1])
     listed = ", ".join(f"{CAUSES[cause]} {percent_text(share)}" for cause, share in parts)
     new = [cause for cause, _ in parts if cause in WAYS_TO_EXTRAPOLATE and cause != "unfitted"]
-    basis = "This extrapolates from" if new else "Its device, framework and kinds of operation are each among"
-    where = "what the constants were fitted on" if p.basis.calibration is not None else "the rows the interval rests on"
-    last = f"{basis} {where}" if interval.exposure is not None else "No whole step was timed for it, on any machine"
+    fitted = " that the constants were fitted on" if p.basis.calibration is not None else ""
+    if interval.exposure is None:
+        last = "No whole step was timed for it, on any machine"
+    elif new:
+        last = f"No measured step{fitted} is like this job in every respect; the interval is wider for it"
+    else:
+        last = f"Its device, framework and kinds of operation are each among the measured steps{fitted}"
     return (
         f"{100 * interval.level:.0f} % of measured times should lie within {interval_text(p)}, a factor of "
         f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {last}."
@@ -415,7 +420,11 @@ def _on_interval(p: Prediction) -> str:
 
 
 def _on_uncertain_constants(p: Prediction) -> str:
-    lines = ["The constants that make it most uncertain, with their share of what constants and exchanges do:"]
+    heading = (
+        "The constants that make it most uncertain, with their shares of the variance that constants and exchanges "
+        "cause:"
+    )
+    lines = [textwrap.fill(heading, WIDTH)]
     for row in p.provenance.head(CONSTANTS_SHOWN):
         text = f"{percent_text(row.share)} {row.describe()}"
         lines.append(textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="      "))
@@ -438,10 +447,10 @@ def _on_arithmetic(p: Prediction) -> str:
     if p.memory_bandwidth_bytes_per_s is None:
         return text + "."
     ridge = ridge_point(peak_flop_per_s=p.peak_flop_per_s, bandwidth_bytes_per_s=p.memory_bandwidth_bytes_per_s)
-    side, bound = ("right", "arithmetic") if intensity >= ridge else ("left", "memory bandwidth")
+    bound = "arithmetic" if intensity >= ridge else "memory bandwidth"
     return (
         f"{text}; the ridge point, where the peak meets {byte_rate_text(p.memory_bandwidth_bytes_per_s)}, is "
-        f"{ridge:.3g} FLOP/B. Taken as one kernel at full efficiency they would lie {side} of it, "
+        f"{ridge:.3g} FLOP/B. As one kernel at full efficiency, the same FLOP and bytes would be "
         f"bound by {bound}."
     )
 

@@ -17,6 +17,7 @@ from perfmodel.graph.execution import block_of
 from perfmodel.measurements.kernel_tables import NAMES
 from perfmodel.prediction.certainty.ranking import ranking_of
 from perfmodel.prediction.job.job import Job
+from perfmodel.presentation.quantities import counted
 from perfmodel.presentation.tables import row_table
 from perfmodel.validation.scores.metrics import rank_correlation
 from perfmodel.validation.scores.table_report import (
@@ -146,7 +147,7 @@ def layout_report(file: Path) -> RowReport:
         table=file.stem,
         rows=row_table(rows, title=file.stem),
         parts=(*whole, *parts),
-        not_scored=f"{len(read_records(file)) - len(rows)} layouts whose kernels did not exist",
+        not_scored=f"{counted(len(read_records(file)) - len(rows), 'layout')} whose kernels did not exist",
         caveats=(
             "no constant was fitted to these rows, but what the software does was looked up in its source after their "
             "errors had been seen, and taken as that of 2023; kernels are told apart by their names: norms are "

@@ -86,7 +86,7 @@ def _adds_up_each_pass(at: Layout) -> Any:
 
 
 def _shares_part_of_a_context(at: Layout) -> Any:
-    """Tell whether the workers that share parameters, all unless a layout says how many, split a context group."""
+    """Tell whether the workers that share parameters (all by default) are only part of a context group."""
     group = np.where(is_set(at["shard_group"]), at["shard_group"], 0).astype(np.int64)
     return (at["shard_stage"] > 0) & (group % at["context_size"] != 0)
 
