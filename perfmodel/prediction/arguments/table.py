@@ -274,8 +274,8 @@ _ROWS: Final = (
     Argument(
         name="image_layout", type="str | None", unit="-", group="step", metavar="LAYOUT",
         check=partial(one_of, known=IMAGE_LAYOUTS),
-        help="Order of images in memory: channels_first or channels_last; None for that of an imported network, or else "
-        "the framework's usual one (channels_last with PyTorch 2, whose modules are channels_first until moved).",
+        help="Order of images in memory: channels_first or channels_last; None for that of an imported network, or "
+        "else the framework's usual one (channels_last with PyTorch 2, whose modules are channels_first until moved).",
     ),
     Argument(
         name="workers", type="int", unit="1", group="workers", default=1, metavar="N", check=_from(1),
