@@ -313,7 +313,7 @@ def exchange_variance_of(**job):
 
 
 def test_only_training_that_devices_share_has_the_quantile_of_language_models():
-    """As measured: 16 bit, attention, gradients exchanged, Ampere or Hopper. Widths are q sigma^gamma; only q differs."""
+    """As measured: 16 bit, attention, gradients exchanged, Ampere or Hopper. Of q sigma^gamma only q differs."""
     gpt = pm.zoo.gpt(layers=2, width=512, heads=8, sequence_length=512, vocabulary=1000)
     measured = {"dtype": "bf16", "batch_size": 8, "workers": 8, "system": "dgx_a100_80", "framework": "megatron_core"}
     interval = pm.predict(gpt, **measured).interval
