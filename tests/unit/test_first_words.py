@@ -209,7 +209,6 @@ def test_a_table_in_another_unit_is_hinted_at(tmp_path, factor, unit):
         ("dtype", "int8", None),
         ("framework", "cafe", "caffe_cudnn5"),
         ("framework", "torchtitan2", "torchtitan"),
-        ("device", "gpu", None),
         ("device", "gtx1080", "gtx_1080"),
         ("system", "p3.16xlarge", "aws_p3_16xlarge"),
         ("system", "hgx_h100", "dgx_h100"),
