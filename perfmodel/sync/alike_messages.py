@@ -215,7 +215,7 @@ def classes_of_rounds(rounds: Sequence[Round], ends: Ends) -> tuple[PlacedRound,
     """
     classes: dict[object, PlacedRound] = {}
     for round_ in rounds:
-        key = recognised(round_, ends)
+        key = recognised(round_, ends) or id(round_)
         if key in classes:
             known = classes[key]
             classes[key] = replace(known, repeat=known.repeat + round_.repeat)
@@ -232,10 +232,10 @@ def _kind_count(rounds: Sequence[Round], ends: Ends) -> int:
     return int(_numbered(ends.place[source], ends.place[sink], is_inside).max()) + 1
 
 
-def recognised(round_: Round, ends: Ends) -> object:
-    """Return a key shared by rounds that take the same time; a long round has a key of its own."""
+def recognised(round_: Round, ends: Ends) -> Hashable | None:
+    """Return a key shared by rounds that take the same time; None for a long round."""
     if len(round_) > FEW_MESSAGES:
-        return id(round_)
+        return None
     machine_numbers: dict[int, int] = {}
     leaves: dict[int, int] = {}
     kinds = ends.leaf_kind

@@ -20,15 +20,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync import alike_messages
-from perfmodel.sync.alike_messages import (
-    FEW_MESSAGES,
-    MANY_ALIKE,
-    Ends,
-    classes_of_rounds,
-    one_by_one,
-    recognised,
-    worth_sorting,
-)
+from perfmodel.sync.alike_messages import MANY_ALIKE, Ends, classes_of_rounds, one_by_one, recognised, worth_sorting
 from perfmodel.sync.base import SERVER, Collective, Integers, Message, Round
 from perfmodel.sync.folding import representatives, roles_among
 from perfmodel.sync.placed_round import Line, PlacedRound, to_servers
@@ -457,9 +449,9 @@ class _Placing:
         """Place a round with new ends; one of few messages by another among equal machines that takes the same time."""
         if self.by_class:
             return classes_of_rounds([round_], self.ends)[0]
-        if len(round_) > FEW_MESSAGES or not _are_equal(self.ends.topology):
+        kind = recognised(round_, self.ends) if _are_equal(self.ends.topology) else None
+        if kind is None:
             return _placed(round_, self.ends)
-        kind = recognised(round_, self.ends)
         if kind not in self.like:
             self.like[kind] = _placed(round_, self.ends)
         return replace(self.like[kind], messages=round_.messages, repeat=round_.repeat)

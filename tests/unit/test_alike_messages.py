@@ -11,11 +11,11 @@ from perfmodel.prediction.device import system_part
 from perfmodel.prediction.job import server_visits
 from perfmodel.prediction.words import paragraphs
 from perfmodel.sync import alike_messages
-from perfmodel.sync import placed as placed_module
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective
 
 NEVER = 10**9
+FEW_MESSAGES = alike_messages.FEW_MESSAGES
 ALGORITHMS = [
     ("parameter_server", {}),
     ("parameter_server", {"server_count": 3}),
@@ -63,8 +63,8 @@ def test_rounds_of_few_messages_are_placed_once_for_each_kind(name, count, uneve
     """16,336 devices in pipelines that sent to all took 6 s, as each of their 32,640 rounds was placed by itself."""
     for topology in (pm.load_system("dgx_a100", machines=10).topology, uneven):
         ranks, told = topology.devices()[:count], []
-        for few in (0, alike_messages.FEW_MESSAGES):
-            monkeypatch.setattr(placed_module, "FEW_MESSAGES", few)
+        for few in (0, FEW_MESSAGES):
+            monkeypatch.setattr(alike_messages, "FEW_MESSAGES", few)
             rounds = place(collective(name), topology, ranks).rounds
             told.append([(r.messages, r.latencies_s, r.leaves, r.rates_bytes_per_s, r.repeat, r.lines) for r in rounds])
         assert told[0] == told[1]
