@@ -446,10 +446,9 @@ class LayerGraph(GraphStructure):
     def gap_bytes_per_sample(self, phase: Phase, *, rules: MemoryRules, input_gradient: bool) -> int:
         """Return the memory that an allocator reserves beyond the most in use at a moment, found once. [B/sample]"""
         rules = self._own_rules(rules)
-        storages = self.lifetimes if way_of(rules.recompute) == "full" else self._storages  # short graphs err there
 
         def derive() -> int:
-            return gap_bytes(storages(phase, rules=rules, input_gradient=input_gradient).spans)
+            return gap_bytes(self._storages(phase, rules=rules, input_gradient=input_gradient).spans)
 
         return self._once(("gaps", phase, rules, input_gradient), derive)
 

@@ -274,10 +274,10 @@ def shortened_for(graph: LayerGraph, *, input_gradient: bool, recompute: Recompu
     if short is None or way is None:
         return short
     graph = short.graph
-    if way == BLOCKS:
-        return short if short.starts_with_a_block else None
-    if way != "full":
+    if not short.starts_with_a_block or way not in (BLOCKS, "full"):
         return None
+    if way == BLOCKS:
+        return short
 
     def are_apart() -> bool:
         return has_blocks(graph.layers, wanted=graph.wants_gradient(input_gradient=input_gradient))
@@ -326,7 +326,7 @@ class _Columns:
         repeats: Counter[Hashable] = Counter()
         same: dict[Hashable, int] = {}
         works = []
-        for moment, (name, phase) in enumerate(moments):
+        for moment, (name, phase) in reversed([*enumerate(moments)]):  # from the end, as not all blocks run twice
             part = part_of_moment[moment]
             place = (short.place_of.get(name, 0) - short.blocks.start) % short.blocks.period
             work = (place, phase, moment in lifetimes.sums)
@@ -334,6 +334,7 @@ class _Columns:
             works.append((*work, repeats[part, work]))
             if part == INNER:
                 same[works[-1]] = moment
+        works.reverse()
         spans = np.array([(storage.first, storage.last) for storage in storages]).T
         first, last = parts = part_of_moment[spans]
         is_held = np.array([storage.is_held for storage in storages])

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
+from perfmodel.graph import layer_graph, repeats
+from perfmodel.graph.arena import gap_bytes
 from perfmodel.graph.repeats import shortened, structure_of
 from perfmodel.layers import Add, CrossEntropy, Dense, LayerNorm, ReLU
 from perfmodel.layers.optimizers import Adam
@@ -66,6 +68,37 @@ def test_what_follows_from_three_blocks_is_what_follows_from_all(network, job, m
     assert ours.kept == theirs.kept
     for name in ("weights_bytes", "optimizer_bytes", "gradient_bytes", "input_bytes_per_sample"):
         assert getattr(memory, name) == getattr(of_whole, name)
+
+
+@pytest.mark.parametrize("network", ["gpt", "llama"])
+@pytest.mark.parametrize("recompute", [None, "full", "blocks"])
+@pytest.mark.parametrize("stages", [1, 2, 3, 5])
+@pytest.mark.parametrize("framework", ["pytorch_2", "torchtitan"])
+def test_memory_at_every_moment_of_a_stage_is_that_of_playing_all_its_blocks(
+    network, recompute, framework, stages, monkeypatch
+):
+    """What a block keeps for its second run lies there until that run, which follows that of the block behind it."""
+    compared = []
+
+    def checked(graph, **how):
+        found = repeats.lifetimes_of_blocks(graph, **how)
+        if found is not None:
+            played = graph.lifetimes(**how)
+            ours, theirs = found.result(), played.result()
+            assert ours.moments == theirs.moments
+            assert ours.activations.tolist() == theirs.activations.tolist()
+            assert ours.gradients.tolist() == theirs.gradients.tolist()
+            assert gap_bytes(found.spans) == gap_bytes(played.spans)
+            compared.append(graph)
+        return found
+
+    monkeypatch.setattr(layer_graph, "lifetimes_of_blocks", checked)
+    options = {"width": 64, "heads": 4, "sequence_length": 32, "vocabulary": 100}
+    graph = pm.zoo.build(network, layers=24, **options)
+    pipeline = {"parallelism": "pipeline", "stages": stages, "micro_batches": 4} if stages > 1 else {}
+    job = {"system": "dgx_h100", "batch_size": 16, "framework": framework, "dtype": "bf16", "recompute": recompute}
+    assert pm.predict(graph, **job, **pipeline).memory.total_bytes > 0
+    assert compared
 
 
 def blocks(*, count=8, skip=False, mask=False, widths=None):
