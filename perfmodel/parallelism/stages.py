@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -50,6 +51,8 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
 
 
 _ROUNDING = 1e-12
+_INNERMOST: Final = re.compile(r".*\d(?=[_.])")
+"""Start of the names of the layers of a block that holds no other: up to the last number before a separator. [-]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,30 @@ def _extend(
 
 def known_cuts(graph: LayerGraph) -> tuple[Cut, ...]:
     """Places where a graph can be cut, found once."""
-    cuts: tuple[Cut, ...] = kept(graph.kept("cuts"), (), lambda: cuts_of(graph), most=1)
+    cuts: tuple[Cut, ...] = kept(graph.kept("cuts"), (), lambda: cuts_of(graph), most=2)
+    return cuts
+
+
+def cuts_between_blocks(graph: LayerGraph) -> tuple[Cut, ...]:
+    """Places where a graph can be cut outside its numbered blocks, found once.
+
+    >>> from perfmodel import zoo
+    >>> gpt = zoo.gpt(layers=2, width=64, heads=2, sequence_length=8, vocabulary=32)
+    >>> [cut.tensor for cut in cuts_between_blocks(gpt)]
+    ['embedding_add', 'block1_mlp_add', 'block2_mlp_add', 'final_norm']
+    """
+
+    def found() -> tuple[Cut, ...]:
+        blocks = [_INNERMOST.match(node.name) for node in graph.layers]
+        block_at = [None if block is None else block[0] for block in blocks]
+        at = [
+            cut
+            for cut in known_cuts(graph)
+            if block_at[cut.place] is None or block_at[cut.place - 1] != block_at[cut.place]
+        ]
+        return tuple(at)
+
+    cuts: tuple[Cut, ...] = kept(graph.kept("cuts"), ("between_blocks",), found, most=2)
     return cuts
 
 
@@ -199,9 +225,14 @@ def chosen_cuts(
     interleave: int = 1,
     known: dict[Hashable, Balance] | None = None,
 ) -> tuple[Cut, ...]:
-    """Choose the cuts that make the longest stage of a network shortest; a device has ``interleave`` of the stages."""
-    cuts = known_cuts(graph)
-    known, key = {} if known is None else known, (id(graph), element_bytes)
+    """Choose the cuts that make the longest stage of a network shortest; a device has ``interleave`` of the stages.
+
+    Stages end between blocks, as programs cut networks; inside them only if there are fewer such places than cuts.
+    """
+    cuts = cuts_between_blocks(graph)
+    if len(cuts) < stage_count - 1:
+        cuts = known_cuts(graph)
+    known, key = {} if known is None else known, (id(graph), element_bytes, len(cuts))
     if key not in known:
         weights = layer_weights(graph) if layer_s is None else layer_s
         work = [float(weights.get(node.name, 0.0)) for node in graph.layers]

@@ -11,7 +11,7 @@ from perfmodel.planning.search.programs.registry import launch_command
 from perfmodel.planning.search.programs.torchtitan import RULES, _cuts
 from perfmodel.prediction.job.job import Job
 
-GRAPH = pm.zoo.gpt(layers=4, width=1024, heads=16, sequence_length=2048, vocabulary=8192)
+GRAPH = pm.zoo.gpt(layers=4, width=1024, heads=16, sequence_length=2048, vocabulary=16_384)
 
 
 def flags_of(program, *, devices_per_machine=8, **asked):

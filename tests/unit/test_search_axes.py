@@ -10,7 +10,7 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.graph.execution import blocks_of
 
-GRAPH = pm.zoo.gpt(layers=4, width=1024, heads=16, sequence_length=2048, vocabulary=8192)
+GRAPH = pm.zoo.gpt(layers=4, width=1024, heads=16, sequence_length=2048, vocabulary=16_384)
 JOB = {"system": "dgx_h100", "devices": 8, "global_batch_size": 16, "optimizer": "adamw", "framework": "megatron_core",
        "sync": "all_reduce"}  # fmt: skip
 AXES = {"context_size": [1, 2, 4], "shard_group": [None, 2], "stage_cut": ["balanced", "even_blocks"],
