@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -52,7 +53,7 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
 
 _ROUNDING = 1e-12
 _INNERMOST: Final = re.compile(r".*\d(?=[_.])")
-"""Start of the names of the layers of a block that holds no other: up to the last number before a separator. [-]"""
+"""Start of the names of a block that holds no other block: up to the last number before a separator. [-]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,26 +194,31 @@ def known_cuts(graph: LayerGraph) -> tuple[Cut, ...]:
 
 
 def cuts_between_blocks(graph: LayerGraph) -> tuple[Cut, ...]:
-    """Places where a graph can be cut outside its numbered blocks, found once.
+    """Places where a graph can be cut before a block, or before a layer with parameters outside blocks, found once.
 
     >>> from perfmodel import zoo
     >>> gpt = zoo.gpt(layers=2, width=64, heads=2, sequence_length=8, vocabulary=32)
     >>> [cut.tensor for cut in cuts_between_blocks(gpt)]
-    ['embedding_add', 'block1_mlp_add', 'block2_mlp_add', 'final_norm']
+    ['tokens_embedding', 'positions_embedding', 'block1_mlp_add', 'block2_mlp_add']
     """
 
     def found() -> tuple[Cut, ...]:
-        blocks = [_INNERMOST.match(node.name) for node in graph.layers]
-        block_at = [None if block is None else block[0] for block in blocks]
-        at = [
-            cut
-            for cut in known_cuts(graph)
-            if block_at[cut.place] is None or block_at[cut.place - 1] != block_at[cut.place]
-        ]
-        return tuple(at)
+        starts, place = set(), 0
+        for _, nodes in groupby(graph.layers, key=lambda node: _block_or_layer(node.name)):
+            in_block = list(nodes)
+            if any(node.parameter_shapes for node in in_block):
+                starts.add(place)
+            place += len(in_block)
+        return tuple(cut for cut in known_cuts(graph) if cut.place in starts)
 
     cuts: tuple[Cut, ...] = kept(graph.kept("cuts"), ("between_blocks",), found, most=2)
     return cuts
+
+
+def _block_or_layer(name: str) -> str:
+    """Return the start of the names of the innermost block of a layer; its own name if it is in none."""
+    block = _INNERMOST.match(name)
+    return name if block is None else block[0]
 
 
 def chosen_cuts(
@@ -227,7 +233,8 @@ def chosen_cuts(
 ) -> tuple[Cut, ...]:
     """Choose the cuts that make the longest stage of a network shortest; a device has ``interleave`` of the stages.
 
-    Stages end between blocks, as programs cut networks; inside them only if there are fewer such places than cuts.
+    A stage begins with a block, or with a layer with parameters outside blocks, as in programs; anywhere if there are
+    fewer of these than stages.
     """
     cuts = cuts_between_blocks(graph)
     if len(cuts) < stage_count - 1:
