@@ -75,7 +75,7 @@ def check_call(function: Callable[..., Any], arguments: Sequence[Any], named: Ma
 
 @lru_cache(maxsize=256)
 def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
-    return tuple(signature(function).parameters.values())
+    return tuple(it for it in signature(function).parameters.values() if it.name != "self")
 
 
 def _example(name: str, known: Mapping[str, Parameter], stated: set[str]) -> str:

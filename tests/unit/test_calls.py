@@ -13,6 +13,7 @@ from perfmodel.zoo.options import checked
 
 GRAPH = pm.zoo.alexnet()
 DENSE = pm.layers.Dense(units=3)
+PREDICTION = pm.predict(GRAPH, batch_size=16, device="gtx_1080")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,7 @@ DENSE = pm.layers.Dense(units=3)
         (lambda: pm.predict(GRAPH, batchsize=3), "argument of predict 'batchsize'", "batch_size"),
         (lambda: pm.Job(GRAPH, batchsize=3), "argument of predict 'batchsize'", "batch_size"),
         (lambda: pm.load_system("dgx_h100", machine=3), "argument of load_system 'machine'", "machines"),
+        (lambda: PREDICTION.cost_usd(prize=3), "argument of cost_usd 'prize'", "price"),
         (lambda: pm.load_price("p3.2xlarge", one="2017-10-26"), "argument of load_price 'one'", "on"),
         (lambda: pm.load_device(nam_or_path="v100_pcie"), "argument of load_device 'nam_or_path'", "name_or_path"),
     ],
@@ -62,6 +64,11 @@ def test_an_unknown_argument_is_answered_with_the_nearest_one(call, name, neares
             lambda: pm.from_onnx(batch_size=3),
             "from_onnx must be given path (str or Path): from_onnx(path, batch_size=...)",
         ),
+        (
+            lambda: PREDICTION.cost_usd(),
+            "cost_usd must be given price (str, Path, InstancePrice or float): cost_usd(price)",
+        ),
+        (lambda: PREDICTION.epoch_s(), "epoch_s must be given dataset_size (int): epoch_s(dataset_size=...)"),
         *((getattr(pm, name), f"{name} must be given name_or_path (") for name in dir(pm) if name.startswith("load_")),
     ],
 )
@@ -87,6 +94,10 @@ def test_what_is_missing_is_said_with_a_call_that_has_it(call, says):
             "search(graph, system=..., global_batch_size=...) (got 2 without a name)",
         ),
         (lambda: pm.layers.ReLU(True), "ReLU takes no argument (got 1 without a name)"),
+        (
+            lambda: PREDICTION.epoch_s(1000),
+            "epoch_s takes no argument without a name; name the others: epoch_s(dataset_",
+        ),
         (lambda: pm.sweep(GRAPH, graph=GRAPH), "sweep is given graph twice"),
         (lambda: pm.Job(GRAPH, 16), "Job takes only graph without a name; name the others: Job(graph, batch_size=...)"),
         (
