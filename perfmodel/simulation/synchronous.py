@@ -49,7 +49,7 @@ def collective_tasks(
     libraries have, it is one task of the closed form. Ignores: barriers of a library.
     """
     placed = placed.fastest(size_bytes)
-    if placed.part < 1 or not placed.collective.plays:
+    if not (placed.is_complete and placed.collective.plays):
         messages = f"{name}/messages" if beside else name
         whole = Task(messages, duration_s=float(placed.time(size_bytes)), after=after, kind="sync")
         return (whole, Task(name, after=(messages, *beside), kind="sync")) if beside else (whole,)
@@ -142,7 +142,7 @@ class PlayedExchange:
         """Tasks of the exchange of one bucket, with one chunk where parts are cut into chunks. [1]"""
         placed = self.gather.call(size_bytes).placed
         held = worker_count if self.slowdown else 0
-        if (held and self.gather.by_library) or placed.part < 1 or not placed.collective.plays:
+        if (held and self.gather.by_library) or not (placed.is_complete and placed.collective.plays):
             return held + 1
         adds = placed.reduce_s_per_byte > 0
         return held + sum(

@@ -329,7 +329,6 @@ def _classes(round_: Round, ends: Ends) -> PlacedRound:
     order = np.argsort(chosen)  # classes in the order of their first messages
     return PlacedRound(
         **_fields_of(round_, ends, kinds, chosen[order], np.argsort(order)[member]),
-        sent_share=float(round_.shares @ kinds.pairs),
         counts=tuple(sizes[order].tolist()),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain
 from operator import mul
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -83,8 +83,8 @@ class Placed:
         Time to add one byte to another. [s/B]
     device_count : int
         Devices that take part, including those of simultaneous groups; 0 for those of the messages. [1]
-    part : float
-        Share of all messages that are in ``rounds``; the others are like them, on other machines. [1]
+    rank_share : float
+        Share of the devices that send the messages in ``rounds``; those of the others are like them. [1]
     cut : tuple of Placed
         The same with its message cut into more chunks; the fastest runs. [-]
     """
@@ -95,7 +95,7 @@ class Placed:
     rounds: tuple[PlacedRound, ...]
     reduce_s_per_byte: float = 0.0
     device_count: int = 0
-    part: float = 1.0
+    rank_share: float = 1.0
     cut: tuple[Placed, ...] = ()
     by_library: ClassVar[bool] = False
 
@@ -120,6 +120,11 @@ class Placed:
             return self.device_count
         ranks = [max(message.source, message.sink) for round_ in self.rounds for message in round_.messages]
         return 1 + max(ranks, default=len(self.order) - 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every message is in ``rounds``, so that all can be played."""
+        return self.rank_share == 1 and not any(round_.counts for round_ in self.rounds)
 
     @derived_property
     def different_rates(self) -> tuple[Quantity, ...]:
@@ -246,11 +251,9 @@ class Placed:
 
     @derived_property
     def _sent_share(self) -> float:
-        if self.rounds and all(round_.sent_share is not None for round_ in self.rounds):
-            return sum(round_.repeat * (round_.sent_share or 0.0) for round_ in self.rounds)
-        if self.part < 1:
+        if self.rank_share < 1:
             return self.device_count / len(self.order) * self.collective.sent_share(len(self.order))
-        return sum(round_.repeat * message.share for round_ in self.rounds for message in round_.messages)
+        return sum(round_.repeat * round_.sent_share for round_ in self.rounds)
 
     @property
     def channels(self) -> frozenset[str]:
@@ -349,28 +352,51 @@ def place(
     if collective.per_adapter and rounds:
         rings = ring_starts(topology.stated, orders[0], through_host=through_host)
         rounds = tuple(_on_rings(round_, rings) for round_ in rounds)
-    names = dict(enumerate(name for order in orders for name in order))
-    names |= {SERVER - index: name for index, name in enumerate(name for nodes in hosts for name in nodes)}
-    merged = [_of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed) for round_ in rounds]
-    part = len(orders) * len(orders[0]) / (len(stated) * len(ranks))
-    ends = Ends(topology=topology, names=names, through_host=through_host)
-    placing = _Placing(ends, by_class=worth_sorting(merged, ends, plays=collective.plays))
-    of_rounds = classes_of_rounds(merged, ends) if placing.by_class else tuple(map(placing, merged))
-    if placing.by_class:
-        part *= sum(len(of_round.messages) for of_round in of_rounds) / sum(map(len, merged))
+    groups = _Groups(topology, orders, hosts, through_host=through_host)
+    merged = list(map(groups.merged, rounds))
+    ends = groups.ends()
+    by_class = worth_sorting(merged, ends, plays=collective.plays)
+    placing = _Placing(ends, by_class=by_class)
     placed = Placed(
         collective=collective,
         order=orders[0] if orders[0] and len(orders[0]) == len(ranks) else stated[0],
         servers=hosts[0],
-        rounds=of_rounds,
+        rounds=classes_of_rounds(merged, ends) if by_class else tuple(map(placing, merged)),
         reduce_s_per_byte=reduce_s_per_byte,
         device_count=len(ranks) * len(stated),
-        part=part,
+        rank_share=len(groups.orders) * len(orders[0]) / (len(stated) * len(ranks)),
     )
     if rounds and collective.chunk_count is None:
-        merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
-        placed = replace(placed, cut=_cut(placed, merged_of, placing))
+        placed = replace(placed, cut=_cut(placed, groups.merged, placing))
     return placed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """Simultaneous groups: the devices of each by rank, and its servers."""
+
+    topology: Topology
+    orders: Sequence[tuple[str, ...]]
+    hosts: Sequence[tuple[str, ...]]
+    through_host: bool
+
+    def ends(self) -> Ends:
+        """Return the node of each rank and server, whose numbers continue from group to group."""
+        names = dict(enumerate(chain(*self.orders)))
+        names |= {SERVER - index: name for index, name in enumerate(chain(*self.hosts))}
+        return Ends(topology=self.topology, names=names, through_host=self.through_host)
+
+    def merged(self, round_: Round) -> Round:
+        """Return the messages of all groups in a round of one, group by group."""
+        if len(self.orders) == 1:
+            return round_
+        groups = np.arange(len(self.orders))[:, np.newaxis]
+
+        def of_all(ends: Integers) -> Integers:
+            return (ends + groups * np.where(ends >= 0, len(self.orders[0]), -len(self.hosts[0]))).ravel()
+
+        share = np.tile(round_.shares, len(groups)) if np.ndim(round_.share) else round_.share
+        return replace(round_, sources=of_all(round_.sources), sinks=of_all(round_.sinks), share=share)
 
 
 def _exchanges_many(groups: Sequence[Sequence[str]], servers: Sequence[str], server_count: int | None) -> bool:
@@ -401,7 +427,6 @@ def _between_roles(
         rounds=of_rounds,
         reduce_s_per_byte=reduce_s_per_byte,
         device_count=len(every),
-        part=sum(len(of_round.messages) for of_round in of_rounds) / (len(rounds) * len(every) * len(servers)),
     )
 
 
@@ -433,17 +458,10 @@ class _Placing:
         if like is None:
             like = self.known[key] = self._placed(round_)
             return like
-        messages, sent_share = like.messages, like.sent_share
+        messages = like.messages
         if equal_share and messages and equal_share != messages[0].share:
             messages = tuple([Message(source, sink, equal_share) for source, sink, _ in messages])
-            sent_share = None if sent_share is None else len(round_) * equal_share
-        return replace(
-            like,
-            messages=messages,
-            sent_share=sent_share,
-            reduced_share=round_.reduced_share,
-            repeat=round_.repeat,
-        )
+        return replace(like, messages=messages, reduced_share=round_.reduced_share, repeat=round_.repeat)
 
     def _placed(self, round_: Round) -> PlacedRound:
         """Place a round with new ends; one of few messages by another among equal machines that takes the same time."""
@@ -488,20 +506,6 @@ def _on_rings(round_: Round, rings: NDArray[np.int64]) -> Round:
     sources, sinks = np.divmod(pair[order], rank_count)
     ring_share = float(round_.shares[0]) / ring_count
     return replace(round_, sources=sources, sinks=sinks, share=shares[order], ring_share=ring_share)
-
-
-def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
-    """Merge the rounds of simultaneous groups; numbers of ranks and servers continue from group to group."""
-    if group_count == 1:
-        return round_
-
-    groups = np.arange(group_count)[:, np.newaxis]
-
-    def of_all(ends: Integers) -> Integers:
-        return (ends + groups * np.where(ends >= 0, rank_count, -server_count)).ravel()
-
-    share = np.tile(round_.shares, group_count) if np.ndim(round_.share) else round_.share
-    return replace(round_, sources=of_all(round_.sources), sinks=of_all(round_.sinks), share=share)
 
 
 def _placed(round_: Round, ends: Ends) -> PlacedRound:

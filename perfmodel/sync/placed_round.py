@@ -44,8 +44,6 @@ class PlacedRound:
         Largest part of the n bytes that one rank or server adds. [1]
     repeat : int
         Times that the round is repeated. [1]
-    sent_share : float or None
-        Part of the n bytes that all messages have, where ``messages`` are one of each class; None for their sum. [1]
     counts : tuple of int
         Messages that each stands for; none where each stands for itself. [1]
     apart_bytes_per_s : tuple of float
@@ -63,7 +61,6 @@ class PlacedRound:
     rates_bytes_per_s: tuple[float, ...]
     reduced_share: float
     repeat: int
-    sent_share: float | None = None
     counts: tuple[int, ...] = ()
     apart_bytes_per_s: tuple[float, ...] = ()
     meetings: tuple[tuple[int, int], ...] | None = None
@@ -93,6 +90,17 @@ class PlacedRound:
             if not undercut or per_byte > undercut[-1][1]:
                 undercut.append((latency_s, per_byte))
         return tuple(reversed(undercut))
+
+    @derived_property
+    def _shares(self) -> list[float]:
+        """Part of the n bytes in each message and those that it stands for. [1]"""
+        counts = self.counts or (1,) * len(self.messages)
+        return [count * message.share for count, message in zip(counts, self.messages, strict=True)]
+
+    @property
+    def sent_share(self) -> float:
+        """Part of the n bytes in all messages of one round. [1]"""
+        return sum(self._shares)
 
     def time(self, size_bytes: Quantity) -> Quantity:
         """Time until the last message of one round has arrived. [s]"""
@@ -159,11 +167,10 @@ class PlacedRound:
     def _mean(self, of_messages: Sequence[Quantity]) -> Quantity:
         """Mean over the bytes of a round."""
         # several rings share messages inside machines, so that a message counts by its bytes
-        counts = self.counts or (1,) * len(self.messages)
-        shares = [count * message.share for count, message in zip(counts, self.messages, strict=True)]
-        if len(set(shares)) == 1:
+        if len(set(self._shares)) == 1:
             return sum(of_messages) / len(of_messages)
-        return sum(share * quantity for share, quantity in zip(shares, of_messages, strict=True)) / sum(shares)
+        weighed = [share * quantity for share, quantity in zip(self._shares, of_messages, strict=True)]
+        return sum(weighed) / self.sent_share
 
     @property
     def seconds_per_byte(self) -> Quantity:

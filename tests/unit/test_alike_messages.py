@@ -44,8 +44,27 @@ def test_classes_of_messages_take_the_time_of_all(name, options, machines, monke
         sent += [float(placed.sent_bytes(1e6))]
     assert times[0] == pytest.approx(times[1], rel=1e-12)
     assert sent[0] == pytest.approx(sent[1], rel=1e-12)
-    assert placed.part < 1
+    assert not placed.is_complete
     assert placed.rank_count == 8 * machines
+
+
+@pytest.mark.parametrize(
+    ("name", "system", "machines", "group_count"),
+    [
+        ("ring_all_reduce", "gb200_nvl72", 16, 1),
+        ("machine_trees", "gb200_nvl72", 16, 1),
+        ("halving_doubling", "dgx_h100", 512, 2),
+    ],
+)
+def test_devices_that_others_stand_for_send_as_much(name, system, machines, group_count):
+    """Sums on racks of 72 told of the messages of three racks, and groups of machines of those of one group."""
+    topology = pm.load_system(system, machines=machines).topology
+    names = topology.devices()
+    size = len(names) // group_count
+    first, *beside = [names[at : at + size] for at in range(0, len(names), size)]
+    placed = place(collective(name), topology, first, beside=beside)
+    assert placed.rounds[0].counts
+    assert placed.sent_bytes(1.0) == pytest.approx(group_count * 2 * (size - 1), rel=1e-9)
 
 
 def told_of(placed):
