@@ -20,7 +20,15 @@ from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync import alike_messages
-from perfmodel.sync.alike_messages import MANY_ALIKE, Ends, classes_of_rounds, one_by_one, recognised, worth_sorting
+from perfmodel.sync.alike_messages import (
+    MANY_ALIKE,
+    Ends,
+    classes_of_rounds,
+    one_by_one,
+    recognised,
+    standing_for_all,
+    worth_sorting,
+)
 from perfmodel.sync.base import SERVER, Collective, Integers, Message, Round
 from perfmodel.sync.folding import representatives, roles_among
 from perfmodel.sync.placed_round import Line, PlacedRound, to_servers
@@ -356,6 +364,9 @@ def place(
     merged = list(map(groups.merged, rounds))
     ends = groups.ends()
     by_class = worth_sorting(merged, ends, plays=collective.plays)
+    if by_class and len(kept := standing_for_all(merged, len(orders), ends)) < len(orders):
+        groups = groups.only(kept)
+        merged, ends = list(map(groups.merged, rounds)), groups.ends()
     placing = _Placing(ends, by_class=by_class)
     placed = Placed(
         collective=collective,
@@ -397,6 +408,10 @@ class _Groups:
 
         share = np.tile(round_.shares, len(groups)) if np.ndim(round_.share) else round_.share
         return replace(round_, sources=of_all(round_.sources), sinks=of_all(round_.sinks), share=share)
+
+    def only(self, kept: Sequence[int]) -> _Groups:
+        """Return some of them, by number."""
+        return replace(self, orders=[self.orders[at] for at in kept], hosts=[self.hosts[at] for at in kept])
 
 
 def _exchanges_many(groups: Sequence[Sequence[str]], servers: Sequence[str], server_count: int | None) -> bool:
