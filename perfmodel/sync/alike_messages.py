@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from perfmodel.cost.transfer import disjoint_sets, rates_of_passes
 from perfmodel.derived import derived, derived_property
-from perfmodel.sync.base import Integers, Message, Round, joined
+from perfmodel.sync.base import SERVER, Integers, Message, Round, joined
 from perfmodel.sync.folding import Roles
 from perfmodel.sync.placed_round import PlacedRound, to_servers
 from perfmodel.sync.ring_order import way_between
@@ -153,6 +153,38 @@ class Ends:
             )
             self._ways[key] = Way(route.latency_s, route.leaves_machine, passes)
         return self._ways[key]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Simultaneous groups: the devices of each by rank, and its servers."""
+
+    topology: Topology
+    orders: Sequence[tuple[str, ...]]
+    hosts: Sequence[tuple[str, ...]]
+    through_host: bool
+
+    def ends(self) -> Ends:
+        """Return the node of each rank and server, whose numbers continue from group to group."""
+        names = dict(enumerate(itertools.chain(*self.orders)))
+        names |= {SERVER - index: name for index, name in enumerate(itertools.chain(*self.hosts))}
+        return Ends(topology=self.topology, names=names, through_host=self.through_host)
+
+    def merged(self, round_: Round) -> Round:
+        """Return the messages of all groups in a round of one, group by group."""
+        if len(self.orders) == 1:
+            return round_
+        groups = np.arange(len(self.orders))[:, np.newaxis]
+
+        def of_all(ends: Integers) -> Integers:
+            return (ends + groups * np.where(ends >= 0, len(self.orders[0]), -len(self.hosts[0]))).ravel()
+
+        share = np.tile(round_.shares, len(groups)) if np.ndim(round_.share) else round_.share
+        return replace(round_, sources=of_all(round_.sources), sinks=of_all(round_.sinks), share=share)
+
+    def only(self, kept: Sequence[int]) -> Groups:
+        """Return some of them, by number."""
+        return replace(self, orders=[self.orders[at] for at in kept], hosts=[self.hosts[at] for at in kept])
 
 
 class _Pass(NamedTuple):
@@ -359,18 +391,17 @@ def _sorted(round_: Round, ends: Ends) -> _Sorted:
     return _Sorted(kind=kind, ways=ways, passes=passes, pairs=stood_for[-1], inside=inside, rates=rates, apart=apart)
 
 
-def _fields_of(round_: Round, ends: Ends, kinds: _Sorted, chosen: Integers, stands_for: Integers) -> dict[str, Any]:
+def _fields_of(round_: Round, kinds: _Sorted, chosen: Integers, stands_for: Integers) -> dict[str, Any]:
     """Return the fields of a placed round that shows the chosen messages, one of which stands for each message."""
     ways = [kinds.ways[kind] for kind in kinds.kind[chosen].tolist()]
     columns = round_.sources[chosen].tolist(), round_.sinks[chosen].tolist(), round_.shares[chosen].tolist()
     return {
         "messages": tuple(map(Message, *columns)),
-        "way": ends.route,
         "latencies_s": tuple(way.latency_s for way in ways),
         "leaves": tuple(way.leaves for way in ways),
         "rates_bytes_per_s": tuple(kinds.rates[chosen].tolist()),
         "apart_bytes_per_s": () if kinds.apart is None else tuple(kinds.apart[chosen].tolist()),
-        "meetings": None if kinds.apart is None else kinds.passes.meetings(stands_for, near=kinds.inside),
+        "meetings": () if kinds.apart is None else kinds.passes.meetings(stands_for, near=kinds.inside),
         "reduced_share": round_.reduced_share,
         "repeat": round_.repeat,
     }
@@ -380,7 +411,7 @@ def one_by_one(round_: Round, ends: Ends) -> PlacedRound:
     """Place a round among equal machines with each message by itself."""
     kinds = _sorted(round_, ends)
     member = kinds.member
-    return PlacedRound(**_fields_of(round_, ends, kinds, np.arange(len(round_)), _first_of(member)[member]))
+    return PlacedRound(**_fields_of(round_, kinds, np.arange(len(round_)), _first_of(member)[member]))
 
 
 def _classes(round_: Round, ends: Ends) -> PlacedRound:
@@ -389,7 +420,7 @@ def _classes(round_: Round, ends: Ends) -> PlacedRound:
     chosen, sizes = _first_of(member), np.bincount(member, weights=kinds.pairs)
     order = np.argsort(chosen)  # classes in the order of their first messages
     return PlacedRound(
-        **_fields_of(round_, ends, kinds, chosen[order], np.argsort(order)[member]),
+        **_fields_of(round_, kinds, chosen[order], np.argsort(order)[member]),
         counts=tuple(sizes[order].tolist()),
     )
 

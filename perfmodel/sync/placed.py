@@ -23,15 +23,16 @@ from perfmodel.sync import alike_messages
 from perfmodel.sync.alike_messages import (
     MANY_ALIKE,
     Ends,
+    Groups,
     classes_of_rounds,
     one_by_one,
     recognised,
     standing_for_all,
     worth_sorting,
 )
-from perfmodel.sync.base import SERVER, Collective, Integers, Message, Round
+from perfmodel.sync.base import SERVER, Collective, Message, Round
 from perfmodel.sync.folding import representatives, roles_among
-from perfmodel.sync.placed_round import Line, PlacedRound, to_servers
+from perfmodel.sync.placed_round import Line, PlacedRound, pairs_that_meet, to_servers
 from perfmodel.sync.ring_order import ring_order, ring_starts
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ class Placed:
     servers : tuple of str
         Nodes of its servers. [-]
     rounds : tuple of PlacedRound
-        Its messages with their routes. [-]
+        Its messages with their rates. [-]
+    way : callable
+        Takes a source and a sink, and returns the route between them. [-]
     reduce_s_per_byte : float
         Time to add one byte to another. [s/B]
     device_count : int
@@ -101,6 +104,7 @@ class Placed:
     order: tuple[str, ...]
     servers: tuple[str, ...]
     rounds: tuple[PlacedRound, ...]
+    way: Callable[[int, int], Route]
     reduce_s_per_byte: float = 0.0
     device_count: int = 0
     rank_share: float = 1.0
@@ -263,6 +267,18 @@ class Placed:
             return self.device_count / len(self.order) * self.collective.sent_share(len(self.order))
         return sum(round_.repeat * round_.sent_share for round_ in self.rounds)
 
+    def routes(self, round_: PlacedRound) -> tuple[Route, ...]:
+        """Return the route of each message of one of its rounds."""
+        messages = round_.messages
+        if messages not in self._routes:
+            self._routes[messages] = tuple([self.way(source, sink) for source, sink, _ in messages])
+        return self._routes[messages]
+
+    @derived_property
+    def _routes(self) -> dict[tuple[Message, ...], tuple[Route, ...]]:
+        """Routes that are known, by messages."""
+        return {}
+
     @property
     def channels(self) -> frozenset[str]:
         """Names of the channels that it uses."""
@@ -272,7 +288,7 @@ class Placed:
         """Bytes over each channel. [B]"""
         shares: dict[str, float] = {}
         for round_ in self.rounds:
-            for message, route in zip(round_.messages, round_.routes, strict=True):
+            for message, route in zip(round_.messages, self.routes(round_), strict=True):
                 for name in route.channel_names if message.share else ():
                     shares[name] = shares.get(name, 0.0) + round_.repeat * message.share
         return {name: share * size_bytes for name, share in shares.items()}
@@ -360,7 +376,7 @@ def place(
     if collective.per_adapter and rounds:
         rings = ring_starts(topology.stated, orders[0], through_host=through_host)
         rounds = tuple(_on_rings(round_, rings) for round_ in rounds)
-    groups = _Groups(topology, orders, hosts, through_host=through_host)
+    groups = Groups(topology, orders, hosts, through_host=through_host)
     merged = list(map(groups.merged, rounds))
     ends = groups.ends()
     by_class = worth_sorting(merged, ends, plays=collective.plays)
@@ -373,6 +389,7 @@ def place(
         order=orders[0] if orders[0] and len(orders[0]) == len(ranks) else stated[0],
         servers=hosts[0],
         rounds=classes_of_rounds(merged, ends) if by_class else tuple(map(placing, merged)),
+        way=ends.route,
         reduce_s_per_byte=reduce_s_per_byte,
         device_count=len(ranks) * len(stated),
         rank_share=len(groups.orders) * len(orders[0]) / (len(stated) * len(ranks)),
@@ -380,38 +397,6 @@ def place(
     if rounds and collective.chunk_count is None:
         placed = replace(placed, cut=_cut(placed, groups.merged, placing))
     return placed
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Groups:
-    """Simultaneous groups: the devices of each by rank, and its servers."""
-
-    topology: Topology
-    orders: Sequence[tuple[str, ...]]
-    hosts: Sequence[tuple[str, ...]]
-    through_host: bool
-
-    def ends(self) -> Ends:
-        """Return the node of each rank and server, whose numbers continue from group to group."""
-        names = dict(enumerate(chain(*self.orders)))
-        names |= {SERVER - index: name for index, name in enumerate(chain(*self.hosts))}
-        return Ends(topology=self.topology, names=names, through_host=self.through_host)
-
-    def merged(self, round_: Round) -> Round:
-        """Return the messages of all groups in a round of one, group by group."""
-        if len(self.orders) == 1:
-            return round_
-        groups = np.arange(len(self.orders))[:, np.newaxis]
-
-        def of_all(ends: Integers) -> Integers:
-            return (ends + groups * np.where(ends >= 0, len(self.orders[0]), -len(self.hosts[0]))).ravel()
-
-        share = np.tile(round_.shares, len(groups)) if np.ndim(round_.share) else round_.share
-        return replace(round_, sources=of_all(round_.sources), sinks=of_all(round_.sinks), share=share)
-
-    def only(self, kept: Sequence[int]) -> _Groups:
-        """Return some of them, by number."""
-        return replace(self, orders=[self.orders[at] for at in kept], hosts=[self.hosts[at] for at in kept])
 
 
 def _exchanges_many(groups: Sequence[Sequence[str]], servers: Sequence[str], server_count: int | None) -> bool:
@@ -434,12 +419,13 @@ def _between_roles(
     rounds = collective.given(server_count=len(hosts)).schedule(len(ranks))
     rounds = collective.folded(rounds, worker_count=len(groups[0]))
     names = dict(enumerate(ranks)) | {SERVER - index: name for index, name in enumerate(hosts)}
-    of_rounds = classes_of_rounds(rounds, replace(ends, names=names, roles=roles))
+    ends = replace(ends, names=names, roles=roles)
     return Placed(
         collective=collective,
         order=groups[0],
         servers=servers,
-        rounds=of_rounds,
+        rounds=classes_of_rounds(rounds, ends),
+        way=ends.route,
         reduce_s_per_byte=reduce_s_per_byte,
         device_count=len(every),
     )
@@ -537,13 +523,13 @@ def _placed(round_: Round, ends: Ends) -> PlacedRound:
         apart = _rates_in_sets(weights, routes, near, far) if near and far else ()
     return PlacedRound(
         messages=messages,
-        way=ends.route,
         latencies_s=tuple([route.latency_s for route in routes]),
         leaves=leaves,
         rates_bytes_per_s=_rates_in_sets(weights, routes, flows),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
         apart_bytes_per_s=apart,
+        meetings=tuple(dict.fromkeys(pairs_that_meet(messages, routes))) if apart else (),
     )
 
 

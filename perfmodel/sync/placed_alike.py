@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.derived import derived, kept
 from perfmodel.sync.base import Collective
 from perfmodel.sync.placed import Placed, place
-from perfmodel.sync.placed_round import PlacedRound
 from perfmodel.sync.ring_order import devices_of, way_between
 
 if TYPE_CHECKING:
@@ -107,14 +106,10 @@ def likeness_of(topology: Topology, groups: Groups) -> Hashable:
 
 def _moved(placed: Placed, topology: Topology, names: Mapping[str, str]) -> Placed:
     """Move a collective to groups that lie alike; ``names`` gives the device in place of each."""
-
-    def moved_round(round_: PlacedRound) -> PlacedRound:
-        return replace(round_, way=partial(_way_there, round_.way, topology, names))
-
     return replace(
         placed,
         order=tuple(map(names.__getitem__, placed.order)),
-        rounds=tuple(map(moved_round, placed.rounds)),
+        way=partial(_way_there, placed.way, topology, names),
         cut=tuple(_moved(way, topology, names) for way in placed.cut),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -24,16 +24,25 @@ def to_servers(round_: Round) -> bool:
     return bool((round_.sources < 0).any() or (round_.sinks < 0).any())
 
 
+def pairs_that_meet(messages: Sequence[Message], routes: Sequence[Route]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of a message inside a machine and one between machines that meet on a channel, by number."""
+    near: dict[str, list[int]] = {}
+    for number, (message, route) in enumerate(zip(messages, routes, strict=True)):
+        for name in route.channel_names if message.share and not route.leaves_machine else ():
+            near.setdefault(name, []).append(number)
+    for number, (message, route) in enumerate(zip(messages, routes, strict=True)):
+        for name in route.channel_names if message.share and route.leaves_machine else ():
+            yield from ((other, number) for other in near.get(name, ()))
+
+
 @record
 class PlacedRound:
-    """A round with the route of each message.
+    """A round with the latency and the rate of each message.
 
     Parameters
     ----------
     messages : tuple of Message
         Messages that are sent. [-]
-    way : callable
-        Takes a source and a sink, and returns the route between them. [-]
     latencies_s : tuple of float
         Latency of each message. [s]
     leaves : tuple of bool
@@ -49,13 +58,11 @@ class PlacedRound:
     apart_bytes_per_s : tuple of float
         Rate of each message while only messages between machines are in flight, or only those inside machines,
         whichever it is among; empty where one rate is enough. [B/s]
-    meetings : tuple of (int, int) or None
-        Pairs of a message inside a machine and one between machines that meet on a channel, by number; None to find
-        them by their routes. [-]
+    meetings : tuple of (int, int)
+        Pairs of a message inside a machine and one between machines that meet on a channel, by number. [-]
     """
 
     messages: tuple[Message, ...]
-    way: Callable[[int, int], Route]
     latencies_s: tuple[Quantity, ...]
     leaves: tuple[bool, ...]
     rates_bytes_per_s: tuple[float, ...]
@@ -63,12 +70,7 @@ class PlacedRound:
     repeat: int
     counts: tuple[int, ...] = ()
     apart_bytes_per_s: tuple[float, ...] = ()
-    meetings: tuple[tuple[int, int], ...] | None = None
-
-    @derived_property
-    def routes(self) -> tuple[Route, ...]:
-        """The route of each message."""
-        return tuple(self.way(message.source, message.sink) for message in self.messages)
+    meetings: tuple[tuple[int, int], ...] = ()
 
     @derived_property
     def lines(self) -> tuple[Line, ...]:
@@ -122,8 +124,7 @@ class PlacedRound:
         ]
         for latency_s, share, _, alone in numbers:
             yield latency_s, share / alone
-        pairs = self._pairs_that_meet() if self.meetings is None else self.meetings
-        for of_near, of_far in dict.fromkeys((numbers[near], numbers[far]) for near, far in pairs):
+        for of_near, of_far in dict.fromkeys((numbers[near], numbers[far]) for near, far in self.meetings):
             both = (of_near, of_far)
             known = not is_symbolic(of_near[0], of_far[0])  # with symbols, the one between machines begins later
             (first_s, share, rate, alone), (begin_s, *later) = (
@@ -132,16 +133,6 @@ class PlacedRound:
             ahead_s, lost = (begin_s - first_s) * alone / rate, 1 - later[1] / later[2]
             yield begin_s - ahead_s, share / rate
             yield begin_s - lost * ahead_s, later[0] / later[2] + lost * share / rate
-
-    def _pairs_that_meet(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of a message inside a machine and one between machines that meet on a channel, by number."""
-        near: dict[str, list[int]] = {}
-        for number, (message, route) in enumerate(zip(self.messages, self.routes, strict=True)):
-            for name in route.channel_names if message.share and not route.leaves_machine else ():
-                near.setdefault(name, []).append(number)
-        for number, (message, route) in enumerate(zip(self.messages, self.routes, strict=True)):
-            for name in route.channel_names if message.share and route.leaves_machine else ():
-                yield from ((other, number) for other in near.get(name, ()))
 
     @property
     def byte_s(self) -> Quantity:
