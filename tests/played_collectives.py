@@ -8,7 +8,7 @@ def play_collective(placed, size_bytes):
     channels = {
         channel.name: channel.capacity_bytes_per_s
         for each in placed.rounds
-        for route in each.routes
+        for route in placed.routes(each)
         for channel in route.channels
     }
     return simulate(collective_tasks(placed, size_bytes), channels=channels, resources={})

@@ -10,7 +10,7 @@ whether that copy is counted at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -369,6 +369,43 @@ def rates_of_passes(
         used += np.bincount(channel[ends], weights=rates[flow[ends]] * uses[ends], minlength=len(capacity))
         flow, channel, uses = flow[~ends], channel[~ends], uses[~ends]
     return rates
+
+
+def disjoint_sets(ways: Sequence[Iterable[Hashable]]) -> list[list[int]]:
+    """Split flows into sets that share no channel: the flows of one set do not slow those of another.
+
+    Parameters
+    ----------
+    ways : sequence of iterable of hashable
+        Names of the channels that each flow passes. [-]
+
+    Returns
+    -------
+    list of list of int
+        Numbers of the flows in each set, in order; sets by their first flow. [1]
+
+    Examples
+    --------
+    >>> disjoint_sets([("a", "b"), ("c",), ("b",)])
+    [[0, 2], [1]]
+    """
+    above = list(range(len(ways)))  # an earlier flow of the same set, or itself
+
+    def first(flow: int) -> int:
+        while above[flow] != flow:
+            above[flow] = above[above[flow]]
+            flow = above[flow]
+        return flow
+
+    first_on: dict[Hashable, int] = {}
+    for flow, way in enumerate(ways):
+        for name in way:
+            one, other = sorted((first(flow), first(first_on.setdefault(name, flow))))
+            above[other] = one
+    sets: dict[int, list[int]] = {}
+    for flow in range(len(ways)):
+        sets.setdefault(first(flow), []).append(flow)
+    return list(sets.values())
 
 
 def _check(capacity: NDArray[np.float64], uses: NDArray[np.float64], weight: NDArray[np.float64]) -> None:

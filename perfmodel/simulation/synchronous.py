@@ -49,7 +49,7 @@ def collective_tasks(
     libraries have, it is one task of the closed form. Ignores: barriers of a library.
     """
     placed = placed.fastest(size_bytes)
-    if placed.part < 1 or not placed.collective.plays:
+    if not (placed.is_complete and placed.collective.plays):
         messages = f"{name}/messages" if beside else name
         whole = Task(messages, duration_s=float(placed.time(size_bytes)), after=after, kind="sync")
         return (whole, Task(name, after=(messages, *beside), kind="sync")) if beside else (whole,)
@@ -65,7 +65,7 @@ def _rounds(placed: Placed, size_bytes: float, *, name: str, after: tuple[str, .
     number = 0
     for round_ in placed.rounds:
         for _ in range(round_.repeat):
-            passed = _one_round(round_, size_bytes, placed.reduce_s_per_byte, name=f"{name}/{number}", ready=ready)
+            passed = _one_round(placed, round_, size_bytes, name=f"{name}/{number}", ready=ready)
             tasks += passed
             if placed.collective.chunk_counts:
                 end = Task(f"{name}/{number}", after=tuple(task.name for task in passed), kind="sync")
@@ -76,13 +76,13 @@ def _rounds(placed: Placed, size_bytes: float, *, name: str, after: tuple[str, .
 
 
 def _one_round(
-    round_: PlacedRound, size_bytes: float, reduce_s_per_byte: float, *, name: str, ready: dict[int, tuple[str, ...]]
+    placed: Placed, round_: PlacedRound, size_bytes: float, *, name: str, ready: dict[int, tuple[str, ...]]
 ) -> list[Task]:
     tasks: list[Task] = []
     done: dict[int, list[str]] = defaultdict(list)
     received: dict[int, float] = defaultdict(float)
     label_counts: dict[str, int] = defaultdict(int)
-    for message, route, latency_s in zip(round_.messages, round_.routes, round_.latencies_s, strict=True):
+    for message, route, latency_s in zip(round_.messages, placed.routes(round_), round_.latencies_s, strict=True):
         label = f"{name}/{message.source}>{message.sink}"
         label_counts[label] += 1
         label += f" ({label_counts[label]})" if label_counts[label] > 1 else ""  # a ring of two is the same both ways
@@ -93,7 +93,7 @@ def _one_round(
             done[rank].append(label)
     for rank, names in done.items():
         ready[rank] = tuple(names)
-        added_s = received[rank] * size_bytes * reduce_s_per_byte if round_.reduced_share else 0.0
+        added_s = received[rank] * size_bytes * placed.reduce_s_per_byte if round_.reduced_share else 0.0
         if added_s:
             tasks.append(Task(f"{name}/add{rank}", duration_s=added_s, after=tuple(names), kind="add"))
             ready[rank] = (f"{name}/add{rank}",)
@@ -142,7 +142,7 @@ class PlayedExchange:
         """Tasks of the exchange of one bucket, with one chunk where parts are cut into chunks. [1]"""
         placed = self.gather.call(size_bytes).placed
         held = worker_count if self.slowdown else 0
-        if (held and self.gather.by_library) or placed.part < 1 or not placed.collective.plays:
+        if (held and self.gather.by_library) or not (placed.is_complete and placed.collective.plays):
             return held + 1
         adds = placed.reduce_s_per_byte > 0
         return held + sum(

@@ -9,6 +9,7 @@ leaf, and what links its leaves have.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.cost.transfer import rates_of_passes
+from perfmodel.cost.transfer import disjoint_sets, rates_of_passes
 from perfmodel.derived import derived, derived_property
-from perfmodel.sync.base import Integers, Message, Round, joined
+from perfmodel.sync.base import SERVER, Integers, Message, Round, joined
 from perfmodel.sync.folding import Roles
 from perfmodel.sync.placed_round import PlacedRound, to_servers
 from perfmodel.sync.ring_order import way_between
@@ -122,12 +123,24 @@ class Ends:
         links = list(map(self.topology.leaf_links, self._leaves[0]))
         return np.array([links.index(links_of_leaf) for links_of_leaf in links])
 
+    def kinds(self, source: Integers, sink: Integers) -> tuple[NDArray[np.int64 | np.bool_], ...]:
+        """Return what tells the way of each message: its places, if it leaves its machine and leaf, kinds of leaves."""
+        machines = np.stack([self.machine[source], self.machine[sink]])
+        leaves = self.leaf[machines]
+        inside = machines[0] == machines[1], leaves[0] == leaves[1]
+        return self.place[source], self.place[sink], *inside, *self.leaf_kind[leaves]
+
+    def ways(self, source: Integers, sink: Integers) -> list[Way]:
+        """Return the way of each message."""
+        keys = np.stack(self.kinds(source, sink)).T.tolist()
+        return [self._way(tuple(key), *ends) for key, *ends in zip(keys, source.tolist(), sink.tolist(), strict=True)]
+
     @derived_property
-    def _ways(self) -> dict[Hashable, _Way]:
+    def _ways(self) -> dict[Hashable, Way]:
         """Ways that are known, by kind of message; below one switch all collectives share them."""
         return _known_ways(self.topology) if self.topology.alike else {}
 
-    def way(self, kind: tuple[int, ...], source: int, sink: int) -> _Way:
+    def _way(self, kind: tuple[int, ...], source: int, sink: int) -> Way:
         """Return the way of all messages of a kind, from the route of the first one."""
         places = self._nodes[2]
         key = places[kind[0]], places[kind[1]], *kind[2:], self.through_host
@@ -138,8 +151,40 @@ class Ends:
                 _Pass(*place_of(channel, machines, self.topology), channel.capacity_bytes_per_s)
                 for channel in route.channels
             )
-            self._ways[key] = _Way(route.latency_s, route.leaves_machine, passes)
+            self._ways[key] = Way(route.latency_s, route.leaves_machine, passes)
         return self._ways[key]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Simultaneous groups: the devices of each by rank, and its servers."""
+
+    topology: Topology
+    orders: Sequence[tuple[str, ...]]
+    hosts: Sequence[tuple[str, ...]]
+    through_host: bool
+
+    def ends(self) -> Ends:
+        """Return the node of each rank and server, whose numbers continue from group to group."""
+        names = dict(enumerate(itertools.chain(*self.orders)))
+        names |= {SERVER - index: name for index, name in enumerate(itertools.chain(*self.hosts))}
+        return Ends(topology=self.topology, names=names, through_host=self.through_host)
+
+    def merged(self, round_: Round) -> Round:
+        """Return the messages of all groups in a round of one, group by group."""
+        if len(self.orders) == 1:
+            return round_
+        groups = np.arange(len(self.orders))[:, np.newaxis]
+
+        def of_all(ends: Integers) -> Integers:
+            return (ends + groups * np.where(ends >= 0, len(self.orders[0]), -len(self.hosts[0]))).ravel()
+
+        share = np.tile(round_.shares, len(groups)) if np.ndim(round_.share) else round_.share
+        return replace(round_, sources=of_all(round_.sources), sinks=of_all(round_.sinks), share=share)
+
+    def only(self, kept: Sequence[int]) -> Groups:
+        """Return some of them, by number."""
+        return replace(self, orders=[self.orders[at] for at in kept], hosts=[self.hosts[at] for at in kept])
 
 
 class _Pass(NamedTuple):
@@ -149,8 +194,13 @@ class _Pass(NamedTuple):
     owner: int
     capacity: float
 
+    @property
+    def lane(self) -> tuple[str, int]:
+        """What like channels of machines, of leaves, or of neither have in common."""
+        return self.place, self.owner // 2
 
-class _Way(NamedTuple):
+
+class Way(NamedTuple):
     """Latency of a message [s], whether it leaves its machine, and the channels it passes."""
 
     latency_s: float
@@ -159,7 +209,7 @@ class _Way(NamedTuple):
 
 
 @derived
-def _known_ways(topology: Topology) -> dict[Hashable, _Way]:
+def _known_ways(topology: Topology) -> dict[Hashable, Way]:
     del topology
     return {}
 
@@ -196,6 +246,55 @@ def worth_sorting(rounds: Sequence[Round], ends: Ends, *, plays: bool) -> bool:
     if count < (MANY_MESSAGES if topology.alike and is_sent else MANY_OVER_LEAVES):
         return False
     return not topology.alike or count >= MANY_OF_KIND * _kind_count(rounds, ends)
+
+
+def standing_for_all(rounds: Sequence[Round], group_count: int, ends: Ends) -> Sequence[int]:
+    """Return the simultaneous groups whose messages are as fast as those of all.
+
+    Groups that share no channel do not slow each other down. Of sets of groups that share none, the first stands for
+    all if every set sends between the same machines, over channels that are related alike.
+
+    Parameters
+    ----------
+    rounds : sequence of Round
+        Rounds of all groups; each has the messages of one group after those of another. [-]
+    group_count : int
+        Groups. [1]
+    ends : Ends
+        Node of each rank and server. [-]
+
+    Returns
+    -------
+    sequence of int
+        Their numbers: all, if some sets differ. [1]
+    """
+    every = range(group_count)
+    sources = np.hstack([round_.sources.reshape(group_count, -1) for round_ in rounds])
+    sinks = np.hstack([round_.sinks.reshape(group_count, -1) for round_ in rounds])
+    machines = np.stack([ends.machine[sources], ends.machine[sinks]], axis=1)
+    between = [of_group.tobytes() for of_group in machines]
+    if sources.shape[1] < MANY_ALIKE or min(Counter(between).values()) == 1:
+        return every
+    kinds, ways = [], []  # of each group, in the order in which its messages have them
+    for source, sink in zip(sources, sinks, strict=True):
+        kind = _numbered(*ends.kinds(source, sink))
+        first = _first_of(kind)
+        order = np.argsort(first)
+        kinds.append(np.argsort(order)[kind].tobytes())
+        ways.append(ends.ways(source[first[order]], sink[first[order]]))
+
+    def likeness(groups: Sequence[int]) -> object:
+        numbers: dict[Hashable, int] = {}
+        passes = [
+            (way.latency_s, [(numbers.setdefault(of.lane, len(numbers)), of.owner, of.capacity) for of in way.passes])
+            for group in groups
+            for way in ways[group]
+        ]
+        return [between[group] for group in groups], [kinds[group] for group in groups], passes
+
+    sets = disjoint_sets([{passed.lane for way in of_group for passed in way.passes} for of_group in ways])
+    first_alike = likeness(sets[0])
+    return sets[0] if all(likeness(groups) == first_alike for groups in sets[1:]) else every
 
 
 def classes_of_rounds(rounds: Sequence[Round], ends: Ends) -> tuple[PlacedRound, ...]:
@@ -255,7 +354,7 @@ class _Sorted:
     """Kind of each message of a round, way of each kind, and rates."""
 
     kind: Integers
-    ways: list[_Way]
+    ways: list[Way]
     passes: _Passes
     pairs: NDArray[np.float64]
     """Messages that each message stands for, on other machines of the same roles. [1]"""
@@ -274,17 +373,11 @@ class _Sorted:
 def _sorted(round_: Round, ends: Ends) -> _Sorted:
     source, sink, share = round_.sources, round_.sinks, round_.shares
     machines = np.stack([ends.machine[source], ends.machine[sink]])
-    shares = np.unique(share, return_inverse=True)[1] if np.ndim(round_.share) else np.zeros_like(source)
-    leaves = ends.leaf[machines]
     inside = machines[0] == machines[1]
-    of_way = ends.place[source], ends.place[sink], inside, leaves[0] == leaves[1], *ends.leaf_kind[leaves]
-    kind = _numbered(shares, *of_way)
+    shares = np.unique(share, return_inverse=True)[1] if np.ndim(round_.share) else np.zeros_like(source)
+    kind = _numbered(shares, *ends.kinds(source, sink))
     first = _first_of(kind)
-    keys = np.stack(of_way)[:, first].T.tolist()
-    ways = [
-        ends.way(tuple(key), *ends_of)
-        for key, ends_of in zip(keys, np.stack([source, sink])[:, first].T.tolist(), strict=True)
-    ]
+    ways = ends.ways(source[first], sink[first])
     passed = [way.passes if share[at] else () for way, at in zip(ways, first, strict=True)]
     stood_for = ends.stood_for(machines)
     passes = _passes_of(kind, machines, passed, ends, stood_for)
@@ -298,18 +391,17 @@ def _sorted(round_: Round, ends: Ends) -> _Sorted:
     return _Sorted(kind=kind, ways=ways, passes=passes, pairs=stood_for[-1], inside=inside, rates=rates, apart=apart)
 
 
-def _fields_of(round_: Round, ends: Ends, kinds: _Sorted, chosen: Integers, stands_for: Integers) -> dict[str, Any]:
+def _fields_of(round_: Round, kinds: _Sorted, chosen: Integers, stands_for: Integers) -> dict[str, Any]:
     """Return the fields of a placed round that shows the chosen messages, one of which stands for each message."""
     ways = [kinds.ways[kind] for kind in kinds.kind[chosen].tolist()]
     columns = round_.sources[chosen].tolist(), round_.sinks[chosen].tolist(), round_.shares[chosen].tolist()
     return {
         "messages": tuple(map(Message, *columns)),
-        "way": ends.route,
         "latencies_s": tuple(way.latency_s for way in ways),
         "leaves": tuple(way.leaves for way in ways),
         "rates_bytes_per_s": tuple(kinds.rates[chosen].tolist()),
         "apart_bytes_per_s": () if kinds.apart is None else tuple(kinds.apart[chosen].tolist()),
-        "meetings": None if kinds.apart is None else kinds.passes.meetings(stands_for, near=kinds.inside),
+        "meetings": () if kinds.apart is None else kinds.passes.meetings(stands_for, near=kinds.inside),
         "reduced_share": round_.reduced_share,
         "repeat": round_.repeat,
     }
@@ -319,7 +411,7 @@ def one_by_one(round_: Round, ends: Ends) -> PlacedRound:
     """Place a round among equal machines with each message by itself."""
     kinds = _sorted(round_, ends)
     member = kinds.member
-    return PlacedRound(**_fields_of(round_, ends, kinds, np.arange(len(round_)), _first_of(member)[member]))
+    return PlacedRound(**_fields_of(round_, kinds, np.arange(len(round_)), _first_of(member)[member]))
 
 
 def _classes(round_: Round, ends: Ends) -> PlacedRound:
@@ -328,8 +420,7 @@ def _classes(round_: Round, ends: Ends) -> PlacedRound:
     chosen, sizes = _first_of(member), np.bincount(member, weights=kinds.pairs)
     order = np.argsort(chosen)  # classes in the order of their first messages
     return PlacedRound(
-        **_fields_of(round_, ends, kinds, chosen[order], np.argsort(order)[member]),
-        sent_share=float(round_.shares @ kinds.pairs),
+        **_fields_of(round_, kinds, chosen[order], np.argsort(order)[member]),
         counts=tuple(sizes[order].tolist()),
     )
 
@@ -381,15 +472,15 @@ def _passes_of(
     """Return the channels that each message passes; ``passed`` has them for each kind, none without bytes."""
     owners = np.stack([*machines, *ends.leaf[machines], np.zeros_like(kind)])
     most = [int(owners[sort : sort + 2].max()) + 1 for sort in (0, 2, 4)]
-    begins: dict[tuple[str, int], int] = {}  # first channel number, by name within an owner and sort of owner
+    begins: dict[tuple[str, int], int] = {}  # first channel number of each lane
     shape = len(passed), max(map(len, passed), default=0)
     begin, owner, capacity = np.zeros(shape, dtype=np.int64), np.full(shape, -1), np.zeros(shape)
     count = 0
     for row, of_kind in enumerate(passed):
-        for column, (place, of, bytes_per_s) in enumerate(of_kind):
-            at = begins.setdefault((place, of // 2), count)
-            count += most[of // 2] * (at == count)
-            begin[row, column], owner[row, column], capacity[row, column] = at, of, bytes_per_s
+        for column, pass_ in enumerate(of_kind):
+            at = begins.setdefault(pass_.lane, count)
+            count += most[pass_.owner // 2] * (at == count)
+            begin[row, column], owner[row, column], capacity[row, column] = at, pass_.owner, pass_.capacity
     message, place_in_route = np.nonzero(owner[kind] >= 0)
     at_pass = kind[message], place_in_route
     channel_number = begin[at_pass] + owners[owner[at_pass], message]

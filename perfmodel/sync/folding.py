@@ -10,6 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -70,19 +71,16 @@ def _representatives(topology: Topology, groups: tuple[Group, ...], few: bool) -
     machines = [[places[name].node for name in group] for group in groups]
     if len(set().union(*machines)) < FEWEST_FOLDED:
         return groups
+    nodes_of = [tuple(node for node, _ in itertools.groupby(of_ranks)) for of_ranks in machines]
+    used = [node for nodes in dict.fromkeys(nodes_of) for node in nodes]
+    if len(set(used)) < len(used):
+        return groups
     sets: dict[tuple[str, ...], list[_Part]] = {}
-    for group, of_ranks in zip(groups, machines, strict=True):
-        runs = [(node, sum(1 for _ in run)) for node, run in itertools.groupby(of_ranks)]
-        nodes = tuple(node for node, _ in runs)
-        if len(set(nodes)) < len(nodes):
-            return groups
-        local = (name[len(node) :] for name, node in zip(group, of_ranks, strict=True))
-        sets.setdefault(nodes, []).append(
-            _Part(group, tuple(tuple(itertools.islice(local, count)) for _, count in runs))
-        )
-    used = [node for nodes in sets for node in nodes]
-    patterns = {tuple(part.places for part in parts) for parts in sets.values()}
-    if len(set(used)) < len(used) or len(patterns) > 1:
+    for group, of_ranks, nodes in zip(groups, machines, nodes_of, strict=True):
+        runs = itertools.groupby(zip(group, of_ranks, strict=True), key=itemgetter(1))
+        of_machines = tuple(tuple(name[len(node) :] for name, _ in run) for node, run in runs)
+        sets.setdefault(nodes, []).append(_Part(group, of_machines))
+    if len({tuple(part.places for part in parts) for parts in sets.values()}) > 1:
         return groups
     nodes, first = next(iter(sets.items()))
     if not few or len(nodes) < FEWEST_FOLDED or any(len(set(part.places)) > 1 for part in first):

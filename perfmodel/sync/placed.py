@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain
 from operator import mul
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,10 +20,19 @@ from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync import alike_messages
-from perfmodel.sync.alike_messages import MANY_ALIKE, Ends, classes_of_rounds, one_by_one, recognised, worth_sorting
-from perfmodel.sync.base import SERVER, Collective, Integers, Message, Round
+from perfmodel.sync.alike_messages import (
+    MANY_ALIKE,
+    Ends,
+    Groups,
+    classes_of_rounds,
+    one_by_one,
+    recognised,
+    standing_for_all,
+    worth_sorting,
+)
+from perfmodel.sync.base import SERVER, Collective, Message, Round
 from perfmodel.sync.folding import representatives, roles_among
-from perfmodel.sync.placed_round import Line, PlacedRound, to_servers
+from perfmodel.sync.placed_round import Line, PlacedRound, pairs_that_meet, to_servers
 from perfmodel.sync.ring_order import ring_order, ring_starts
 
 if TYPE_CHECKING:
@@ -78,13 +87,15 @@ class Placed:
     servers : tuple of str
         Nodes of its servers. [-]
     rounds : tuple of PlacedRound
-        Its messages with their routes. [-]
+        Its messages with their rates. [-]
+    way : callable
+        Takes a source and a sink, and returns the route between them. [-]
     reduce_s_per_byte : float
         Time to add one byte to another. [s/B]
     device_count : int
         Devices that take part, including those of simultaneous groups; 0 for those of the messages. [1]
-    part : float
-        Share of all messages that are in ``rounds``; the others are like them, on other machines. [1]
+    rank_share : float
+        Share of the devices that send the messages in ``rounds``; those of the others are like them. [1]
     cut : tuple of Placed
         The same with its message cut into more chunks; the fastest runs. [-]
     """
@@ -93,9 +104,10 @@ class Placed:
     order: tuple[str, ...]
     servers: tuple[str, ...]
     rounds: tuple[PlacedRound, ...]
+    way: Callable[[int, int], Route]
     reduce_s_per_byte: float = 0.0
     device_count: int = 0
-    part: float = 1.0
+    rank_share: float = 1.0
     cut: tuple[Placed, ...] = ()
     by_library: ClassVar[bool] = False
 
@@ -120,6 +132,11 @@ class Placed:
             return self.device_count
         ranks = [max(message.source, message.sink) for round_ in self.rounds for message in round_.messages]
         return 1 + max(ranks, default=len(self.order) - 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every message is in ``rounds``, so that all can be played."""
+        return self.rank_share == 1 and not any(round_.counts for round_ in self.rounds)
 
     @derived_property
     def different_rates(self) -> tuple[Quantity, ...]:
@@ -246,11 +263,21 @@ class Placed:
 
     @derived_property
     def _sent_share(self) -> float:
-        if self.rounds and all(round_.sent_share is not None for round_ in self.rounds):
-            return sum(round_.repeat * (round_.sent_share or 0.0) for round_ in self.rounds)
-        if self.part < 1:
+        if self.rank_share < 1:
             return self.device_count / len(self.order) * self.collective.sent_share(len(self.order))
-        return sum(round_.repeat * message.share for round_ in self.rounds for message in round_.messages)
+        return sum(round_.repeat * round_.sent_share for round_ in self.rounds)
+
+    def routes(self, round_: PlacedRound) -> tuple[Route, ...]:
+        """Return the route of each message of one of its rounds."""
+        messages = round_.messages
+        if messages not in self._routes:
+            self._routes[messages] = tuple([self.way(source, sink) for source, sink, _ in messages])
+        return self._routes[messages]
+
+    @derived_property
+    def _routes(self) -> dict[tuple[Message, ...], tuple[Route, ...]]:
+        """Routes that are known, by messages."""
+        return {}
 
     @property
     def channels(self) -> frozenset[str]:
@@ -261,7 +288,7 @@ class Placed:
         """Bytes over each channel. [B]"""
         shares: dict[str, float] = {}
         for round_ in self.rounds:
-            for message, route in zip(round_.messages, round_.routes, strict=True):
+            for message, route in zip(round_.messages, self.routes(round_), strict=True):
                 for name in route.channel_names if message.share else ():
                     shares[name] = shares.get(name, 0.0) + round_.repeat * message.share
         return {name: share * size_bytes for name, share in shares.items()}
@@ -349,27 +376,26 @@ def place(
     if collective.per_adapter and rounds:
         rings = ring_starts(topology.stated, orders[0], through_host=through_host)
         rounds = tuple(_on_rings(round_, rings) for round_ in rounds)
-    names = dict(enumerate(name for order in orders for name in order))
-    names |= {SERVER - index: name for index, name in enumerate(name for nodes in hosts for name in nodes)}
-    merged = [_of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed) for round_ in rounds]
-    part = len(orders) * len(orders[0]) / (len(stated) * len(ranks))
-    ends = Ends(topology=topology, names=names, through_host=through_host)
-    placing = _Placing(ends, by_class=worth_sorting(merged, ends, plays=collective.plays))
-    of_rounds = classes_of_rounds(merged, ends) if placing.by_class else tuple(map(placing, merged))
-    if placing.by_class:
-        part *= sum(len(of_round.messages) for of_round in of_rounds) / sum(map(len, merged))
+    groups = Groups(topology, orders, hosts, through_host=through_host)
+    merged = list(map(groups.merged, rounds))
+    ends = groups.ends()
+    by_class = worth_sorting(merged, ends, plays=collective.plays)
+    if by_class and len(kept := standing_for_all(merged, len(orders), ends)) < len(orders):
+        groups = groups.only(kept)
+        merged, ends = list(map(groups.merged, rounds)), groups.ends()
+    placing = _Placing(ends, by_class=by_class)
     placed = Placed(
         collective=collective,
         order=orders[0] if orders[0] and len(orders[0]) == len(ranks) else stated[0],
         servers=hosts[0],
-        rounds=of_rounds,
+        rounds=classes_of_rounds(merged, ends) if by_class else tuple(map(placing, merged)),
+        way=ends.route,
         reduce_s_per_byte=reduce_s_per_byte,
         device_count=len(ranks) * len(stated),
-        part=part,
+        rank_share=len(groups.orders) * len(orders[0]) / (len(stated) * len(ranks)),
     )
     if rounds and collective.chunk_count is None:
-        merged_of = partial(_of_groups, group_count=len(orders), rank_count=len(orders[0]), server_count=needed)
-        placed = replace(placed, cut=_cut(placed, merged_of, placing))
+        placed = replace(placed, cut=_cut(placed, groups.merged, placing))
     return placed
 
 
@@ -393,15 +419,15 @@ def _between_roles(
     rounds = collective.given(server_count=len(hosts)).schedule(len(ranks))
     rounds = collective.folded(rounds, worker_count=len(groups[0]))
     names = dict(enumerate(ranks)) | {SERVER - index: name for index, name in enumerate(hosts)}
-    of_rounds = classes_of_rounds(rounds, replace(ends, names=names, roles=roles))
+    ends = replace(ends, names=names, roles=roles)
     return Placed(
         collective=collective,
         order=groups[0],
         servers=servers,
-        rounds=of_rounds,
+        rounds=classes_of_rounds(rounds, ends),
+        way=ends.route,
         reduce_s_per_byte=reduce_s_per_byte,
         device_count=len(every),
-        part=sum(len(of_round.messages) for of_round in of_rounds) / (len(rounds) * len(every) * len(servers)),
     )
 
 
@@ -433,17 +459,10 @@ class _Placing:
         if like is None:
             like = self.known[key] = self._placed(round_)
             return like
-        messages, sent_share = like.messages, like.sent_share
+        messages = like.messages
         if equal_share and messages and equal_share != messages[0].share:
             messages = tuple([Message(source, sink, equal_share) for source, sink, _ in messages])
-            sent_share = None if sent_share is None else len(round_) * equal_share
-        return replace(
-            like,
-            messages=messages,
-            sent_share=sent_share,
-            reduced_share=round_.reduced_share,
-            repeat=round_.repeat,
-        )
+        return replace(like, messages=messages, reduced_share=round_.reduced_share, repeat=round_.repeat)
 
     def _placed(self, round_: Round) -> PlacedRound:
         """Place a round with new ends; one of few messages by another among equal machines that takes the same time."""
@@ -490,20 +509,6 @@ def _on_rings(round_: Round, rings: NDArray[np.int64]) -> Round:
     return replace(round_, sources=sources, sinks=sinks, share=shares[order], ring_share=ring_share)
 
 
-def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
-    """Merge the rounds of simultaneous groups; numbers of ranks and servers continue from group to group."""
-    if group_count == 1:
-        return round_
-
-    groups = np.arange(group_count)[:, np.newaxis]
-
-    def of_all(ends: Integers) -> Integers:
-        return (ends + groups * np.where(ends >= 0, rank_count, -server_count)).ravel()
-
-    share = np.tile(round_.shares, group_count) if np.ndim(round_.share) else round_.share
-    return replace(round_, sources=of_all(round_.sources), sinks=of_all(round_.sinks), share=share)
-
-
 def _placed(round_: Round, ends: Ends) -> PlacedRound:
     if len(round_) >= MANY_ALIKE and _are_equal(ends.topology):
         return one_by_one(round_, ends)
@@ -518,13 +523,13 @@ def _placed(round_: Round, ends: Ends) -> PlacedRound:
         apart = _rates_in_sets(weights, routes, near, far) if near and far else ()
     return PlacedRound(
         messages=messages,
-        way=ends.route,
         latencies_s=tuple([route.latency_s for route in routes]),
         leaves=leaves,
         rates_bytes_per_s=_rates_in_sets(weights, routes, flows),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
         apart_bytes_per_s=apart,
+        meetings=tuple(dict.fromkeys(pairs_that_meet(messages, routes))) if apart else (),
     )
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived, kept
 from perfmodel.sync.base import Collective
 from perfmodel.sync.placed import Placed, place
-from perfmodel.sync.placed_round import PlacedRound
-from perfmodel.sync.ring_order import way_between
+from perfmodel.sync.ring_order import devices_of, way_between
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route, Topology
@@ -87,30 +87,29 @@ def placed_once(
 @derived
 def likeness_of(topology: Topology, groups: Groups) -> Hashable:
     """Return a key shared by groups that lie alike; the groups themselves where machines may differ."""
-    places = topology.places
-    if not topology.alike or any(name not in places or places[name].kind != "device" for of in groups for name in of):
+    if not topology.alike or not all(map(devices_of(topology).issuperset, groups)):
         return groups
+    names = list(chain(*groups))
+    nodes = [topology.places[name].node for name in names]
     machines: dict[str, list[str]] = {}
-    numbers: dict[str, int] = {}
-    of_ranks = []
-    for group in groups:
-        for name in group:
-            node = places[name].node
-            machines.setdefault(node, []).append(name[len(node) :])
-            of_ranks.append(numbers.setdefault(node, len(numbers)))
-    return tuple(map(len, groups)), tuple(of_ranks), tuple(topology.likened(*parts) for parts in machines.values())
+    for name, node in zip(names, nodes, strict=True):
+        machines.setdefault(node, []).append(name[len(node) :])
+    numbers = dict(zip(machines, range(len(machines)), strict=True))
+    of_machines = list(map(tuple, machines.values()))
+    likened = {parts: topology.likened(*parts) for parts in set(of_machines)}
+    return (
+        tuple(map(len, groups)),
+        tuple(map(numbers.__getitem__, nodes)),
+        tuple(map(likened.__getitem__, of_machines)),
+    )
 
 
 def _moved(placed: Placed, topology: Topology, names: Mapping[str, str]) -> Placed:
     """Move a collective to groups that lie alike; ``names`` gives the device in place of each."""
-
-    def moved_round(round_: PlacedRound) -> PlacedRound:
-        return replace(round_, way=partial(_way_there, round_.way, topology, names))
-
     return replace(
         placed,
         order=tuple(map(names.__getitem__, placed.order)),
-        rounds=tuple(map(moved_round, placed.rounds)),
+        way=partial(_way_there, placed.way, topology, names),
         cut=tuple(_moved(way, topology, names) for way in placed.cut),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -24,16 +24,25 @@ def to_servers(round_: Round) -> bool:
     return bool((round_.sources < 0).any() or (round_.sinks < 0).any())
 
 
+def pairs_that_meet(messages: Sequence[Message], routes: Sequence[Route]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of a message inside a machine and one between machines that meet on a channel, by number."""
+    near: dict[str, list[int]] = {}
+    for number, (message, route) in enumerate(zip(messages, routes, strict=True)):
+        for name in route.channel_names if message.share and not route.leaves_machine else ():
+            near.setdefault(name, []).append(number)
+    for number, (message, route) in enumerate(zip(messages, routes, strict=True)):
+        for name in route.channel_names if message.share and route.leaves_machine else ():
+            yield from ((other, number) for other in near.get(name, ()))
+
+
 @record
 class PlacedRound:
-    """A round with the route of each message.
+    """A round with the latency and the rate of each message.
 
     Parameters
     ----------
     messages : tuple of Message
         Messages that are sent. [-]
-    way : callable
-        Takes a source and a sink, and returns the route between them. [-]
     latencies_s : tuple of float
         Latency of each message. [s]
     leaves : tuple of bool
@@ -44,34 +53,24 @@ class PlacedRound:
         Largest part of the n bytes that one rank or server adds. [1]
     repeat : int
         Times that the round is repeated. [1]
-    sent_share : float or None
-        Part of the n bytes that all messages have, where ``messages`` are one of each class; None for their sum. [1]
     counts : tuple of int
         Messages that each stands for; none where each stands for itself. [1]
     apart_bytes_per_s : tuple of float
         Rate of each message while only messages between machines are in flight, or only those inside machines,
         whichever it is among; empty where one rate is enough. [B/s]
-    meetings : tuple of (int, int) or None
-        Pairs of a message inside a machine and one between machines that meet on a channel, by number; None to find
-        them by their routes. [-]
+    meetings : tuple of (int, int)
+        Pairs of a message inside a machine and one between machines that meet on a channel, by number. [-]
     """
 
     messages: tuple[Message, ...]
-    way: Callable[[int, int], Route]
     latencies_s: tuple[Quantity, ...]
     leaves: tuple[bool, ...]
     rates_bytes_per_s: tuple[float, ...]
     reduced_share: float
     repeat: int
-    sent_share: float | None = None
     counts: tuple[int, ...] = ()
     apart_bytes_per_s: tuple[float, ...] = ()
-    meetings: tuple[tuple[int, int], ...] | None = None
-
-    @derived_property
-    def routes(self) -> tuple[Route, ...]:
-        """The route of each message."""
-        return tuple(self.way(message.source, message.sink) for message in self.messages)
+    meetings: tuple[tuple[int, int], ...] = ()
 
     @derived_property
     def lines(self) -> tuple[Line, ...]:
@@ -94,6 +93,17 @@ class PlacedRound:
                 undercut.append((latency_s, per_byte))
         return tuple(reversed(undercut))
 
+    @derived_property
+    def _shares(self) -> list[float]:
+        """Part of the n bytes in each message and those that it stands for. [1]"""
+        counts = self.counts or (1,) * len(self.messages)
+        return [count * message.share for count, message in zip(counts, self.messages, strict=True)]
+
+    @property
+    def sent_share(self) -> float:
+        """Part of the n bytes in all messages of one round. [1]"""
+        return sum(self._shares)
+
     def time(self, size_bytes: Quantity) -> Quantity:
         """Time until the last message of one round has arrived. [s]"""
         lines = [
@@ -114,8 +124,7 @@ class PlacedRound:
         ]
         for latency_s, share, _, alone in numbers:
             yield latency_s, share / alone
-        pairs = self._pairs_that_meet() if self.meetings is None else self.meetings
-        for of_near, of_far in dict.fromkeys((numbers[near], numbers[far]) for near, far in pairs):
+        for of_near, of_far in dict.fromkeys((numbers[near], numbers[far]) for near, far in self.meetings):
             both = (of_near, of_far)
             known = not is_symbolic(of_near[0], of_far[0])  # with symbols, the one between machines begins later
             (first_s, share, rate, alone), (begin_s, *later) = (
@@ -124,16 +133,6 @@ class PlacedRound:
             ahead_s, lost = (begin_s - first_s) * alone / rate, 1 - later[1] / later[2]
             yield begin_s - ahead_s, share / rate
             yield begin_s - lost * ahead_s, later[0] / later[2] + lost * share / rate
-
-    def _pairs_that_meet(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of a message inside a machine and one between machines that meet on a channel, by number."""
-        near: dict[str, list[int]] = {}
-        for number, (message, route) in enumerate(zip(self.messages, self.routes, strict=True)):
-            for name in route.channel_names if message.share and not route.leaves_machine else ():
-                near.setdefault(name, []).append(number)
-        for number, (message, route) in enumerate(zip(self.messages, self.routes, strict=True)):
-            for name in route.channel_names if message.share and route.leaves_machine else ():
-                yield from ((other, number) for other in near.get(name, ()))
 
     @property
     def byte_s(self) -> Quantity:
@@ -159,11 +158,10 @@ class PlacedRound:
     def _mean(self, of_messages: Sequence[Quantity]) -> Quantity:
         """Mean over the bytes of a round."""
         # several rings share messages inside machines, so that a message counts by its bytes
-        counts = self.counts or (1,) * len(self.messages)
-        shares = [count * message.share for count, message in zip(counts, self.messages, strict=True)]
-        if len(set(shares)) == 1:
+        if len(set(self._shares)) == 1:
             return sum(of_messages) / len(of_messages)
-        return sum(share * quantity for share, quantity in zip(shares, of_messages, strict=True)) / sum(shares)
+        weighed = [share * quantity for share, quantity in zip(self._shares, of_messages, strict=True)]
+        return sum(weighed) / self.sent_share
 
     @property
     def seconds_per_byte(self) -> Quantity:

@@ -75,7 +75,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     machines: dict[str, list[int]] = {}
     for place, name in enumerate(ranks):
         machines.setdefault(topology.places[name].node if name in topology.places else "", []).append(place)
-    if _are_equally_far(topology, through_host) and set(ranks) <= _devices(topology):
+    if _are_equally_far(topology, through_host) and set(ranks) <= devices_of(topology):
         return tuple(ranks[place] for members in machines.values() for place in members)
     tours = _tours(topology)
     tour: list[int] = []
@@ -89,7 +89,8 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
 
 
 @derived
-def _devices(topology: Topology) -> frozenset[str]:
+def devices_of(topology: Topology) -> frozenset[str]:
+    """Return the names of all devices."""
     return frozenset(topology.devices())
 
 
@@ -99,8 +100,9 @@ def _are_equally_far(topology: Topology, through_host: bool) -> bool:
     if not topology.equal_machines or not topology.devices():
         return False
     first = topology.places[topology.devices()[0]].node
-    pairs = itertools.permutations(topology.of_node(first, "device"), 2)
-    return len({topology.reach(*pair, through_host=through_host) for pair in pairs}) == 1
+    names = [name[len(first) :] for name in topology.of_node(first, "device")]
+    pairs = {topology.likened(*pair) for pair in itertools.permutations(names, 2)}
+    return len({topology.reach(first + one, first + other, through_host=through_host) for one, other in pairs}) == 1
 
 
 @derived

@@ -78,7 +78,7 @@ def check_bytes(p):
             sent = sum(
                 each.repeat * message.share * size
                 for each in placed.rounds
-                for message, route in zip(each.messages, each.routes, strict=True)
+                for message, route in zip(each.messages, placed.routes(each), strict=True)
                 if route.channel_names
             )
             assert sent == pytest.approx(len(senders) * spread.exchanges.sent_bytes(exchange, size, stage.placed))
@@ -134,7 +134,7 @@ def test_a_send_takes_the_link_between_the_devices_and_tensor_groups_are_neighbo
     stage = p.spread.stages[0]
     (send,) = (each for each in stage.placed.exchanges if each.kind == "send")
     placed = p.spread.exchanges.placed(send, stage.placed)
-    ways = {(route.nodes[0], route.nodes[-1]) for each in placed.rounds for route in each.routes}
+    ways = {(route.nodes[0], route.nodes[-1]) for each in placed.rounds for route in placed.routes(each)}
     assert ways == {("gpu0", "gpu2"), ("gpu1", "gpu3"), ("gpu4", "gpu6"), ("gpu5", "gpu7")}
     assert p.play(1).makespan_s == pytest.approx(p.transfer_s + p.step_s)  # the first mini-batch hides behind nothing
     assert p.bubble_s > 0

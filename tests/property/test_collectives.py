@@ -223,7 +223,7 @@ def test_on_systems_bytes_are_conserved_and_waits_are_not_longer_than_told(syste
     hops = sum(
         each.repeat * message.share * len(route.channels)
         for each in placed.rounds
-        for message, route in zip(each.messages, each.routes, strict=True)
+        for message, route in zip(each.messages, placed.routes(each), strict=True)
     )
     assert sum(placed.channel_bytes(size_bytes).values()) == pytest.approx(hops * size_bytes)
     timeline = play_collective(placed, size_bytes)

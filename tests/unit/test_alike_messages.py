@@ -11,7 +11,9 @@ from perfmodel.prediction.device import system_part
 from perfmodel.prediction.job import server_visits
 from perfmodel.prediction.words import paragraphs
 from perfmodel.sync import alike_messages
+from perfmodel.sync import placed as placed_
 from perfmodel.sync.placed import place
+from perfmodel.sync.placed_round import pairs_that_meet
 from perfmodel.sync.registry import collective
 
 NEVER = 10**9
@@ -44,8 +46,27 @@ def test_classes_of_messages_take_the_time_of_all(name, options, machines, monke
         sent += [float(placed.sent_bytes(1e6))]
     assert times[0] == pytest.approx(times[1], rel=1e-12)
     assert sent[0] == pytest.approx(sent[1], rel=1e-12)
-    assert placed.part < 1
+    assert not placed.is_complete
     assert placed.rank_count == 8 * machines
+
+
+@pytest.mark.parametrize(
+    ("name", "system", "machines", "group_count"),
+    [
+        ("ring_all_reduce", "gb200_nvl72", 16, 1),
+        ("machine_trees", "gb200_nvl72", 16, 1),
+        ("halving_doubling", "dgx_h100", 512, 2),
+    ],
+)
+def test_devices_that_others_stand_for_send_as_much(name, system, machines, group_count):
+    """Sums on racks of 72 told of the messages of three racks, and groups of machines of those of one group."""
+    topology = pm.load_system(system, machines=machines).topology
+    names = topology.devices()
+    size = len(names) // group_count
+    first, *beside = [names[at : at + size] for at in range(0, len(names), size)]
+    placed = place(collective(name), topology, first, beside=beside)
+    assert placed.rounds[0].counts
+    assert placed.sent_bytes(1.0) == pytest.approx(group_count * 2 * (size - 1), rel=1e-9)
 
 
 def told_of(placed):
@@ -79,7 +100,62 @@ def test_messages_one_by_one_meet_where_their_routes_say(name, count):
     for round_ in placed.rounds:
         assert round_.meetings
         assert not round_.counts, "the messages are not sorted into classes"
-        assert round_.lines == replace(round_, meetings=None).lines
+        meetings = tuple(pairs_that_meet(round_.messages, placed.routes(round_)))
+        assert round_.lines == replace(round_, meetings=meetings).lines
+
+
+GROUPS = {
+    "every fourth": lambda names: [names[place:-5:4][:150] for place in range(4)],
+    "tensor groups in stages": lambda names: [names[16 + place : 608 : 24] for place in range(8)],
+    "halves that straddle machines": lambda names: [names[place:600:12] for place in range(12)],
+    "two between other machines": lambda names: [names[0:600:8], names[1:600:8], names[602:2:-8], names[603:3:-8]],
+    "two of which one changes places": lambda names: [
+        [names[8 * at + at % 2] for at in range(75)],
+        [names[8 * at + 2 + (at % 2 ^ (at == 70))] for at in range(75)],
+    ],
+}
+STANDING = {"dgx_a100": 1, "one wider adapter": 4, "aws_p4d_24xlarge": 2, "gce_a2_highgpu_8g": 4, "gb200_nvl72": 1}
+"""System -> how many of four groups with every fourth device stand for all: those that use an adapter together."""
+
+
+def of_groups(system):
+    if system != "one wider adapter":
+        return pm.load_system(system, machines=9 if system == "gb200_nvl72" else 81).topology
+    topology = pm.load_system("dgx_a100", machines=81).topology
+    wires = topology.wires.changed(lambda wire: wire.times(2) if wire.lower.endswith("nic1") else wire)
+    return Topology(topology.places.values(), wires, equal_machines=True)
+
+
+@pytest.mark.parametrize("cut", list(GROUPS))
+@pytest.mark.parametrize("name", ["double_binary_tree", "halving_doubling", "host_tree"])
+@pytest.mark.parametrize("system", list(STANDING))
+def test_groups_that_share_no_channel_stand_for_each_other(system, name, cut, monkeypatch):
+    """Tensor groups of eight in pipelines on 227 racks took 3 s, as the two trees of each were placed by themselves."""
+    monkeypatch.setattr(alike_messages, "MANY_MESSAGES", 1)
+    monkeypatch.setattr(alike_messages, "MANY_OF_KIND", 0)
+    monkeypatch.setattr(alike_messages, "MANY_ALIKE", 1)
+    topology = of_groups(system)
+    first, *beside = GROUPS[cut](topology.devices())
+    kept, told = [], []
+
+    def some(rounds, group_count, ends):
+        kept.append(len(alike_messages.standing_for_all(rounds, group_count, ends)))
+        return alike_messages.standing_for_all(rounds, group_count, ends)
+
+    for standing in (some, lambda rounds, group_count, ends: range(group_count)):
+        monkeypatch.setattr(placed_, "standing_for_all", standing)
+        placed = place(collective(name), topology, first, beside=beside)
+        ways = (placed, *placed.cut)
+        exact = [[way.time(size) for size in (0.0, 1e3, 1e6, 1e9)] for way in ways]
+        exact += [[way.different_rates, way.reduced_share, way.rank_count] for way in ways]
+        means = [(way.path_latency_s, way.network_rounds, way.sent_bytes(1.0)) for way in ways]
+        told.append((exact, means))
+    assert told[0][0] == told[1][0]
+    assert told[0][1] == [pytest.approx(numbers, rel=1e-12) for numbers in told[1][1]]
+    if (cut, name) == ("every fourth", "double_binary_tree"):
+        assert kept == [STANDING[system]]
+    if cut.startswith("two"):
+        assert kept == [len(beside) + 1]
 
 
 RANKS = {
@@ -269,7 +345,7 @@ def test_groups_that_straddle_machines_make_few_classes_and_wires_of_few_machine
     devices = topology.devices()[:-4]
     groups = [devices[first::12] for first in range(12)]
     placed = place(collective(name), topology, groups[0], beside=groups[1:])
-    assert max(len(round_.routes) for round_ in placed.rounds) <= 32
+    assert max(len(round_.messages) for round_ in placed.rounds) <= 32
     assert len(topology._inside) <= 4
 
 

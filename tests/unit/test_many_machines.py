@@ -166,7 +166,7 @@ def test_a_switch_that_adds_carries_each_byte_once_and_each_part_once(count, rat
 def test_trees_of_machines_cost_what_their_formula_says(machines):
     topology = load_system("dgx_h100", machines=machines).topology
     placed = place(collective("machine_trees"), topology, topology.devices())
-    routes = [route for round_ in placed.rounds for route in round_.routes]
+    routes = [route for round_ in placed.rounds for route in placed.routes(round_)]
     near, far = (pick(route.latency_s for route in routes) for pick in (min, max))
     fill = 2 * 7 * near + 4 * math.ceil(math.log2(machines)) * far
     assert placed.latency_s == pytest.approx(fill)

@@ -126,9 +126,8 @@ def test_eight_workers_exchange_over_nvlink_and_not_over_pcie(name, link_gb_per_
     graph = pm.zoo.resnet50()
     job = {"batch_size": 32, "workers": 8, "overlap": False, "bucket_bytes": 10**9}
     p = pm.predict(graph, system=name, **job)
-    crossed = {
-        channel.link for each in p.agreement.reduction.placed.rounds for way in each.routes for channel in way.channels
-    }
+    placed = p.agreement.reduction.placed
+    crossed = {channel.link for each in placed.rounds for way in placed.routes(each) for channel in way.channels}
     assert all(link.startswith("nvlink") for link in crossed)
     sent_s = 2 * 7 / 8 * 4 * graph.parameter_count / (link_gb_per_s * GB)
     assert sent_s < p.sync_s < 1.5 * sent_s

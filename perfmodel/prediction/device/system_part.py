@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.transfer import max_min_rates
+from perfmodel.cost.transfer import disjoint_sets, max_min_rates
 from perfmodel.derived import derived, derived_property
 from perfmodel.errors import ArgumentError, check_known, whole_numbers_text
 from perfmodel.hardware.topology import Route, Topology
@@ -404,7 +404,7 @@ def _rates(
     weight = np.ones(len(ways)) if weights is None else np.asarray(weights, dtype=float)
     rates = np.empty(len(ways))
     solved: dict[object, NDArray[np.float64]] = {}
-    for flows in _disjoint_sets(ways):
+    for flows in disjoint_sets(ways):
         some = [ways[flow] for flow in flows]
         place = {name: index for index, name in enumerate(dict.fromkeys(name for way in some for name in way))}
         key = (
@@ -416,27 +416,6 @@ def _rates(
             solved[key] = _rates_of_set(some, capacity, weights=None if weights is None else weight[flows])
         rates[flows] = solved[key]
     return rates
-
-
-def _disjoint_sets(ways: Sequence[tuple[str, ...]]) -> list[list[int]]:
-    """Split the flows into sets that share no channel, each in order."""
-    above = list(range(len(ways)))  # an earlier flow of the same set, or itself
-
-    def first(flow: int) -> int:
-        while above[flow] != flow:
-            above[flow] = above[above[flow]]
-            flow = above[flow]
-        return flow
-
-    first_on: dict[str, int] = {}
-    for flow, way in enumerate(ways):
-        for name in way:
-            one, other = sorted((first(flow), first(first_on.setdefault(name, flow))))
-            above[other] = one
-    sets: dict[int, list[int]] = {}
-    for flow in range(len(ways)):
-        sets.setdefault(first(flow), []).append(flow)
-    return list(sets.values())
 
 
 def _rates_of_set(

@@ -464,12 +464,12 @@ class Lowering:
         width, depth = layout.tensor_size, layout.stages
         if system_part is None or depth * width == 1:
             return {}
-        key = (system_part.names, depth, width)
+        names = system_part.names
+        key = (names, depth, width)
         if key not in known:
-            places = [index // width % depth for index in range(len(system_part.names))]
-            named = list(zip(places, system_part.names, strict=True))
-            devices = [tuple(name for place, name in named if place == stage) for stage in range(depth)]
-            known[key] = {stage: self.target.on(system_part.only(devices[stage])) for stage in range(depth)}
+            of_place = [range(place * width, len(names), depth * width) for place in range(depth)]
+            devices = [tuple(name for at in starts for name in names[at : at + width]) for starts in of_place]
+            known[key] = {place: self.target.on(system_part.only(devices[place])) for place in range(depth)}
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
