@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from perfmodel.derived import derived, kept
 from perfmodel.graph import LayerGraph
@@ -26,6 +28,9 @@ from perfmodel.parallelism.stages import (
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def gradient_exchanges(
@@ -97,7 +102,10 @@ MOST_PLACED: Final = 1024
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
     """Stages of a network whose layers are shared by groups of devices."""
-    shard, cuts = _cut(request)
+    shard = _shard(request)
+    places = request.cuts or cut_places(request)
+    at = {cut.place: cut for cut in known_cuts(shard.graph)} if len(places) else {}
+    cuts = tuple([at[int(place)] for place in places])
     layout = request.layout
     sizes = {
         **shared_in(layout),
@@ -112,13 +120,27 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
     return stages
 
 
-def cut_places(request: Request) -> tuple[int, ...]:
-    """Last layer before each cut made by ``combined``."""
-    return tuple(cut.place for cut in _cut(request)[1])
+def cut_places(request: Request) -> NDArray[np.intp]:
+    """First layer behind each cut made by ``combined``, in rows where layers have several times."""
+    layout, graph = request.layout, _shard(request).graph
+    count = layout.stages * layout.interleave
+    if count == 1:
+        return np.empty(0, dtype=np.intp)
+    if layout.stage_cut in COUNTED_CUTS:
+        return np.array([cut.place for cut in COUNTED_CUTS[layout.stage_cut](graph, stage_count=count)])
+    return chosen_cuts(
+        graph,
+        stage_count=count,
+        element_bytes=request.element_bytes,
+        layer_s=request.layer_s,
+        send_s=request.send_s,
+        interleave=layout.interleave,
+        known=request.known,
+    )
 
 
-def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
-    """Part of the network on one device of a group, and the first layers of its stages."""
+def _shard(request: Request) -> StageGraph:
+    """Part of the network on one device of a group."""
     layout, whole = request.layout, request.graph
     how: dict[str, Any]
     shard = StageGraph(graph=whole)
@@ -136,23 +158,7 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
         how = {"element_bytes": size, "copies_keys": request.habits.copies_keys}
         make = partial(context_split, shard, context_size=layout.context_size, context_method=method, **how)
         shard = kept(whole.kept("context"), key, make, most=MOST_PLACED)
-    count = layout.stages * layout.interleave
-    if count == 1:
-        return shard, ()
-    if request.cuts:
-        at = {cut.place: cut for cut in known_cuts(shard.graph)}
-        return shard, tuple([at[place] for place in request.cuts])
-    if layout.stage_cut in COUNTED_CUTS:
-        return shard, COUNTED_CUTS[layout.stage_cut](shard.graph, stage_count=count)
-    return shard, chosen_cuts(
-        shard.graph,
-        stage_count=count,
-        element_bytes=request.element_bytes,
-        layer_s=request.layer_s,
-        send_s=request.send_s,
-        interleave=layout.interleave,
-        known=request.known,
-    )
+    return shard
 
 
 def tensor_shard(graph: LayerGraph, **how: Any) -> StageGraph:

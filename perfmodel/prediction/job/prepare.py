@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph.execution import BLOCKS, StopsEarly, blocks_of, check_recomputable, reruns_blocks
@@ -17,8 +19,10 @@ from perfmodel.prediction.job.subject import LABELS, attends, habitual_feed
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
+    from perfmodel.symbolic import Quantity
 
 MOST_PLACEMENTS: Final = 32
 """Placements kept per uncut graph. [1]"""
@@ -124,7 +129,7 @@ def lowering_of(job: Job, *, known: Known | None = None) -> Lowering:
 class Known:
     """Results that jobs share if they differ only in layout; filled in while jobs are prepared."""
 
-    layer_seconds: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
+    layer_seconds: dict[int, list[float]] = field(default_factory=dict)
     balances: dict[Hashable, dict[Hashable, Any]] = field(default_factory=dict)
     alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
     cuts: dict[Hashable, dict[int, tuple[int, ...]]] = field(default_factory=dict)
@@ -358,16 +363,18 @@ class Lowering:
         )
         return placement
 
-    def cut(self, samples: int) -> tuple[int, ...]:
-        """Cuts of the network for micro-batches of this many samples [samples]."""
+    def cuts(self, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+        """Cuts of the network for micro-batches of each of these sizes [samples]."""
         if self.layout.stages * self.layout.interleave == 1:
-            return ()
+            return [()] * len(sizes)
         known = self._cuts
-        if samples not in known:
+        if missing := [size for size in sizes if size not in known]:
             from perfmodel.parallelism.registry import PARALLELISMS
 
-            known[samples] = PARALLELISMS[self.parallelism].cut(self._request(samples))
-        return known[samples]
+            cuts = PARALLELISMS[self.parallelism].cut(self._request_to_cut(missing))
+            rows = np.broadcast_to(cuts, (len(missing), cuts.shape[-1])).tolist()
+            known |= zip(missing, map(tuple, rows), strict=True)
+        return [known[size] for size in sizes]
 
     @derived_property
     def _cuts(self) -> dict[int, tuple[int, ...]]:
@@ -390,32 +397,27 @@ class Lowering:
         way = way_between(system_part.system.topology.stated, *ends)
         return way.latency_s, way.capacity_bytes_per_s
 
-    def _request(self, samples: int, cuts: tuple[int, ...] = ()) -> Request:
-        layout, graph = self.layout, self.subject.graph
-        if cuts:
-            return Request(graph=graph, layout=layout, cuts=cuts, habits=self._habits, **self._element_sizes)
+    def _request_to_cut(self, sizes: Sequence[int]) -> Request:
+        """Request that knows the times of layers and transfers for micro-batches of these sizes [samples]."""
+        layout, samples = self.layout, np.array(sizes)
         layer_s, send_s, way = None, None, self._way_out
         if layout.stages > 1:
-            layer_s = self._layer_seconds(samples, layout.tensor_size * layout.context_size)
+            layer_s = self._layer_seconds(sizes, layout.tensor_size * layout.context_size)
         if way is not None:
             latency_s, capacity_bytes_per_s = way
             directions = 1 + (Phase.BACKWARD in self.subject.phase.parts)
 
-            def send_s(bytes_per_sample: int) -> float:
+            def send_s(bytes_per_sample: int) -> Quantity:
                 """Time to send a tensor and, in training, to return its gradient. [s]"""
                 return directions * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
 
         width = (layout.tensor_size, layout.context_size)
-        known = self.known.balances.setdefault((layout.stages > 1, width, way, samples), {})
-        return Request(
-            graph=graph,
-            layout=layout,
-            layer_s=layer_s,
-            send_s=send_s,
-            known=known,
-            habits=self._habits,
-            **self._element_sizes,
-        )
+        known = self.known.balances.setdefault((layout.stages > 1, width, way, *sizes), {})
+        return replace(self._request(()), layer_s=layer_s, send_s=send_s, known=known)
+
+    def _request(self, cuts: tuple[int, ...]) -> Request:
+        graph, habits = self.subject.graph, self._habits
+        return Request(graph=graph, layout=self.layout, cuts=cuts, habits=habits, **self._element_sizes)
 
     def _placed(self, samples: int, cuts: tuple[int, ...]) -> Placement:
         layout = self.layout
@@ -425,7 +427,8 @@ class Lowering:
         from perfmodel.parallelism.base import placement_of_phase, with_repeated_exchanges
         from perfmodel.parallelism.registry import PARALLELISMS
 
-        placed = PARALLELISMS[self.parallelism].place(self._request(samples, cuts))
+        (cuts,) = [cuts] if cuts else self.cuts([samples])
+        placed = PARALLELISMS[self.parallelism].place(self._request(cuts))
         placement = placement_of_phase(placed, self.subject.phase)
         if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
@@ -435,16 +438,15 @@ class Lowering:
         )
         return replace(placement, stages=stages)
 
-    def _layer_seconds(self, samples: int, device_count: int) -> dict[str, float]:
-        """Time of each layer's forward and backward phase, with launches and dispatch, shared by some devices. [s]"""
+    def _layer_seconds(self, sizes: Sequence[int], device_count: int) -> dict[str, NDArray[np.float64]]:
+        """Time of each layer's forward and backward phase for micro-batch sizes, shared by some devices. [s]"""
         known = self.known.layer_seconds
-        if (samples, 1) not in known:
-            known[samples, 1] = self._layer_seconds_alone(samples)
-        if (samples, device_count) not in known:
-            known[samples, device_count] = {name: seconds / device_count for name, seconds in known[samples, 1].items()}
-        return known[samples, device_count]
+        known |= {size: self._layer_seconds_alone(size) for size in sizes if size not in known}
+        seconds = np.array([known[size] for size in sizes]) / device_count
+        return dict(zip([node.name for node in self.subject.graph.layers], seconds.T, strict=True))
 
-    def _layer_seconds_alone(self, samples: int) -> dict[str, float]:
+    def _layer_seconds_alone(self, samples: int) -> list[float]:
+        """Time of each layer's forward and backward phase, with launches and dispatch. [s]"""
         whole = replace(self, layout=ONE_DEVICE, parallelism="data", shared_results=self.known)
         if isinstance(self.recompute, int):  # blocks that run again are the same in each stage and move no cut
             whole = replace(whole, recompute=None, shared_results=None)
@@ -454,9 +456,9 @@ class Lowering:
         seconds = (seconds + groups.exposed_dispatch_s).tolist()
         layer_s = dict.fromkeys((node.name for node in self.subject.graph.layers), 0.0)
         for occurrence in timed.stage.lowered.table.occurrences:
-            if occurrence.phase is not Phase.UPDATE:
-                layer_s[occurrence.layer] = layer_s.get(occurrence.layer, 0.0) + seconds[occurrence.group]
-        return layer_s
+            if occurrence.phase is not Phase.UPDATE and occurrence.layer in layer_s:
+                layer_s[occurrence.layer] += seconds[occurrence.group]
+        return [*layer_s.values()]
 
     def _feeding(self) -> Mapping[int, Target]:
         """Devices of each pipeline place, which share the host's links; empty if all devices share them."""
