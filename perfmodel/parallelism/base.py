@@ -403,10 +403,10 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: Recompute, alike: L
     checkpoint is not.
     """
     inside = [sent for sent in stage.exchanges if sent.group in ("tensor", "context") and sent.phase is Phase.FORWARD]
-    if not inside:
-        return replace(stage)
     alike = stage.graph if alike is None else alike
-    places = _rerun_places(alike, len(alike.layers), stage.input_gradient, recompute)
+    places = _rerun_places(alike, len(alike.layers), stage.input_gradient, recompute) if inside else ()
+    if not places:
+        return stage
     recomputed = {node.name for place, node in enumerate(stage.graph.layers) if place in places}
     repeated: list[Exchange] = [
         replace(exchange, phase=Phase.BACKWARD) for exchange in inside if exchange.after_layer in recomputed

@@ -208,7 +208,8 @@ def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **s
 def _between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
     """Add the exchanges within a group to a stage, once per cut."""
     make = partial(_made_between, shard, first, last, element_bytes=element_bytes)
-    stage: StageGraph = kept(shard.graph.kept("between"), (first, last, element_bytes), make, most=MOST_PLACED)
+    key = (*[None if cut is None else cut.place for cut in (first, last)], element_bytes)
+    stage: StageGraph = kept(shard.graph.kept("between"), key, make, most=MOST_PLACED)
     return stage
 
 

@@ -129,7 +129,7 @@ def lowering_of(job: Job, *, known: Known | None = None) -> Lowering:
 class Known:
     """Results that jobs share if they differ only in layout; filled in while jobs are prepared."""
 
-    layer_seconds: dict[int, list[float]] = field(default_factory=dict)
+    layer_seconds: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     balances: dict[Hashable, dict[Hashable, Any]] = field(default_factory=dict)
     alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
     cuts: dict[Hashable, dict[int, tuple[int, ...]]] = field(default_factory=dict)
@@ -445,7 +445,7 @@ class Lowering:
         seconds = np.array([known[size] for size in sizes]) / device_count
         return dict(zip([node.name for node in self.subject.graph.layers], seconds.T, strict=True))
 
-    def _layer_seconds_alone(self, samples: int) -> list[float]:
+    def _layer_seconds_alone(self, samples: int) -> NDArray[np.float64]:
         """Time of each layer's forward and backward phase, with launches and dispatch. [s]"""
         whole = replace(self, layout=ONE_DEVICE, parallelism="data", shared_results=self.known)
         if isinstance(self.recompute, int):  # blocks that run again are the same in each stage and move no cut
@@ -458,7 +458,7 @@ class Lowering:
         for occurrence in timed.stage.lowered.table.occurrences:
             if occurrence.phase is not Phase.UPDATE and occurrence.layer in layer_s:
                 layer_s[occurrence.layer] += seconds[occurrence.group]
-        return [*layer_s.values()]
+        return np.array([*layer_s.values()])
 
     def _feeding(self) -> Mapping[int, Target]:
         """Devices of each pipeline place, which share the host's links; empty if all devices share them."""
