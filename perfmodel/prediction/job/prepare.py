@@ -441,24 +441,33 @@ class Lowering:
     def _layer_seconds(self, sizes: Sequence[int], device_count: int) -> dict[str, NDArray[np.float64]]:
         """Time of each layer's forward and backward phase for micro-batch sizes, shared by some devices. [s]"""
         known = self.known.layer_seconds
-        known |= {size: self._layer_seconds_alone(size) for size in sizes if size not in known}
+        if missing := [size for size in sizes if size not in known]:
+            known |= zip(missing, self._layer_seconds_alone(missing), strict=True)
         seconds = np.array([known[size] for size in sizes]) / device_count
         return dict(zip([node.name for node in self.subject.graph.layers], seconds.T, strict=True))
 
-    def _layer_seconds_alone(self, samples: int) -> NDArray[np.float64]:
-        """Time of each layer's forward and backward phase, with launches and dispatch. [s]"""
+    def _layer_seconds_alone(self, sizes: Sequence[int]) -> NDArray[np.float64]:
+        """Time of each layer's forward and backward phase, with launches and dispatch, in a row for each size. [s]"""
         whole = replace(self, layout=ONE_DEVICE, parallelism="data", shared_results=self.known)
         if isinstance(self.recompute, int):  # blocks that run again are the same in each stage and move no cut
             whole = replace(whole, recompute=None, shared_results=None)
-        timed = whole.prepared(samples).timed_stages()[0]
+        prepared = whole.prepared(sizes[0])
+        if len(sizes) > 1:
+            prepared = replace(prepared, batch_size=np.array(sizes, dtype=float))
+        timed = prepared.timed_stages()[0]
         groups = timed.groups
         seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
-        seconds = (seconds + groups.exposed_dispatch_s).tolist()
-        layer_s = dict.fromkeys((node.name for node in self.subject.graph.layers), 0.0)
-        for occurrence in timed.stage.lowered.table.occurrences:
-            if occurrence.phase is not Phase.UPDATE and occurrence.layer in layer_s:
-                layer_s[occurrence.layer] += seconds[occurrence.group]
-        return np.array([*layer_s.values()])
+        seconds = (seconds + groups.exposed_dispatch_s).reshape(-1, len(sizes))
+        place_of = {node.name: place for place, node in enumerate(self.subject.graph.layers)}
+        timed_in = [
+            (place_of[layer], group)
+            for layer, phase, _, group in timed.stage.lowered.table.occurrences
+            if phase is not Phase.UPDATE and layer in place_of
+        ]
+        layer_s = np.zeros((len(place_of), len(sizes)))
+        places, of_groups = np.array(timed_in).T
+        np.add.at(layer_s, places, seconds[of_groups])
+        return layer_s.T
 
     def _feeding(self) -> Mapping[int, Target]:
         """Devices of each pipeline place, which share the host's links; empty if all devices share them."""
