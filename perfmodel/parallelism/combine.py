@@ -75,20 +75,26 @@ def _exchanges(
     gradient_bytes: int,
     whole_bytes: int,
 ) -> tuple[Exchange, ...]:
-    del layer_count  # a graph may have grown since then
-
-    def exchanges(kind: ExchangeKind, phase: Phase, counts: Mapping[str, int], size: int) -> list[Exchange]:
-        return [Exchange(kind, "data", phase, name, fixed_bytes=size * count) for name, count in counts.items()]
-
-    summed: ExchangeKind = "reduce_scatter" if scatters else "all_reduce"
-    listed = exchanges(summed, Phase.BACKWARD, graph.trained_parameter_counts, gradient_bytes)
+    listed = [*_sums(graph, layer_count, "reduce_scatter" if scatters else "all_reduce", gradient_bytes)]
     for phase in gathered_in:
         # a unit is gathered as one; what lies outside blocks stays gathered from the forward to the backward phase [3]
         stays = phase is Phase.BACKWARD and Phase.FORWARD in gathered_in
         units = [unit for unit in sharded_units(graph) if unit.is_block or not stays]
         by_unit = {unit.layers[0]: unit.parameter_count for unit in units}
-        listed += exchanges("all_gather", phase, by_unit, whole_bytes if phase is Phase.UPDATE else element_bytes)
+        size = whole_bytes if phase is Phase.UPDATE else element_bytes
+        listed += _exchanges_of("all_gather", phase, by_unit, size)
     return in_order(graph, listed)
+
+
+@derived
+def _sums(graph: LayerGraph, layer_count: int, kind: ExchangeKind, gradient_bytes: int) -> list[Exchange]:
+    """List the sums of gradients among data-parallel workers, which several stages of sharing have in common."""
+    del layer_count  # a graph may have grown since then
+    return _exchanges_of(kind, Phase.BACKWARD, graph.trained_parameter_counts, gradient_bytes)
+
+
+def _exchanges_of(kind: ExchangeKind, phase: Phase, counts: Mapping[str, int], size: int) -> list[Exchange]:
+    return [Exchange(kind, "data", phase, name, fixed_bytes=size * count) for name, count in counts.items()]
 
 
 COUNTED_CUTS: Final[Mapping[str, Callable[..., tuple[Cut, ...]]]] = {

@@ -129,6 +129,7 @@ def lowering_of(job: Job, *, known: Known | None = None) -> Lowering:
 class Known:
     """Results that jobs share if they differ only in layout; filled in while jobs are prepared."""
 
+    software: list[tuple[Libraries, LibrarySupport]] = field(default_factory=list)
     layer_seconds: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     balances: dict[Hashable, dict[Hashable, Any]] = field(default_factory=dict)
     alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
@@ -157,8 +158,10 @@ class Lowering:
     @derived_property
     def software(self) -> tuple[Libraries, LibrarySupport]:
         """The libraries in use by role, and what the DNN library supports."""
-        how = {"dtype": self.dtype, "library": self.library, "image_layout": self.image_layout}
-        return _software(self.subject, self.target, self.profile, **how)  # type: ignore[arg-type]
+        known, how = self.known.software, {"dtype": self.dtype, "image_layout": self.image_layout}
+        if not known:
+            known.append(_software(self.subject, self.target, self.profile, library=self.library, **how))  # type: ignore[arg-type]
+        return known[0]
 
     @derived_property
     def runs_again(self) -> Recompute:
