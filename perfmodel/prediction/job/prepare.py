@@ -19,7 +19,7 @@ from perfmodel.prediction.job.subject import LABELS, attends, habitual_feed
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -135,7 +135,7 @@ class Known:
     alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
     cuts: dict[Hashable, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     lowered: dict[tuple[int, bool, GradientSizes], tuple[LayerGraph, Stage]] = field(default_factory=dict)
-    feeding: dict[tuple[tuple[str, ...], int, int], Mapping[int, Target]] = field(default_factory=dict)
+    feeding: dict[tuple[tuple[str, ...], int, int, int], Target] = field(default_factory=dict)
     timed: dict[Any, Any] = field(default_factory=dict)
     exchanges: dict[Hashable, PlacedExchanges] = field(default_factory=dict)
 
@@ -279,7 +279,6 @@ class Lowering:
         if data_path is not None and system_part is not None and layout.stages * layout.tensor_size > 1:
             heads = system_part.names[:: layout.stages * layout.tensor_size]
             data_path = replace(data_path, system_part=system_part.only(heads))
-        feeding = self._feeding()
         agreement = self._agreement(placement, job)
         prepared = Prepared(
             subject=subject,
@@ -290,7 +289,7 @@ class Lowering:
             dtype=self.dtype,
             pinned=pinned,
             placement=placement,
-            stages=tuple([self._stage(stage, feeding) for stage in placement.stages]),
+            stages=tuple([self._stage(stage) for stage in placement.stages]),
             exchanges=self._exchanges(placement, job),
             recompute=self.runs_again,
             data_path=data_path,
@@ -323,9 +322,9 @@ class Lowering:
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
         self._refuse_repeated_exchanges(job)
-        known, feeding = prepared.exchanges, self._feeding()
+        known = prepared.exchanges
         how = {**shared_in(self.layout), **self._element_sizes}
-        stages = tuple([self._stage(shared_as(stage.placed, **how), feeding) for stage in prepared.stages])
+        stages = tuple([self._stage(shared_as(stage.placed, **how)) for stage in prepared.stages])
         placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
         return replace(
             prepared,
@@ -472,27 +471,26 @@ class Lowering:
         np.add.at(layer_s, places, seconds[of_groups])
         return layer_s.T
 
-    def _feeding(self) -> Mapping[int, Target]:
-        """Devices of each pipeline place, which share the host's links; empty if all devices share them."""
+    def _feeding(self, stage: int) -> Target | None:
+        """Devices of a pipeline place, which share the host's links; None if all devices share them."""
         layout, system_part, known = self.layout, self.target.system_part, self.known.feeding
         width, depth = layout.tensor_size, layout.stages
         if system_part is None or depth * width == 1:
-            return {}
-        key = (system_part.names, depth, width)
+            return None
+        names = system_part.names
+        key = (names, depth, width, stage)
         if key not in known:
-            places = [index // width % depth for index in range(len(system_part.names))]
-            named = list(zip(places, system_part.names, strict=True))
-            devices = [tuple(name for place, name in named if place == stage) for stage in range(depth)]
-            known[key] = {stage: self.target.on(system_part.only(devices[stage])) for stage in range(depth)}
+            devices = tuple([name for index, name in enumerate(names) if index // width % depth == stage])
+            known[key] = self.target.on(system_part.only(devices))
         return known[key]
 
-    def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
+    def _stage(self, placed: StageGraph) -> Stage:
         key = (id(placed.graph), self.gathers_narrow, self.gradient_sizes)
         lowered = self.known.lowered.get(key)
         if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
             lowered = self.known.lowered[key] = (placed.graph, self._lowered(placed))
         stage = lowered[1]
-        target = feeding.get(placed.device) if stage.feed else None
+        target = self._feeding(placed.device) if stage.feed else None
         return stage if placed is stage.placed and target is None else replace(stage, placed=placed, target=target)
 
     def _lowered(self, placed: StageGraph) -> Stage:
