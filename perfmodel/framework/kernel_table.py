@@ -366,12 +366,12 @@ _LOWERED: dict[Hashable, tuple[LoweringRules, list[_Lowered]]] = cache(f"{__name
 
 def _lowered(
     rules: LoweringRules, operations: tuple[Operation, ...], element_bytes: int, processor: str
-) -> list[_Lowered]:
-    """Lower an operation at every probe batch size."""
+) -> tuple[LoweringRules, list[_Lowered]]:
+    """Lower an operation at every probe batch size; return the rules too, so that no others get their identity."""
     at_sizes = [
         lower(operation, rules=rules, element_bytes=element_bytes, processor=processor) for operation in operations
     ]
-    return [
+    return rules, [
         _Lowered(
             name=versions[0].name,
             rows=tuple(map(_Row.of, zip(*(version.kernels for version in versions), strict=True))),
@@ -494,7 +494,7 @@ def probed_table(
     probes: Sequence[LayerProbes], *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> KernelTable:
     """Lower a graph's operations into one table."""
-    group_of: dict[Hashable, int] = {}
+    group_of: dict[int, int] = {}
     group_of_same: dict[Hashable, int] = {}  # equal layers share their operations, whose content is slow to hash
     occurrences: list[Occurrence] = []
     first: list[Operation] = []
@@ -504,16 +504,13 @@ def probed_table(
         same = (*map(id, operations), own_bytes)
         group = group_of_same.get(same)
         if group is None:
-            key = (operations, own_bytes)
-            group = group_of.get(key)
-            if group is None:
-                make = partial(_lowered, rules, operations, own_bytes, processor)
-                # The entry holds the rules, so that no other set gets their identity while it is there.
-                of_group = kept(_LOWERED, (id(rules), *key, processor), lambda: (rules, make()), most=MOST_LOWERED)[1]  # noqa: B023
-                group = group_of[key] = len(lowered)
+            key = (id(rules), operations, own_bytes, processor)
+            make = partial(_lowered, rules, operations, own_bytes, processor)
+            of_group = kept(_LOWERED, key, make, most=MOST_LOWERED)[1]
+            group = group_of_same[same] = group_of.setdefault(id(of_group), len(lowered))
+            if group == len(lowered):
                 first.append(operations[0])
                 lowered.append(of_group)
-            group_of_same[same] = group
         occurrences.append(Occurrence(layer, phase, operations[0].role, group))
     if not occurrences:
         msg = "the graph has no operations in this phase"

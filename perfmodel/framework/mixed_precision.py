@@ -57,6 +57,8 @@ class LayerTypes(NamedTuple):
     result_bytes: int
     cast_inputs: tuple[int, ...]
     casts_weights: bool
+    softmax: SoftmaxTypes | None = None
+    """Types of the softmax of attention, where they differ from the type of the result. [-]"""
 
 
 def layer_types(
@@ -110,6 +112,7 @@ def layer_types(
             result_bytes=computed,
             cast_inputs=tuple(place for place, size in values.items() if converts and size != computed),
             casts_weights=node.name in products and not narrow_parameters,
+            softmax=softmax_types(node, rules),
         )
     return types
 

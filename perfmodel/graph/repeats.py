@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -241,7 +242,13 @@ def _alone(node: Node) -> tuple[_Hashed, str | None]:
     """Structure of a layer wherever it is, and its block; parts of a network share their layers."""
     usage = node.usage
     trained = (usage.is_trained, usage.frozen_parameters, usage.in_place, usage.reruns_all, usage.keeps_result)
-    return _Hashed((node.layer, *trained)), block_of(node.name)
+    return _first_equal(_Hashed((node.layer, *trained))), block_of(node.name)
+
+
+@lru_cache(maxsize=4096)
+def _first_equal(alone: _Hashed) -> _Hashed:
+    """Return the first of equal structures, so that others compare equal without a look at their content."""
+    return alone
 
 
 def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
+
+import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived, kept
@@ -17,6 +19,9 @@ from perfmodel.graph.repeats import shortened_for
 from perfmodel.numeric import divisors
 from perfmodel.records import Phase, Role
 from perfmodel.symbolic import Quantity
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send", "all_to_all", "pass_on"]
 """``pass_on``: each device passes on what it received, until every device has had everything, or all is summed."""
@@ -270,8 +275,8 @@ class Layout:
 ONE_DEVICE: Final = Layout()
 """The whole network and mini-batch on one device."""
 
-LayerSeconds = Mapping[str, float]
-"""Forward and backward phase of each layer. [s]"""
+LayerSeconds = Mapping[str, Quantity]
+"""Forward and backward phase of each layer, perhaps for several micro-batch sizes. [s]"""
 
 
 @lru_cache(maxsize=64)
@@ -290,7 +295,7 @@ class Request:
     gradient_bytes: int | None = None
     whole_bytes: int | None = None
     layer_s: LayerSeconds | None = None
-    send_s: Callable[[int], float] | None = None
+    send_s: Callable[[int], Quantity] | None = None
     cuts: tuple[int, ...] = ()
     habits: TensorHabits = MEGATRON
     known: dict[Hashable, Any] | None = None
@@ -316,10 +321,10 @@ class Parallelism(ABC):
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return the graphs that devices run, in order, with their exchanges; raise ArgumentError if impossible."""
 
-    def cut(self, request: Request) -> tuple[int, ...]:
-        """Last layer before each cut; empty if no cut depends on layer times."""
+    def cut(self, request: Request) -> NDArray[np.intp]:
+        """First layer behind each cut, in rows where layers have several times; empty if no cut depends on them."""
         del request
-        return ()
+        return np.empty(0, dtype=np.intp)
 
     def used_by(self, workers: int) -> frozenset[str]:
         """Fields of Layout that a job with this many workers may set."""
@@ -398,10 +403,10 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: Recompute, alike: L
     checkpoint is not.
     """
     inside = [sent for sent in stage.exchanges if sent.group in ("tensor", "context") and sent.phase is Phase.FORWARD]
-    if not inside:
-        return replace(stage)
     alike = stage.graph if alike is None else alike
-    places = _rerun_places(alike, len(alike.layers), stage.input_gradient, recompute)
+    places = _rerun_places(alike, len(alike.layers), stage.input_gradient, recompute) if inside else ()
+    if not places:
+        return stage
     recomputed = {node.name for place, node in enumerate(stage.graph.layers) if place in places}
     repeated: list[Exchange] = [
         replace(exchange, phase=Phase.BACKWARD) for exchange in inside if exchange.after_layer in recomputed

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from perfmodel.derived import derived, kept
 from perfmodel.graph import LayerGraph
@@ -26,6 +28,9 @@ from perfmodel.parallelism.stages import (
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def gradient_exchanges(
@@ -70,20 +75,26 @@ def _exchanges(
     gradient_bytes: int,
     whole_bytes: int,
 ) -> tuple[Exchange, ...]:
-    del layer_count  # a graph may have grown since then
-
-    def exchanges(kind: ExchangeKind, phase: Phase, counts: Mapping[str, int], size: int) -> list[Exchange]:
-        return [Exchange(kind, "data", phase, name, fixed_bytes=size * count) for name, count in counts.items()]
-
-    summed: ExchangeKind = "reduce_scatter" if scatters else "all_reduce"
-    listed = exchanges(summed, Phase.BACKWARD, graph.trained_parameter_counts, gradient_bytes)
+    listed = [*_sums(graph, layer_count, "reduce_scatter" if scatters else "all_reduce", gradient_bytes)]
     for phase in gathered_in:
         # a unit is gathered as one; what lies outside blocks stays gathered from the forward to the backward phase [3]
         stays = phase is Phase.BACKWARD and Phase.FORWARD in gathered_in
         units = [unit for unit in sharded_units(graph) if unit.is_block or not stays]
         by_unit = {unit.layers[0]: unit.parameter_count for unit in units}
-        listed += exchanges("all_gather", phase, by_unit, whole_bytes if phase is Phase.UPDATE else element_bytes)
+        size = whole_bytes if phase is Phase.UPDATE else element_bytes
+        listed += _exchanges_of("all_gather", phase, by_unit, size)
     return in_order(graph, listed)
+
+
+@derived
+def _sums(graph: LayerGraph, layer_count: int, kind: ExchangeKind, gradient_bytes: int) -> list[Exchange]:
+    """List the sums of gradients among data-parallel workers, which several stages of sharing have in common."""
+    del layer_count  # a graph may have grown since then
+    return _exchanges_of(kind, Phase.BACKWARD, graph.trained_parameter_counts, gradient_bytes)
+
+
+def _exchanges_of(kind: ExchangeKind, phase: Phase, counts: Mapping[str, int], size: int) -> list[Exchange]:
+    return [Exchange(kind, "data", phase, name, fixed_bytes=size * count) for name, count in counts.items()]
 
 
 COUNTED_CUTS: Final[Mapping[str, Callable[..., tuple[Cut, ...]]]] = {
@@ -97,7 +108,10 @@ MOST_PLACED: Final = 1024
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
     """Stages of a network whose layers are shared by groups of devices."""
-    shard, cuts = _cut(request)
+    shard = _shard(request)
+    places = request.cuts or cut_places(request)
+    at = {cut.place: cut for cut in known_cuts(shard.graph)} if len(places) else {}
+    cuts = tuple([at[int(place)] for place in places])
     layout = request.layout
     sizes = {
         **shared_in(layout),
@@ -112,13 +126,27 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
     return stages
 
 
-def cut_places(request: Request) -> tuple[int, ...]:
-    """Last layer before each cut made by ``combined``."""
-    return tuple(cut.place for cut in _cut(request)[1])
+def cut_places(request: Request) -> NDArray[np.intp]:
+    """First layer behind each cut made by ``combined``, in rows where layers have several times."""
+    layout, graph = request.layout, _shard(request).graph
+    count = layout.stages * layout.interleave
+    if count == 1:
+        return np.empty(0, dtype=np.intp)
+    if layout.stage_cut in COUNTED_CUTS:
+        return np.array([cut.place for cut in COUNTED_CUTS[layout.stage_cut](graph, stage_count=count)])
+    return chosen_cuts(
+        graph,
+        stage_count=count,
+        element_bytes=request.element_bytes,
+        layer_s=request.layer_s,
+        send_s=request.send_s,
+        interleave=layout.interleave,
+        known=request.known,
+    )
 
 
-def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
-    """Part of the network on one device of a group, and the first layers of its stages."""
+def _shard(request: Request) -> StageGraph:
+    """Part of the network on one device of a group."""
     layout, whole = request.layout, request.graph
     how: dict[str, Any]
     shard = StageGraph(graph=whole)
@@ -136,23 +164,7 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
         how = {"element_bytes": size, "copies_keys": request.habits.copies_keys}
         make = partial(context_split, shard, context_size=layout.context_size, context_method=method, **how)
         shard = kept(whole.kept("context"), key, make, most=MOST_PLACED)
-    count = layout.stages * layout.interleave
-    if count == 1:
-        return shard, ()
-    if request.cuts:
-        at = {cut.place: cut for cut in known_cuts(shard.graph)}
-        return shard, tuple([at[place] for place in request.cuts])
-    if layout.stage_cut in COUNTED_CUTS:
-        return shard, COUNTED_CUTS[layout.stage_cut](shard.graph, stage_count=count)
-    return shard, chosen_cuts(
-        shard.graph,
-        stage_count=count,
-        element_bytes=request.element_bytes,
-        layer_s=request.layer_s,
-        send_s=request.send_s,
-        interleave=layout.interleave,
-        known=request.known,
-    )
+    return shard
 
 
 def tensor_shard(graph: LayerGraph, **how: Any) -> StageGraph:
@@ -202,7 +214,8 @@ def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **s
 def _between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
     """Add the exchanges within a group to a stage, once per cut."""
     make = partial(_made_between, shard, first, last, element_bytes=element_bytes)
-    stage: StageGraph = kept(shard.graph.kept("between"), (first, last, element_bytes), make, most=MOST_PLACED)
+    key = (*[None if cut is None else cut.place for cut in (first, last)], element_bytes)
+    stage: StageGraph = kept(shard.graph.kept("between"), key, make, most=MOST_PLACED)
     return stage
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import ClassVar, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from perfmodel.cost.pipeline_order import SCHEDULES, check_turns
 from perfmodel.errors import ArgumentError, check_known
@@ -24,6 +24,10 @@ from perfmodel.parallelism.stages import Cut, cuts_of, layers_between, part_of
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.records import Phase
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 class Combined(Parallelism):
     """Tensor groups, stages and copies as in the layout; a subclass names those that it uses."""
@@ -37,8 +41,8 @@ class Combined(Parallelism):
         """Stages of the layout."""
         return combined(request)
 
-    def cut(self, request: Request) -> tuple[int, ...]:
-        """Last layer before each stage except the first."""
+    def cut(self, request: Request) -> NDArray[np.intp]:
+        """First layer of each stage but the first, in rows where layers have several times."""
         return cut_places(request)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from perfmodel.layers import SharedShape
 from perfmodel.parallelism.base import Exchange, LayerSeconds, StageGraph
 from perfmodel.presentation.quantities import counted
 from perfmodel.records import Phase
+from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,37 +147,40 @@ class Balance:
     cuts with the same longest stage, those with the least sum of squares win, and among equal ones those whose late
     stages are longest. Sums that differ only by rounding count as equal.
 
+    Work and transfers may have leading axes, as for several micro-batch sizes, each of which has its own cuts.
+
     Examples
     --------
-    >>> Balance([1, 1, 1, 1, 4], [(1, 0.0), (2, 0.0), (3, 0.0), (4, 0.0)]).cuts(stage_count=2)
-    (3,)
+    >>> Balance(np.array([1, 1, 1, 1, 4]), [1, 2, 3, 4], np.zeros(4)).cuts(stage_count=2)
+    array([3])
     """
 
-    def __init__(self, work: Sequence[float], boundaries: Sequence[tuple[int, float]]) -> None:
-        before = np.concatenate([[0.0], np.cumsum(np.asarray(work, dtype=float))])
-        places = np.array([0, *(place for place, _ in boundaries), len(work)])
-        sends = np.array([0.0, *(seconds for _, seconds in boundaries), 0.0])
-        reached = before[places]
+    def __init__(self, work: NDArray[Any], boundaries: Sequence[int], send_s: NDArray[Any]) -> None:
+        edge = np.zeros((*work.shape[:-1], 1))
+        places = np.array([0, *boundaries, work.shape[-1]])
+        reached = np.concatenate([edge, np.cumsum(work, axis=-1, dtype=float)], axis=-1)[..., places]
+        sends = np.concatenate([edge, np.broadcast_to(send_s, (*work.shape[:-1], len(boundaries))), edge], axis=-1)
         self.boundary_count = len(boundaries)
-        self.cost = reached[None, :] - reached[:, None] + sends[None, :] + sends[:, None]
-        self.cost[np.tri(len(places), dtype=bool)] = np.inf
-        self._longest = [self.cost[0]]
+        self.cost = reached[..., None, :] - reached[..., None] + sends[..., None, :] + sends[..., None]
+        self.cost[..., np.tri(len(places), dtype=bool)] = np.inf
+        self._longest = [self.cost[..., 0, :]]
 
-    def cuts(self, stage_count: int) -> tuple[int, ...] | None:
-        """Return the indices of the chosen boundaries; None if there are too few."""
+    def cuts(self, stage_count: int) -> NDArray[np.intp] | None:
+        """Return the indices of the chosen boundaries, on the last axis; None if there are too few."""
         if stage_count - 1 > self.boundary_count:
             return None
         _extend(self._longest, self.cost, stage_count, combine=np.maximum)
-        allowed = self._longest[stage_count - 1][-1] * (1 + _ROUNDING)
-        squares = np.where(self.cost <= allowed, np.square(self.cost), np.inf)
-        sums = [squares[0]]
+        allowed = self._longest[stage_count - 1][..., -1] * (1 + _ROUNDING)
+        squares = np.where(self.cost <= allowed[..., None, None], np.square(self.cost), np.inf)
+        sums = [squares[..., 0, :]]
         _extend(sums, squares, stage_count - 1, combine=np.add)
-        place, chosen = len(squares) - 1, []
-        for best in reversed(sums[: stage_count - 1]):
-            totals = best + squares[:, place]
-            place = int((totals <= totals.min() * (1 + _ROUNDING)).argmax())
-            chosen.append(place - 1)
-        return tuple(reversed(chosen))
+        chosen = np.empty((*allowed.shape, stage_count - 1), dtype=np.intp)
+        place = np.full(allowed.shape, self.boundary_count + 1)
+        for cut in reversed(range(stage_count - 1)):
+            totals = sums[cut] + np.take_along_axis(squares, place[..., None, None], axis=-1)[..., 0]
+            place = (totals <= totals.min(axis=-1, keepdims=True) * (1 + _ROUNDING)).argmax(axis=-1)
+            chosen[..., cut] = place - 1
+        return chosen
 
 
 def _extend(
@@ -184,7 +188,7 @@ def _extend(
 ) -> None:
     """Add the least combined costs of paths from the first place to every other, up to so many steps."""
     while len(least) < stage_count:
-        least.append(np.minimum.reduce(combine(least[-1][:, None], cost), axis=0))
+        least.append(np.minimum.reduce(combine(least[-1][..., None], cost), axis=-2))
 
 
 def known_cuts(graph: LayerGraph) -> tuple[Cut, ...]:
@@ -227,14 +231,14 @@ def chosen_cuts(
     stage_count: int,
     element_bytes: int,
     layer_s: LayerSeconds | None = None,
-    send_s: Callable[[int], float] | None = None,
+    send_s: Callable[[int], Quantity] | None = None,
     interleave: int = 1,
     known: dict[Hashable, Balance] | None = None,
-) -> tuple[Cut, ...]:
+) -> NDArray[np.intp]:
     """Choose the cuts that make the longest stage of a network shortest; a device has ``interleave`` of the stages.
 
     A stage begins with a block, or with a layer with parameters outside blocks, as in programs; anywhere if there are
-    fewer of these than stages.
+    fewer of these than stages. Return the places of the cuts, in rows where ``layer_s`` has several times of a layer.
     """
     cuts = cuts_between_blocks(graph)
     if len(cuts) < stage_count - 1:
@@ -242,9 +246,12 @@ def chosen_cuts(
     known, key = {} if known is None else known, (id(graph), element_bytes, len(cuts))
     if key not in known:
         weights = layer_weights(graph) if layer_s is None else layer_s
-        work = [float(weights.get(node.name, 0.0)) for node in graph.layers]
-        sends = [0.0 if send_s is None else float(send_s(cut.elements * element_bytes)) for cut in cuts]
-        known[key] = Balance(work, [(cut.place, seconds) for cut, seconds in zip(cuts, sends, strict=True)])
+        weighed = {place: weights[node.name] for place, node in enumerate(graph.layers) if node.name in weights}
+        seconds = np.array([*weighed.values()], dtype=float).T
+        work = np.zeros((*seconds.shape[:-1], len(graph.layers)))
+        work[..., [*weighed]] = seconds
+        sends = [0.0 if send_s is None else send_s(cut.elements * element_bytes) for cut in cuts]
+        known[key] = Balance(work, [cut.place for cut in cuts], np.array(sends, dtype=float).T)
     chosen = known[key].cuts(stage_count)
     if chosen is None:
         stages, most = stage_count // interleave, len(cuts) + 1
@@ -252,7 +259,7 @@ def chosen_cuts(
         if stages > most or interleave == 1:
             raise ArgumentError("stages", stages, f"at most {most}: {why}")
         raise ArgumentError("interleave", interleave, f"at most {most // stages} with stages={stages}: {why}")
-    return tuple(cuts[index] for index in chosen)
+    return np.array([cut.place for cut in cuts], dtype=np.intp)[chosen]
 
 
 def even_cuts(graph: LayerGraph, *, stage_count: int) -> tuple[Cut, ...]:

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,19 +92,23 @@ def test_more_stages_than_places_to_cut_are_refused(name):
 )
 @settings(deadline=None, max_examples=150)
 def test_no_other_cuts_have_a_shorter_longest_stage(work, sends, stage_count):
-    boundaries = [(index, sends[index]) for index in range(1, len(work))]
+    places, sends = range(1, len(work)), np.array(sends[1 : len(work)])
+    boundaries = [*zip(places, sends, strict=True)]
 
     def longest(chosen):
         edges = [(0, 0), *(boundaries[index] for index in chosen), (len(work), 0)]
         return max(sum(work[a:b]) + s + t for (a, s), (b, t) in itertools.pairwise(edges))
 
-    found = Balance(work, boundaries).cuts(stage_count)
+    found = Balance(np.array(work), places, sends).cuts(stage_count)
+    several = Balance(np.array([work[::-1], work]), places, np.array([2 * sends, sends])).cuts(stage_count)
     if stage_count > len(work):
-        assert found is None
+        assert found is several is None
         return
-    assert list(found) == sorted(set(found))
+    assert found.tolist() == sorted(set(found.tolist()))
     every = itertools.combinations(range(len(boundaries)), stage_count - 1)
     assert longest(found) == min(map(longest, every))
+    other = Balance(np.array(work[::-1]), places, 2 * sends).cuts(stage_count)
+    np.testing.assert_array_equal(several, [other, found])
 
 
 def test_given_seconds_and_transfers_move_the_cut():

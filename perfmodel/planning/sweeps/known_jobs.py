@@ -65,18 +65,16 @@ def groups(columns: Sequence[NDArray[np.int64]]) -> Iterator[tuple[tuple[int, ..
     if not len(columns[0]):
         return
     key = np.zeros(len(columns[0]), dtype=np.int64)
-    varied = False
     for column in columns:
         low, high = int(column.min()), int(column.max())
         if high > low:
-            varied, key = True, key * (high - low + 1) + (column - low)
-    if not varied:
-        yield tuple(int(column[0]) for column in columns), np.arange(len(key))
-        return
+            key *= high - low + 1
+            key += column
+            key -= low
     narrow = key.astype(np.min_scalar_type(key.max()))  # numpy sorts keys of 16 bits ten times as fast
     order = np.argsort(narrow, kind="stable")
-    edges = np.flatnonzero(np.diff(key[order])) + 1
-    for places in np.split(order, edges):
+    ordered = narrow[order]
+    for places in np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1):
         yield tuple(int(column[places[0]]) for column in columns), places
 
 

@@ -339,10 +339,10 @@ class _Request:
         compared = columns | {name: self._first_alike(name)[columns[name]] for name in alike}
         everything = [np.zeros(len(self.rows), dtype=np.int64)]
         for _, places in groups(list(compared.values()) or everything):
-            if not self.is_open[places].any():
+            left = places[self.is_open[places]]
+            if not len(left):
                 continue
-            first = places[self.is_open[places].argmax()]
-            codes = fixed | {name: int(column[first]) for name, column in columns.items()}
+            codes = fixed | {name: int(column[left[0]]) for name, column in columns.items()}
             try:
                 made.append((make(codes), places))
             except PerfmodelError as error:

@@ -99,8 +99,8 @@ class LayoutKind:
     def drafts(self, sizes: Sequence[int]) -> list[Draft]:
         """Return drafts of units for some micro-batch sizes; sizes with the same cuts share one."""
         by_cut: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for size in sizes:
-            by_cut[self.lowering.cut(size)].append(size)
+        for size, cut in zip(sizes, self.lowering.cuts(sizes), strict=True):
+            by_cut[cut].append(size)
         jobs = [(self._prepared(cut, alike[0]), cut, tuple(alike)) for cut, alike in by_cut.items()]
         return [Draft(*job, job[0].energy_ratio) for job in jobs]
 

@@ -24,7 +24,6 @@ from perfmodel.framework.mixed_precision import (
     MixedPrecisionTable,
     cast_passes,
     layer_types,
-    softmax_types,
 )
 from perfmodel.graph.liveness import TensorTypes
 from perfmodel.graph.repeats import Shortened, shortened_for
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from perfmodel.graph.execution import Recompute
     from perfmodel.graph.node import Node
     from perfmodel.hardware.library import LibrarySupport
-    from perfmodel.layers.attention import SoftmaxTypes
 
 Operations = list[LayerProbes]
 """Operations in the order in which they run."""
@@ -218,14 +216,8 @@ def _tensor_types(
         parameter_bytes=ELEMENT_BYTES[dtype] if rules.parameters == "narrow" else SINGLE_BYTES,
         copied_weight_bytes=ELEMENT_BYTES[dtype]
         * sum(counts.get(name, 0) for name, layer in types.items() if layer.casts_weights),
-        softmax={} if fuses else _softmax_types(graph, rules),
+        softmax={} if fuses else {name: layer.softmax for name, layer in types.items() if layer.softmax is not None},
     )
-
-
-def _softmax_types(graph: LayerGraph, rules: MixedPrecisionTable) -> dict[str, SoftmaxTypes]:
-    """Types of the softmax in layers of attention, where it differs from the type of the result."""
-    types_of = {node.name: softmax_types(node, rules) for node in graph.layers}
-    return {name: types for name, types in types_of.items() if types is not None}
 
 
 def _with_casts(
@@ -245,7 +237,6 @@ def _with_casts(
     narrow_bytes = ELEMENT_BYTES[dtype]
     nodes = {node.name: node for node in graph.layers}
     wanted, counts = graph.wants_gradient(input_gradient=input_gradient), _cast_counts(graph)
-    wide_softmax = {} if fuses else _softmax_types(graph, rules)
     cast_in: dict[Phase, set[str]] = {Phase.FORWARD: set(), Phase.BACKWARD: set()}
     with_casts: Operations = []
     for layer, phase, operations, _ in probed:
@@ -263,7 +254,7 @@ def _with_casts(
                 None if phase is Phase.FORWARD else tuple(node.into(wanted)),
             )
             with_casts += [LayerProbes(layer, phase, cast, narrow_bytes) for cast in casts]
-        if (softmax := wide_softmax.get(layer)) is not None:
+        if (softmax := own_types.softmax) is not None and not fuses:
             if isinstance(operations[0], Attention):
                 operations = tuple([softmax.of(core) for core in operations if isinstance(core, Attention)])
             elif softmax.scales_wide and isinstance(operations[0], MemoryPass):  # over scores, beside softmax

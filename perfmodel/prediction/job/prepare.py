@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from perfmodel.derived import derived_property, kept, record
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph.execution import BLOCKS, StopsEarly, blocks_of, check_recomputable, reruns_blocks
@@ -17,8 +19,10 @@ from perfmodel.prediction.job.subject import LABELS, attends, habitual_feed
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
+    from perfmodel.symbolic import Quantity
 
 MOST_PLACEMENTS: Final = 32
 """Placements kept per uncut graph. [1]"""
@@ -124,12 +129,13 @@ def lowering_of(job: Job, *, known: Known | None = None) -> Lowering:
 class Known:
     """Results that jobs share if they differ only in layout; filled in while jobs are prepared."""
 
-    layer_seconds: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
+    software: list[tuple[Libraries, LibrarySupport]] = field(default_factory=list)
+    layer_seconds: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     balances: dict[Hashable, dict[Hashable, Any]] = field(default_factory=dict)
     alike: dict[int, tuple[LayerGraph, LayerGraph]] = field(default_factory=dict)
     cuts: dict[Hashable, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     lowered: dict[tuple[int, bool, GradientSizes], tuple[LayerGraph, Stage]] = field(default_factory=dict)
-    feeding: dict[tuple[tuple[str, ...], int, int], Mapping[int, Target]] = field(default_factory=dict)
+    feeding: dict[tuple[tuple[str, ...], int, int, int], Target] = field(default_factory=dict)
     timed: dict[Any, Any] = field(default_factory=dict)
     exchanges: dict[Hashable, PlacedExchanges] = field(default_factory=dict)
 
@@ -152,8 +158,10 @@ class Lowering:
     @derived_property
     def software(self) -> tuple[Libraries, LibrarySupport]:
         """The libraries in use by role, and what the DNN library supports."""
-        how = {"dtype": self.dtype, "library": self.library, "image_layout": self.image_layout}
-        return _software(self.subject, self.target, self.profile, **how)  # type: ignore[arg-type]
+        known, how = self.known.software, {"dtype": self.dtype, "image_layout": self.image_layout}
+        if not known:
+            known.append(_software(self.subject, self.target, self.profile, library=self.library, **how))  # type: ignore[arg-type]
+        return known[0]
 
     @derived_property
     def runs_again(self) -> Recompute:
@@ -271,7 +279,6 @@ class Lowering:
         if data_path is not None and system_part is not None and layout.stages * layout.tensor_size > 1:
             heads = system_part.names[:: layout.stages * layout.tensor_size]
             data_path = replace(data_path, system_part=system_part.only(heads))
-        feeding = self._feeding()
         agreement = self._agreement(placement, job)
         prepared = Prepared(
             subject=subject,
@@ -282,7 +289,7 @@ class Lowering:
             dtype=self.dtype,
             pinned=pinned,
             placement=placement,
-            stages=tuple([self._stage(stage, feeding) for stage in placement.stages]),
+            stages=tuple([self._stage(stage) for stage in placement.stages]),
             exchanges=self._exchanges(placement, job),
             recompute=self.runs_again,
             data_path=data_path,
@@ -315,9 +322,9 @@ class Lowering:
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
         self._refuse_repeated_exchanges(job)
-        known, feeding = prepared.exchanges, self._feeding()
+        known = prepared.exchanges
         how = {**shared_in(self.layout), **self._element_sizes}
-        stages = tuple([self._stage(shared_as(stage.placed, **how), feeding) for stage in prepared.stages])
+        stages = tuple([self._stage(shared_as(stage.placed, **how)) for stage in prepared.stages])
         placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
         return replace(
             prepared,
@@ -358,16 +365,18 @@ class Lowering:
         )
         return placement
 
-    def cut(self, samples: int) -> tuple[int, ...]:
-        """Cuts of the network for micro-batches of this many samples [samples]."""
+    def cuts(self, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+        """Cuts of the network for micro-batches of each of these sizes [samples]."""
         if self.layout.stages * self.layout.interleave == 1:
-            return ()
+            return [()] * len(sizes)
         known = self._cuts
-        if samples not in known:
+        if missing := [size for size in sizes if size not in known]:
             from perfmodel.parallelism.registry import PARALLELISMS
 
-            known[samples] = PARALLELISMS[self.parallelism].cut(self._request(samples))
-        return known[samples]
+            cuts = PARALLELISMS[self.parallelism].cut(self._request_to_cut(missing))
+            rows = np.broadcast_to(cuts, (len(missing), cuts.shape[-1])).tolist()
+            known |= zip(missing, map(tuple, rows), strict=True)
+        return [known[size] for size in sizes]
 
     @derived_property
     def _cuts(self) -> dict[int, tuple[int, ...]]:
@@ -390,32 +399,27 @@ class Lowering:
         way = way_between(system_part.system.topology.stated, *ends)
         return way.latency_s, way.capacity_bytes_per_s
 
-    def _request(self, samples: int, cuts: tuple[int, ...] = ()) -> Request:
-        layout, graph = self.layout, self.subject.graph
-        if cuts:
-            return Request(graph=graph, layout=layout, cuts=cuts, habits=self._habits, **self._element_sizes)
+    def _request_to_cut(self, sizes: Sequence[int]) -> Request:
+        """Request that knows the times of layers and transfers for micro-batches of these sizes [samples]."""
+        layout, samples = self.layout, np.array(sizes)
         layer_s, send_s, way = None, None, self._way_out
         if layout.stages > 1:
-            layer_s = self._layer_seconds(samples, layout.tensor_size * layout.context_size)
+            layer_s = self._layer_seconds(sizes, layout.tensor_size * layout.context_size)
         if way is not None:
             latency_s, capacity_bytes_per_s = way
             directions = 1 + (Phase.BACKWARD in self.subject.phase.parts)
 
-            def send_s(bytes_per_sample: int) -> float:
+            def send_s(bytes_per_sample: int) -> Quantity:
                 """Time to send a tensor and, in training, to return its gradient. [s]"""
                 return directions * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
 
         width = (layout.tensor_size, layout.context_size)
-        known = self.known.balances.setdefault((layout.stages > 1, width, way, samples), {})
-        return Request(
-            graph=graph,
-            layout=layout,
-            layer_s=layer_s,
-            send_s=send_s,
-            known=known,
-            habits=self._habits,
-            **self._element_sizes,
-        )
+        known = self.known.balances.setdefault((layout.stages > 1, width, way, *sizes), {})
+        return replace(self._request(()), layer_s=layer_s, send_s=send_s, known=known)
+
+    def _request(self, cuts: tuple[int, ...]) -> Request:
+        graph, habits = self.subject.graph, self._habits
+        return Request(graph=graph, layout=self.layout, cuts=cuts, habits=habits, **self._element_sizes)
 
     def _placed(self, samples: int, cuts: tuple[int, ...]) -> Placement:
         layout = self.layout
@@ -425,7 +429,8 @@ class Lowering:
         from perfmodel.parallelism.base import placement_of_phase, with_repeated_exchanges
         from perfmodel.parallelism.registry import PARALLELISMS
 
-        placed = PARALLELISMS[self.parallelism].place(self._request(samples, cuts))
+        (cuts,) = [cuts] if cuts else self.cuts([samples])
+        placed = PARALLELISMS[self.parallelism].place(self._request(cuts))
         placement = placement_of_phase(placed, self.subject.phase)
         if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
@@ -435,50 +440,58 @@ class Lowering:
         )
         return replace(placement, stages=stages)
 
-    def _layer_seconds(self, samples: int, device_count: int) -> dict[str, float]:
-        """Time of each layer's forward and backward phase, with launches and dispatch, shared by some devices. [s]"""
+    def _layer_seconds(self, sizes: Sequence[int], device_count: int) -> dict[str, NDArray[np.float64]]:
+        """Time of each layer's forward and backward phase for micro-batch sizes, shared by some devices. [s]"""
         known = self.known.layer_seconds
-        if (samples, 1) not in known:
-            known[samples, 1] = self._layer_seconds_alone(samples)
-        if (samples, device_count) not in known:
-            known[samples, device_count] = {name: seconds / device_count for name, seconds in known[samples, 1].items()}
-        return known[samples, device_count]
+        if missing := [size for size in sizes if size not in known]:
+            known |= zip(missing, self._layer_seconds_alone(missing), strict=True)
+        seconds = np.array([known[size] for size in sizes]) / device_count
+        return dict(zip([node.name for node in self.subject.graph.layers], seconds.T, strict=True))
 
-    def _layer_seconds_alone(self, samples: int) -> dict[str, float]:
+    def _layer_seconds_alone(self, sizes: Sequence[int]) -> NDArray[np.float64]:
+        """Time of each layer's forward and backward phase, with launches and dispatch, in a row for each size. [s]"""
         whole = replace(self, layout=ONE_DEVICE, parallelism="data", shared_results=self.known)
         if isinstance(self.recompute, int):  # blocks that run again are the same in each stage and move no cut
             whole = replace(whole, recompute=None, shared_results=None)
-        timed = whole.prepared(samples).timed_stages()[0]
+        prepared = whole.prepared(sizes[0])
+        if len(sizes) > 1:
+            prepared = replace(prepared, batch_size=np.array(sizes, dtype=float))
+        timed = prepared.timed_stages()[0]
         groups = timed.groups
         seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
-        seconds = (seconds + groups.exposed_dispatch_s).tolist()
-        layer_s = dict.fromkeys((node.name for node in self.subject.graph.layers), 0.0)
-        for occurrence in timed.stage.lowered.table.occurrences:
-            if occurrence.phase is not Phase.UPDATE:
-                layer_s[occurrence.layer] = layer_s.get(occurrence.layer, 0.0) + seconds[occurrence.group]
-        return layer_s
+        seconds = (seconds + groups.exposed_dispatch_s).reshape(-1, len(sizes))
+        place_of = {node.name: place for place, node in enumerate(self.subject.graph.layers)}
+        timed_in = [
+            (place_of[layer], group)
+            for layer, phase, _, group in timed.stage.lowered.table.occurrences
+            if phase is not Phase.UPDATE and layer in place_of
+        ]
+        layer_s = np.zeros((len(place_of), len(sizes)))
+        places, of_groups = np.array(timed_in).T
+        np.add.at(layer_s, places, seconds[of_groups])
+        return layer_s.T
 
-    def _feeding(self) -> Mapping[int, Target]:
-        """Devices of each pipeline place, which share the host's links; empty if all devices share them."""
+    def _feeding(self, stage: int) -> Target | None:
+        """Devices of a pipeline place, which share the host's links; None if all devices share them."""
         layout, system_part, known = self.layout, self.target.system_part, self.known.feeding
         width, depth = layout.tensor_size, layout.stages
         if system_part is None or depth * width == 1:
-            return {}
+            return None
         names = system_part.names
-        key = (names, depth, width)
+        key = (names, depth, width, stage)
         if key not in known:
-            of_place = [range(place * width, len(names), depth * width) for place in range(depth)]
-            devices = [tuple(name for at in starts for name in names[at : at + width]) for starts in of_place]
-            known[key] = {place: self.target.on(system_part.only(devices[place])) for place in range(depth)}
+            starts = range(stage * width, len(names), depth * width)
+            devices = tuple([name for start in starts for name in names[start : start + width]])
+            known[key] = self.target.on(system_part.only(devices))
         return known[key]
 
-    def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
+    def _stage(self, placed: StageGraph) -> Stage:
         key = (id(placed.graph), self.gathers_narrow, self.gradient_sizes)
         lowered = self.known.lowered.get(key)
         if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
             lowered = self.known.lowered[key] = (placed.graph, self._lowered(placed))
         stage = lowered[1]
-        target = feeding.get(placed.device) if stage.feed else None
+        target = self._feeding(placed.device) if stage.feed else None
         return stage if placed is stage.placed and target is None else replace(stage, placed=placed, target=target)
 
     def _lowered(self, placed: StageGraph) -> Stage:
