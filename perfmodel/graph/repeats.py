@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -104,25 +104,27 @@ class Shortened:
         """Return the distances, in blocks, by which a part is repeated in the graph; the inner block has several."""
         return range(self.left_out if part > INNER else 0, self.left_out + 1 if part >= INNER else 1)
 
-    def spread(self, layers: Sequence[str]) -> NDArray[np.intp] | None:
-        """Extend a list of the short graph to the whole one: each column is a place in the list and a move in blocks.
+    def spread(self, layers: Sequence[str]) -> tuple[list[int], list[int]] | None:
+        """Extend a list of the short graph to the whole one: for each entry its place in the list and move in blocks.
 
         ``layers`` names the layer of each entry, in order of execution. None if those of the inner block are not
         between those of the first and the last.
         """
         part_of = self._parts.get
         parts = [part_of(name, HEAD) for name in layers]
-        spread = [np.empty((2, 0), dtype=np.intp)]
-        for start, end in pairwise([*np.flatnonzero(np.diff(parts, prepend=-1)).tolist(), len(parts)]):
-            moved = self.moves(parts[start])
-            if parts[start] == INNER:
-                around = parts[start - 1], parts[end % len(parts)]
+        places: list[int] = []
+        moves: list[int] = []
+        for part, run in groupby(range(len(parts)), key=parts.__getitem__):
+            of_run, moved = list(run), self.moves(part)
+            if part == INNER:
+                around = parts[of_run[0] - 1], parts[(of_run[-1] + 1) % len(parts)]
                 if around not in ((FIRST, LAST), (LAST, FIRST)):
                     return None
                 moved = moved if around[0] == FIRST else moved[::-1]
-            places = np.arange(start, end)
-            spread.append(np.array([np.tile(places, len(moved)), np.repeat(moved, len(places))]))
-        return np.concatenate(spread, axis=1)
+            for blocks in moved:
+                places += of_run
+                moves += [blocks] * len(of_run)
+        return places, moves
 
     def names_in(self, whole: LayerGraph) -> dict[tuple[str, int], str]:
         """Map each layer of the short graph, with a move in blocks, to its name in the whole graph."""
@@ -366,7 +368,7 @@ class _Columns:
         names, copies, (places, moved) = short.names_in(whole), short.left_out + 1, spread
         moments = [
             (names.get((name, blocks), name), phase)
-            for (name, phase), blocks in zip(map(self.moments.__getitem__, places.tolist()), moved.tolist(), strict=True)
+            for (name, phase), blocks in zip(map(self.moments.__getitem__, places), moved, strict=True)
         ]
         at = np.zeros((len(self.moments), copies), dtype=np.intp)  # a moment of the inner block has several places
         at[places, moved] = np.arange(len(places))
