@@ -224,11 +224,11 @@ def worker_groups(layout: Layout, names: tuple[str, ...], place: int, *, size: i
 
 def _sharing(placement: Placement, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
     """Devices of a pipeline that hold the same parameters and therefore sum the same gradients."""
-    alike = (exchange.kind, exchange.group, exchange.phase, exchange.fixed_bytes)
+    alike = (exchange.kind, exchange.phase, exchange.fixed_bytes)
     devices = {
         other_stage.device
         for other_stage in placement.stages
         for other in other_stage.exchanges
-        if (other.kind, other.group, other.phase, other.fixed_bytes) == alike
+        if other.group == exchange.group and (other.kind, other.phase, other.fixed_bytes) == alike
     }
     return tuple(sorted(devices | {stage.device}))

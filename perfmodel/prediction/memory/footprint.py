@@ -57,7 +57,10 @@ class Moments:
         activations, gradients = activations.astype(float), gradients.astype(float)
         constant, slope = activations[0] + gradients, activations[1]
         order = np.lexsort((-constant, -slope))  # steepest first
-        chosen = order[constant[order] > np.maximum.accumulate(np.r_[-np.inf, constant[order][:-1]])]
+        falling = constant[order]
+        is_chosen = np.ones(len(order), dtype=bool)
+        is_chosen[1:] = falling[1:] > np.maximum.accumulate(falling)[:-1]
+        chosen = order[is_chosen]
         return cls(activations[:, chosen], gradients[chosen])
 
     def peak(self, batch_size: Quantity) -> tuple[Quantity, Quantity]:
@@ -330,11 +333,11 @@ def _workspace_entries(table: KernelTable) -> tuple[NDArray[np.intp], NDArray[np
     return np.array(groups, dtype=np.intp), np.cumsum([0, *lengths[:-1]], dtype=np.intp)
 
 
-def workspace_bytes(memory: GraphMemory, needs: Quantity, chosen: Quantity) -> Quantity:
-    """Scratch memory of the chosen alternatives, each of which needs so much. [B]"""
+def workspace_bytes(memory: GraphMemory, timed: TimedStage) -> Quantity:
+    """Scratch memory of the alternatives that a stage has chosen. [B]"""
     if not memory.workspace_groups.size:
         return 0.0
-    taken = chosen[memory.workspace_groups]
+    needs, taken = timed.workspaces_bytes, timed.chosen.chosen[memory.workspace_groups]
     needed = needs[taken] if taken.ndim == 1 else np.take_along_axis(needs, taken, axis=0)
     if memory.workspaces_per_layer is None:
         workspace = np.maximum.reduce(needed, axis=0)
@@ -561,7 +564,7 @@ def _beside(prepared: Prepared, timed: TimedStage, memory: GraphMemory, samples:
     input_bytes = (1 + is_doubled) * memory.input_bytes_per_sample * samples * overhead
     if is_doubled and not stage.is_fed:
         input_bytes = input_bytes / 2 + ahead_bytes
-    workspace = workspace_bytes(memory, timed.workspaces_bytes, timed.chosen.chosen)
+    workspace = workspace_bytes(memory, timed)
     return {
         "weights_bytes": memory.weights_bytes * overhead,
         "optimizer_bytes": memory.optimizer_bytes * overhead,
