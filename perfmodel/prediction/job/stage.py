@@ -63,7 +63,7 @@ class Stage:
     @property
     def exchanges_gradients(self) -> bool:
         """Whether data-parallel workers sum its gradients; they do not if all workers share its layers."""
-        return self.placed.batch_factor == 1 and bool(self.placed.graph.trained_parameter_counts)
+        return self.placed.batch_factor == 1 and bool(self.placed.graph.trained_parameter_count)
 
 
 @record

@@ -459,8 +459,7 @@ class DeviceMemory:
         kept = [chunk.kept_gradients(rules) for chunk, rules in zip(self.chunks, cut, strict=True)]
         is_lent = layout.shard_stage > 1 and layout.no_sync  # whole until the chunk's last micro-batch
         lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
-        among = self._among(cut, kept)
-        among = self._divided(replace(among, gradients_bytes=among.gradients_bytes - sum(lent)), layout)
+        among = self._divided(self._among(cut, kept, lent_bytes=sum(lent)), layout)
         return SharedMemory(
             chunks=self.places,
             alone=self._alone(layout, has_buckets=has_buckets) if len(self.chunks) == 1 else among,
@@ -485,19 +484,19 @@ class DeviceMemory:
             order, parts=layout.parts, passes=layout.accumulation_steps
         )
 
-    def _among(self, rules: Sequence[GradientRules], kept: Sequence[float]) -> MemoryFootprint:
-        """Footprint of one micro-batch of several, without what others keep for back-propagation. [B]"""
+    def _among(self, rules: Sequence[GradientRules], kept: Sequence[float], *, lent_bytes: float) -> MemoryFootprint:
+        """Footprint of one micro-batch of several, without what others keep and gradients that are lent. [B]"""
         passing: list[tuple[Quantity, Quantity]] = []
         for chunk, of_chunk, kept_bytes in zip(self.chunks, rules, kept, strict=True):
             activations, gradients = chunk.kept_peak(of_chunk)
             passing.append((activations - chunk.waiting_bytes, gradients - kept_bytes))
         activations, gradients = reduce(larger_pair, passing)
         beside = [chunk.beside for chunk in self.chunks]
-        fields_of = {name: [fields[name] for fields in beside] for name in beside[0]}
-        together = {name: sum(fields_of[name]) for name in ("weights_bytes", "optimizer_bytes")}
-        together["workspace_bytes"] = reduce(maximum, fields_of["workspace_bytes"])
+        together = {name: sum([fields[name] for fields in beside]) for name in ("weights_bytes", "optimizer_bytes")}
+        together["workspace_bytes"] = reduce(maximum, [fields["workspace_bytes"] for fields in beside])
+        gradients_bytes = sum(kept) + gradients - lent_bytes
         return MemoryFootprint(
-            activations_bytes=activations, gradients_bytes=sum(kept) + gradients, **{**beside[0], **together}
+            activations_bytes=activations, gradients_bytes=gradients_bytes, **{**beside[0], **together}
         )
 
     def _divided(self, footprint: MemoryFootprint, layout: Layout) -> MemoryFootprint:
