@@ -333,11 +333,9 @@ def _workspace_entries(table: KernelTable) -> tuple[NDArray[np.intp], NDArray[np
     return np.array(groups, dtype=np.intp), np.cumsum([0, *lengths[:-1]], dtype=np.intp)
 
 
-def workspace_bytes(memory: GraphMemory, timed: TimedStage) -> Quantity:
-    """Scratch memory of the alternatives that a stage has chosen. [B]"""
-    if not memory.workspace_groups.size:
-        return 0.0
-    needs, taken = timed.workspaces_bytes, timed.chosen.chosen[memory.workspace_groups]
+def workspace_bytes(memory: GraphMemory, needs: Quantity, chosen: Quantity) -> Quantity:
+    """Scratch memory of the chosen alternatives, each of which needs so much. [B]"""
+    taken = chosen[memory.workspace_groups]
     needed = needs[taken] if taken.ndim == 1 else np.take_along_axis(needs, taken, axis=0)
     if memory.workspaces_per_layer is None:
         workspace = np.maximum.reduce(needed, axis=0)
@@ -563,7 +561,9 @@ def _beside(prepared: Prepared, timed: TimedStage, memory: GraphMemory, samples:
     input_bytes = (1 + is_doubled) * memory.input_bytes_per_sample * samples * overhead
     if is_doubled and not stage.is_fed:
         input_bytes = input_bytes / 2 + ahead_bytes
-    workspace = workspace_bytes(memory, timed)
+    workspace: Quantity = 0.0
+    if memory.workspace_groups.size:
+        workspace = workspace_bytes(memory, timed.workspaces_bytes, timed.chosen.chosen)
     return {
         "weights_bytes": memory.weights_bytes * overhead,
         "optimizer_bytes": memory.optimizer_bytes * overhead,
