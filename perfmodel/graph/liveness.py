@@ -336,8 +336,8 @@ class Step:
 
     def _copy_inputs(self, node: Node) -> None:
         """Copy the inputs that a layer reads in another type."""
-        element_bytes = SINGLE_BYTES if self.rules.operator_tensors(node) else self.element_bytes[node.name]
         for name in self.copied[node.name]:
+            element_bytes = SINGLE_BYTES if self.rules.operator_tensors(node) else self.element_bytes[node.name]
             size = tensor_bytes(self.shapes[name], element_bytes=element_bytes)
             self.copies[node.name, name] = self.lifetimes.new(size)
 
@@ -357,8 +357,8 @@ class Step:
         how = (self.element_bytes[node.name], rules.parameter_bytes, rules.softmax_of(node))
         gradients = _gradients(node, into, *how)
         self.lifetimes.new(gradients.scratch)
-        if isinstance(node.layer, CrossEntropy) and node.layer.parts > 1:
-            for _ in range(self.rules.divided_loss_tensors):
+        for _ in range(rules.divided_loss_tensors):
+            if isinstance(node.layer, CrossEntropy) and node.layer.parts > 1:
                 self.lifetimes.new(self.saved[node.name].size)
         made = self._input_gradients(node, gradients.inputs, of_output)
         self._parameter_gradients(gradients.parameters)

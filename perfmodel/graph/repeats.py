@@ -105,24 +105,27 @@ class Shortened:
         """Return the distances, in blocks, by which a part is repeated in the graph; the inner block has several."""
         return range(self.left_out if part > INNER else 0, self.left_out + 1 if part >= INNER else 1)
 
-    def spread(self, layers: Sequence[str]) -> list[tuple[int, int]] | None:
-        """Extend a list of the short graph to the whole one: each row is a place in the list and a move in blocks.
+    def spread(self, layers: Sequence[str]) -> tuple[list[int], list[int]] | None:
+        """Extend a list of the short graph to the whole one: for each entry its place in the list and move in blocks.
 
-        ``layers`` names the layer of each row, in order of execution. None if rows of the inner block are not between
-        those of the first and the last.
+        ``layers`` names the layer of each entry, in order of execution. None if those of the inner block are not
+        between those of the first and the last.
         """
-        parts = [self.part_of(name) for name in layers]
-        rows: list[tuple[int, int]] = []
+        part_of = self._parts.get
+        parts = [part_of(name, HEAD) for name in layers]
+        places: list[int] = []
+        moves: list[int] = []
         for part, run in groupby(range(len(parts)), key=parts.__getitem__):
-            places = list(run)
-            moved = self.moves(part)
+            of_run, moved = list(run), self.moves(part)
             if part == INNER:
-                around = parts[places[0] - 1], parts[(places[-1] + 1) % len(parts)]
+                around = parts[of_run[0] - 1], parts[(of_run[-1] + 1) % len(parts)]
                 if around not in ((FIRST, LAST), (LAST, FIRST)):
                     return None
                 moved = moved if around[0] == FIRST else moved[::-1]
-            rows += [(place, blocks) for blocks in moved for place in places]
-        return rows
+            for blocks in moved:
+                places += of_run
+                moves += [blocks] * len(of_run)
+        return places, moves
 
     def names_in(self, whole: LayerGraph) -> dict[tuple[str, int], str]:
         """Map each layer of the short graph, with a move in blocks, to its name in the whole graph."""
@@ -318,6 +321,8 @@ class _Columns:
     sizes: NDArray[np.float64]
     spans: NDArray[np.intp]
     parts: NDArray[np.intp]
+    is_forward: NDArray[np.bool_]
+    """For each moment, whether it is one of the forward phase."""
     is_held: NDArray[np.bool_]
     is_gradient: NDArray[np.bool_]
     inner: NDArray[np.intp]
@@ -356,6 +361,7 @@ class _Columns:
             sizes=np.array([storage.size for storage in storages], dtype=float).T,
             spans=spans,
             parts=parts,
+            is_forward=np.array([phase is Phase.FORWARD for _, phase in moments]),
             is_held=is_held,
             is_gradient=np.array([storage.is_weight_gradient for storage in storages]),
             inner=inner,
@@ -363,17 +369,16 @@ class _Columns:
 
     def lengthened(self, short: Shortened, whole: LayerGraph) -> LongLifetimes | None:
         """Return the storages of the whole graph."""
-        rows = short.spread([name for name, _ in self.moments])
-        if rows is None:
+        spread = short.spread([name for name, _ in self.moments])
+        if spread is None:
             return None
-        names, copies = short.names_in(whole), short.left_out + 1
+        names, copies, (places, moved) = short.names_in(whole), short.left_out + 1, spread
         moments = [
-            (names.get((name, moved), name), phase)
-            for (name, phase), moved in [(self.moments[place], moved) for place, moved in rows]
+            (names.get((name, blocks), name), phase)
+            for (name, phase), blocks in zip(map(self.moments.__getitem__, places), moved, strict=True)
         ]
         at = np.zeros((len(self.moments), copies), dtype=np.intp)  # a moment of the inner block has several places
-        places, moved = np.array(rows).T
-        at[places, moved] = np.arange(len(rows))
+        at[places, moved] = np.arange(len(places))
         ends_at = at.max(axis=1)
         (first, last), (first_part, last_part) = self.spans, self.parts
         is_inner = first_part == INNER
@@ -387,6 +392,7 @@ class _Columns:
         ends = np.concatenate([ends, of_copies.ravel()])
         return LongLifetimes(
             moments=tuple(moments),
+            forward=int(np.count_nonzero(self.is_forward[places])),
             sizes=self.sizes[:, every],
             begins=np.concatenate([ends_at[first[alone]], at[first[inner]].ravel()]),
             ends=np.where(self.is_held[every], len(moments) - 1, ends),
@@ -400,6 +406,8 @@ class LongLifetimes:
     """Storages of a whole graph as columns, in the order in which a moment makes them."""
 
     moments: tuple[tuple[str, Phase], ...]
+    forward: int
+    """Moments of the forward phase. [1]"""
     sizes: NDArray[np.float64]
     begins: NDArray[np.intp]
     ends: NDArray[np.intp]
@@ -409,14 +417,14 @@ class LongLifetimes:
 
     def result(self) -> Liveness:
         """Add up the memory at every moment."""
-        count, forward = len(self.moments), sum(phase is Phase.FORWARD for _, phase in self.moments)
+        count = len(self.moments)
         constant, slope = self.sizes
 
         def live(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
             changes = np.bincount(self.begins, sizes, count + 1) - np.bincount(self.ends + 1, sizes, count + 1)
             return np.cumsum(changes)[:-1]
 
-        waits = (self.begins < forward) & (self.last_uses >= forward)
+        waits = (self.begins < self.forward) & (self.last_uses >= self.forward)
         return Liveness(
             moments=self.moments,
             activations=np.array([live(np.where(self.is_gradient, 0.0, sizes)) for sizes in (constant, slope)]),

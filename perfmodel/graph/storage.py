@@ -38,8 +38,8 @@ def mask_tensors(nodes: Sequence[Node]) -> set[str]:
     """Return the Boolean tensors: results of comparisons, tensors read as masks, and views of them."""
     masks = {node.name for node in nodes if node.layer.makes_mask}
     for node in reversed(nodes):
-        read = node.layer.mask_inputs
-        masks.update(name for place, name in enumerate(node.input_names) if place in read)
+        if read := node.layer.mask_inputs:
+            masks.update(name for place, name in enumerate(node.input_names) if place in read)
         if node.name in masks and node.layer.is_view:
             masks.update(node.input_names[:1])
     return masks

@@ -292,7 +292,8 @@ class GraphStructure:
     def weight_bytes(self, *, element_bytes: int) -> Any:
         """Return the bytes of all parameters as they are stored, at ``element_bytes`` [B] per dense element. [B]"""
         check_count("element_bytes", element_bytes)
-        return expanded(sum(node.stored_bytes(element_bytes=element_bytes) for node in self.layers))
+        holders = [node for node in self.layers if node.parameter_count]
+        return expanded(sum(node.stored_bytes(element_bytes=element_bytes) for node in holders))
 
     @property
     def trained_parameter_count(self) -> int:

@@ -424,9 +424,3 @@ def _rerun_places(graph: LayerGraph, layer_count: int, input_gradient: bool, rec
         return frozenset(whole for place in places for whole in short.places_in_whole(place))
     names = {node.name for part in graph.segments(**how) for node in part.again}
     return frozenset(place for place, node in enumerate(graph.layers) if node.name in names)
-
-
-@derived
-def is_tied(placed: StageGraph) -> bool:
-    """Whether a stage sums gradients with other stages of the pipeline."""
-    return any(exchange.group == "pipeline" and exchange.kind != "send" for exchange in placed.exchanges)

@@ -13,7 +13,6 @@ import numpy as np
 
 from perfmodel.cost.pipeline_ends import NO_MESSAGES, TurnMessages
 from perfmodel.derived import derived_property
-from perfmodel.parallelism.base import is_tied
 from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.prediction.device_prices import price_names
 from perfmodel.prediction.energy import BoardPower, StageEnergy, board_power, stage_energy
@@ -128,7 +127,7 @@ class LayoutKind:
         """Make a unit of a draft."""
         known, alike = self.lowering.known.timed, self._alike(among)
         prepared, key = draft.among(among), (*alike, *draft[1:])
-        stage_works = known.setdefault(("stages", alike), {})
+        stage_works = known.setdefault(("stages", alike, prepared.layout), {})
         if key not in known:
             timed, columns = self.timed(draft, among), among.places(draft.sizes, draft.energy_ratio)
             how = {"known": stage_works, "of_memory": known.setdefault(("memory", *alike[1:]), {})}
@@ -299,42 +298,34 @@ class Unit:
 
 def works_of(prepared: Prepared, timed: Sequence[TimedStage], known: dict[Any, Any]) -> list[StageWork]:
     """Numbers of stages with their exchanges; those known from other cuts are reused. [s]"""
-    works = []
-    for stage, times in zip(prepared.stages, timed, strict=True):
-        # the cut decides who shares a tied table; the cache keeps the stage alive, so that its id is not reused
-        placement = id(prepared.placement) if is_tied(stage.placed) else None
-        key = (id(stage.placed), placement)
-        if key not in known:
-            like = (id(times.alike or times), placement)
-            known[key] = _work_alike(prepared, like, stage, times, partial(prepared.work, stage, times), known)
-        works.append(known[key])
-    return works
+    return [
+        _work_alike(prepared, times.alike or times, stage, times, partial(prepared.work, stage, times), known)
+        for stage, times in zip(prepared.stages, timed, strict=True)
+    ]
 
 
 def _works_like(prepared: Prepared, works: Sequence[StageWork], known: dict[Any, Any]) -> list[StageWork]:
     """Numbers of stages of a job that differs only in what workers share. [s]"""
-    changed_works = []
-    for stage, work in zip(prepared.stages, works, strict=True):
-        key = (id(stage.placed), id(work), prepared.layout.shard_stage)
-        if key not in known:
-            make = partial(prepared.work_like, stage, work)
-            changed = _work_alike(prepared, id(work.alike or work), stage, work.times, make, known)
-            known[key] = (stage, work, changed)
-        changed_works.append(known[key][-1])
-    return changed_works
+    return [
+        _work_alike(prepared, work.alike or work, stage, work.times, partial(prepared.work_like, stage, work), known)
+        for stage, work in zip(prepared.stages, works, strict=True)
+    ]
 
 
 def _work_alike(
     prepared: Prepared,
-    like: Hashable,
+    like: object,
     stage: Stage,
     times: PhaseTimes,
     make: Callable[[], StageWork],
     known: dict[Any, Any],
 ) -> StageWork:
-    """Numbers of a stage, reused from an earlier one with equal exchanges over equal links. [s]"""
+    """Numbers of a stage of a layout, reused from an earlier one with equal exchanges over equal links. [s]
+
+    The stages of all cuts stay, so that the id of what they are ``like`` is not reused.
+    """
     placed, exchanges = stage.placed, prepared.exchanges
-    key: tuple[Hashable, ...] = (like, prepared.layout)
+    key: tuple[Hashable, ...] = (id(like),)
     if isinstance(exchanges, PlacedExchanges):
         kinds = alike_exchanges(placed).items()
         key += tuple([(kind, count, exchanges.likeness(exchange, placed)) for kind, (exchange, count) in kinds])

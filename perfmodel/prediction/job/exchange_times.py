@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
+from perfmodel.records import Phase
 from perfmodel.sync.placed import Placed
 from perfmodel.sync.placed_alike import likeness_of, placed_once
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
@@ -166,24 +167,24 @@ class PlacedExchanges:
     def likeness(self, exchange: Exchange, stage: StageGraph) -> int:
         """Key shared by exchanges of a kind whose groups lie alike on the topology, and so take as long. [1]"""
         among = self._among(exchange, stage)
-        if among not in self._alike:
+        known = self._alike.get(among)
+        if known is None:
             groups = likeness_of(self.topology, self._groups(exchange, stage))
-            self._alike[among] = self._alike.setdefault(groups, len(self._alike))
-        return self._alike[among]
+            known = self._alike[among] = self._alike.setdefault(groups, len(self._alike))
+        return known
 
     def _among(self, exchange: Exchange, stage: StageGraph) -> tuple[str, object]:
         """Key of the groups of an exchange."""
-        among: object = stage.batch_factor if exchange.group == "tensor" else stage.device
-        if exchange.group == "context":
-            among = None
         if exchange.group == "pipeline":
-            among = self._ends(exchange, stage)
-        return exchange.group, among
+            return exchange.group, self._ends(exchange, stage)
+        if exchange.group == "context":
+            return exchange.group, None
+        return exchange.group, stage.batch_factor if exchange.group == "tensor" else stage.device
 
     def _ends(self, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
         """Devices of a pipeline that exchange among stages."""
         if exchange.kind == "send":
-            return (stage.device, stage.device + (1 if exchange.phase.value == "forward" else -1))
+            return (stage.device, stage.device + (1 if exchange.phase is Phase.FORWARD else -1))
         return _sharing(self.placement, exchange, stage)
 
     def _placed(self, exchange: Exchange, topology: Topology, groups: Groups) -> Placed | LibraryCollective:
@@ -224,11 +225,11 @@ def worker_groups(layout: Layout, names: tuple[str, ...], place: int, *, size: i
 
 def _sharing(placement: Placement, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
     """Devices of a pipeline that hold the same parameters and therefore sum the same gradients."""
-    alike = (exchange.kind, exchange.group, exchange.phase, exchange.fixed_bytes)
+    alike = (exchange.kind, exchange.phase, exchange.fixed_bytes)
     devices = {
         other_stage.device
         for other_stage in placement.stages
         for other in other_stage.exchanges
-        if (other.kind, other.group, other.phase, other.fixed_bytes) == alike
+        if other.group == exchange.group and (other.kind, other.phase, other.fixed_bytes) == alike
     }
     return tuple(sorted(devices | {stage.device}))

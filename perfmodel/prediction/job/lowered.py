@@ -473,7 +473,7 @@ def _lengthened(graph: LayerGraph, short: Shortened, lowered: LoweredGraph) -> _
     if rows is None:
         return None
     names = short.names_in(graph)
-    spread = [(occurrences[place], moved) for place, moved in rows]
+    spread = [(occurrences[place], moved) for place, moved in zip(*rows, strict=True)]
     table = lowered.table.with_occurrences(
         [Occurrence(names.get((one.layer, moved), one.layer), one.phase, one.role, one.group) for one, moved in spread]
     )
@@ -482,4 +482,4 @@ def _lengthened(graph: LayerGraph, short: Shortened, lowered: LoweredGraph) -> _
     listed = list(types)
     rows = short.spread(listed)
     assert rows is not None, "layers are listed in their order"
-    return table, {names[listed[place], moved]: types[listed[place]] for place, moved in rows}
+    return table, {names[listed[place], moved]: types[listed[place]] for place, moved in zip(*rows, strict=True)}

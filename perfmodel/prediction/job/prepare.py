@@ -540,7 +540,10 @@ class Lowering:
 
         calls_library = job is not None and job.sync == LIBRARY
         topology, names, known = system_part.system.topology, system_part.names, self.known.exchanges
-        key = (id(topology), names, self.layout, calls_library)
+        layout = self.layout
+        sharing_size = layout.sharing_size if layout.shard_stage else layout.data_size
+        grid = (layout.workers, layout.stages, layout.tensor_size, layout.context_size, sharing_size)
+        key = (id(topology), names, grid, calls_library)  # whose groups are the same
         if key not in known:
             library = collectives_of(self.profile, on_hosts=system_part.computes_on_hosts) if calls_library else None
             known[key] = PlacedExchanges(

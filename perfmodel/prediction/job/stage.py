@@ -63,7 +63,7 @@ class Stage:
     @property
     def exchanges_gradients(self) -> bool:
         """Whether data-parallel workers sum its gradients; they do not if all workers share its layers."""
-        return self.placed.batch_factor == 1 and bool(self.placed.graph.trained_parameter_counts)
+        return self.placed.batch_factor == 1 and bool(self.placed.graph.trained_parameter_count)
 
 
 @record
@@ -182,11 +182,12 @@ class TimedStage:
         table = table_of(self.stage.lowered, self.stage.placed.graph)
         if table is None:
             return NO_TIME
-        numbers = self.numbers.beside_a_step
-        how = self._choice | {"batch_size": batch_size}
         known = {} if self.known is None else self.known
         alike = (id(self.numbers), self.stage.placed.batch_factor)  # stages timed together keep their numbers
-        if (table, *alike) not in known and self.together:
+        if (table, *alike) in known:
+            return known[table, *alike]  # type: ignore[no-any-return]
+        numbers, how = self.numbers.beside_a_step, self._choice | {"batch_size": batch_size}
+        if self.together:
             tables = [*dict.fromkeys(other for at in self.together if (other := table_of(*at)) is not None)]
             joined: Any  # a table to all that adds up
             for joined in JoinedTables.of(tables):
@@ -194,7 +195,7 @@ class TimedStage:
                 groups = JoinedTimes.of(issued, joined, numbers)
                 times = step_time(joined, numbers, groups=groups, phase=Phase.BACKWARD, **how)
                 known |= {(other, *alike): row for other, row in zip(joined.tables, _rows_of(times), strict=False)}
-        elif (table, *alike) not in known:
+        else:
             with naming_of(table):
                 chosen = chosen_times(table, numbers, **how, known=self._of_rows)
                 known[table, *alike] = step_time(table, numbers, groups=chosen, phase=Phase.BACKWARD, **how)

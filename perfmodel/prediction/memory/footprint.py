@@ -57,7 +57,10 @@ class Moments:
         activations, gradients = activations.astype(float), gradients.astype(float)
         constant, slope = activations[0] + gradients, activations[1]
         order = np.lexsort((-constant, -slope))  # steepest first
-        chosen = order[constant[order] > np.maximum.accumulate(np.r_[-np.inf, constant[order][:-1]])]
+        falling = constant[order]
+        is_chosen = np.ones(len(order), dtype=bool)
+        is_chosen[1:] = falling[1:] > np.maximum.accumulate(falling)[:-1]
+        chosen = order[is_chosen]
         return cls(activations[:, chosen], gradients[chosen])
 
     def peak(self, batch_size: Quantity) -> tuple[Quantity, Quantity]:
@@ -332,8 +335,6 @@ def _workspace_entries(table: KernelTable) -> tuple[NDArray[np.intp], NDArray[np
 
 def workspace_bytes(memory: GraphMemory, needs: Quantity, chosen: Quantity) -> Quantity:
     """Scratch memory of the chosen alternatives, each of which needs so much. [B]"""
-    if not memory.workspace_groups.size:
-        return 0.0
     taken = chosen[memory.workspace_groups]
     needed = needs[taken] if taken.ndim == 1 else np.take_along_axis(needs, taken, axis=0)
     if memory.workspaces_per_layer is None:
@@ -456,8 +457,7 @@ class DeviceMemory:
         kept = [chunk.kept_gradients(rules) for chunk, rules in zip(self.chunks, cut, strict=True)]
         is_lent = layout.shard_stage > 1 and layout.no_sync  # whole until the chunk's last micro-batch
         lent = [(1 - 1 / layout.sharing_size) * size if is_lent else 0.0 for size in kept]
-        among = self._among(cut, kept)
-        among = self._divided(replace(among, gradients_bytes=among.gradients_bytes - sum(lent)), layout)
+        among = self._divided(self._among(cut, kept, lent_bytes=sum(lent)), layout)
         return SharedMemory(
             chunks=self.places,
             alone=self._alone(layout, has_buckets=has_buckets) if len(self.chunks) == 1 else among,
@@ -482,19 +482,19 @@ class DeviceMemory:
             order, parts=layout.parts, passes=layout.accumulation_steps
         )
 
-    def _among(self, rules: Sequence[GradientRules], kept: Sequence[float]) -> MemoryFootprint:
-        """Footprint of one micro-batch of several, without what others keep for back-propagation. [B]"""
+    def _among(self, rules: Sequence[GradientRules], kept: Sequence[float], *, lent_bytes: float) -> MemoryFootprint:
+        """Footprint of one micro-batch of several, without what others keep and gradients that are lent. [B]"""
         passing: list[tuple[Quantity, Quantity]] = []
         for chunk, of_chunk, kept_bytes in zip(self.chunks, rules, kept, strict=True):
             activations, gradients = chunk.kept_peak(of_chunk)
             passing.append((activations - chunk.waiting_bytes, gradients - kept_bytes))
         activations, gradients = reduce(larger_pair, passing)
         beside = [chunk.beside for chunk in self.chunks]
-        fields_of = {name: [fields[name] for fields in beside] for name in beside[0]}
-        together = {name: sum(fields_of[name]) for name in ("weights_bytes", "optimizer_bytes")}
-        together["workspace_bytes"] = reduce(maximum, fields_of["workspace_bytes"])
+        together = {name: sum([fields[name] for fields in beside]) for name in ("weights_bytes", "optimizer_bytes")}
+        together["workspace_bytes"] = reduce(maximum, [fields["workspace_bytes"] for fields in beside])
+        gradients_bytes = sum(kept) + gradients - lent_bytes
         return MemoryFootprint(
-            activations_bytes=activations, gradients_bytes=sum(kept) + gradients, **{**beside[0], **together}
+            activations_bytes=activations, gradients_bytes=gradients_bytes, **{**beside[0], **together}
         )
 
     def _divided(self, footprint: MemoryFootprint, layout: Layout) -> MemoryFootprint:
@@ -561,7 +561,9 @@ def _beside(prepared: Prepared, timed: TimedStage, memory: GraphMemory, samples:
     input_bytes = (1 + is_doubled) * memory.input_bytes_per_sample * samples * overhead
     if is_doubled and not stage.is_fed:
         input_bytes = input_bytes / 2 + ahead_bytes
-    workspace = workspace_bytes(memory, timed.workspaces_bytes, timed.chosen.chosen)
+    workspace: Quantity = 0.0
+    if memory.workspace_groups.size:
+        workspace = workspace_bytes(memory, timed.workspaces_bytes, timed.chosen.chosen)
     return {
         "weights_bytes": memory.weights_bytes * overhead,
         "optimizer_bytes": memory.optimizer_bytes * overhead,
