@@ -455,7 +455,8 @@ class Lowering:
             whole = replace(whole, recompute=None, shared_results=None)
         prepared = whole.prepared(sizes[0])
         if len(sizes) > 1:
-            prepared = replace(prepared, batch_size=np.array(sizes, dtype=float))
+            columns: Any = np.array(sizes, dtype=float)
+            prepared = replace(prepared, batch_size=columns)
         timed = prepared.timed_stages()[0]
         groups = timed.groups
         seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
