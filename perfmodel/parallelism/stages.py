@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -53,8 +54,8 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
 
 
 _ROUNDING = 1e-12
-_INNERMOST: Final = re.compile(r".*\d(?=[_.])")
-"""Start of the names of a block that holds no other block: up to the last number before a separator. [-]"""
+_NUMBER: Final = re.compile(r"\d(?=[_.])")
+"""Last digit of a name's part that may be a block's number. [-]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,32 +198,46 @@ def known_cuts(graph: LayerGraph) -> tuple[Cut, ...]:
     return cuts
 
 
-def cuts_between_blocks(graph: LayerGraph) -> tuple[Cut, ...]:
-    """Places where a graph can be cut before a block, or before a layer with parameters outside blocks, found once.
+def cuts_between_blocks(graph: LayerGraph) -> tuple[tuple[Cut, ...], int]:
+    """Places where a graph can be cut outside blocks, and the number of blocks that can be cut off whole, found once.
+
+    Outside blocks, a layer without parameters stays with the layer before it.
 
     >>> from perfmodel import zoo
     >>> gpt = zoo.gpt(layers=2, width=64, heads=2, sequence_length=8, vocabulary=32)
-    >>> [cut.tensor for cut in cuts_between_blocks(gpt)]
-    ['tokens_embedding', 'positions_embedding', 'block1_mlp_add', 'block2_mlp_add']
+    >>> cuts, block_count = cuts_between_blocks(gpt)
+    >>> [cut.tensor for cut in cuts], block_count
+    (['tokens_embedding', 'positions_embedding', 'block1_mlp_add', 'block2_mlp_add'], 2)
     """
 
-    def found() -> tuple[Cut, ...]:
-        starts, place = set(), 0
-        for _, nodes in groupby(graph.layers, key=lambda node: _block_or_layer(node.name)):
-            in_block = list(nodes)
-            if any(node.parameter_shapes for node in in_block):
-                starts.add(place)
-            place += len(in_block)
-        return tuple(cut for cut in known_cuts(graph) if cut.place in starts)
+    def found() -> tuple[tuple[Cut, ...], int]:
+        nodes, blocks = graph.layers, _innermost_blocks(graph)
+        cuts = {cut.place: cut for cut in known_cuts(graph)}
+        ends, between, count, place = {0, *cuts, len(nodes)}, set(), 0, 0
+        for block, run in groupby(blocks):
+            end = place + len([*run])
+            if block is not None:
+                between |= {place, end}
+                count += {place, end} <= ends
+            else:
+                between |= {at for at in range(place, end) if nodes[at].parameter_shapes}
+            place = end
+        return tuple(cut for at, cut in cuts.items() if at in between), count
 
-    cuts: tuple[Cut, ...] = kept(graph.kept("cuts"), ("between_blocks",), found, most=2)
-    return cuts
+    answer: tuple[tuple[Cut, ...], int] = kept(graph.kept("cuts"), ("between_blocks",), found, most=2)
+    return answer
 
 
-def _block_or_layer(name: str) -> str:
-    """Return the start of the names of the innermost block of a layer; its own name if it is in none."""
-    block = _INNERMOST.match(name)
-    return name if block is None else block[0]
+def _innermost_blocks(graph: LayerGraph) -> list[str | None]:
+    """Return the innermost numbered block of each layer: consecutive layers whose names start alike, up to a number."""
+    starts = [[node.name[: match.end()] for match in _NUMBER.finditer(node.name)] for node in graph.layers]
+    counts, runs, before = Counter[str](), Counter[str](), set[str]()
+    for of_layer in starts:
+        counts.update(of_layer)
+        runs.update(start for start in of_layer if start not in before)
+        before = {*of_layer}
+    blocks = {start for start, count in counts.items() if count > 1 and runs[start] == 1}
+    return [next((start for start in reversed(of_layer) if start in blocks), None) for of_layer in starts]
 
 
 def chosen_cuts(
@@ -237,11 +252,11 @@ def chosen_cuts(
 ) -> NDArray[np.intp]:
     """Choose the cuts that make the longest stage of a network shortest; a device has ``interleave`` of the stages.
 
-    A stage begins with a block, or with a layer with parameters outside blocks, as in programs; anywhere if there are
-    fewer of these than stages. Return the places of the cuts, in rows where ``layer_s`` has several times of a layer.
+    No cut lies inside a block, as in programs, if at least as many blocks as stages can be cut off whole. Return the
+    places of the cuts, in rows where ``layer_s`` has several times of a layer.
     """
-    cuts = cuts_between_blocks(graph)
-    if len(cuts) < stage_count - 1:
+    cuts, block_count = cuts_between_blocks(graph)
+    if block_count < stage_count:
         cuts = known_cuts(graph)
     known, key = {} if known is None else known, (id(graph), element_bytes, len(cuts))
     if key not in known:

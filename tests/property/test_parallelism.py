@@ -15,7 +15,7 @@ from perfmodel.graph.liveness import MemoryRules
 from perfmodel.layers import CrossEntropy, Dense, ReLU
 from perfmodel.parallelism.base import Layout, with_repeated_exchanges
 from perfmodel.parallelism.registry import PARALLELISMS
-from perfmodel.parallelism.stages import Balance, cuts_between_blocks, cuts_of
+from perfmodel.parallelism.stages import Balance, cuts_of
 from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase, Role
 from placed_networks import place
@@ -117,11 +117,9 @@ def test_given_seconds_and_transfers_move_the_cut():
     slow_end = place(
         graph, parallelism="model", workers=2, layer_s={name: 100.0 if name == "loss" else 0.1 for name in names}
     )
-    assert [node.name for node in slow_end.stages[1].graph.layers] == ["fc3", "loss"]  # a loss stays with its scores
+    assert [node.name for node in slow_end.stages[1].graph.layers] == ["loss"]
     dear = place(graph, parallelism="model", workers=2, send_s=lambda size: 1e12 * size)
-    assert _sends(dear.stages[0], Phase.FORWARD)[0].bytes_per_sample == min(
-        4 * cut.elements for cut in cuts_between_blocks(graph)
-    )
+    assert _sends(dear.stages[0], Phase.FORWARD)[0].bytes_per_sample == min(4 * cut.elements for cut in cuts_of(graph))
 
 
 SHARED = {
