@@ -37,7 +37,8 @@ def in_words(function: Callable[P, Answer], *, of: type | None = None) -> Callab
         try:
             return function(*arguments, **named)
         except TypeError:
-            check_call(of or function, arguments[of is not None :], named)
+            is_method = "self" in signature(function).parameters
+            check_call(of or function, arguments[is_method:], named)
             raise
 
     return called

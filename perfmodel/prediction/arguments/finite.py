@@ -11,7 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 
-from perfmodel.calls import check_call
+from perfmodel.calls import in_words
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import is_finite_number
 
@@ -60,15 +60,11 @@ def _numbers_in(name: str, argument: Any) -> Iterator[tuple[str, float]]:
 
 def finite_answer(method: Callable[P, Answer]) -> Callable[P, Answer]:
     """Make a method of a prediction refuse an argument that makes its answer overflow, and a wrong call in words."""
-    names = (*signature(method).parameters,)
+    names, spoken = (*signature(method).parameters,), in_words(method)
 
     @wraps(method)
     def checked(*arguments: P.args, **named: P.kwargs) -> Answer:
-        try:
-            answer = method(*arguments, **named)
-        except TypeError:
-            check_call(method, arguments[1:], named)
-            raise
+        answer = spoken(*arguments, **named)
         prediction: Any = arguments[0]
         stated = dict(zip(names[1:], arguments[1:], strict=False)) | named
         return checked_answer(answer, {"step_s": prediction.step_s, **stated}, quantity=method.__name__)
